@@ -1,0 +1,421 @@
+//! A merge table, and the encoding of one pretoken with it.
+//!
+//! Does what `tokenizers::models::bpe::BPE` does to one pretoken, unknown characters and byte fallback included.
+//! Does not normalize, pre-tokenize or look for added tokens: see [`crate::Pipeline`].
+//! No dropout, no subword prefix or suffix: such models are refused before they get here.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+
+/// Pretokens of at most this many symbols are merged by scanning for the lowest rank. Longer ones use a heap:
+/// the scan is quadratic, and a gigabyte without a space is one pretoken.
+const SCAN_AT_MOST: usize = 64;
+
+/// How a model treats what its merges do not decide.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// A pretoken that is a token becomes that token, whatever the merges say.
+    pub ignore_merges: bool,
+    /// A character outside the vocabulary becomes its UTF-8 bytes as `<0xNN>` tokens.
+    pub byte_fallback: bool,
+    /// The token for what is left; without one, such characters are dropped.
+    pub unk_token: Option<String>,
+    /// Neighbouring unknown characters become one unknown token.
+    pub fuse_unk: bool,
+}
+
+/// Rank and product of a merge, tokens as indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Merge {
+    pub(crate) rank: u32,
+    pub(crate) product: u32,
+}
+
+/// A BPE model: tokens, ranked merges, and the rules for characters outside the vocabulary.
+///
+/// Inside, tokens are *indices*: places in the list of tokens ordered by id. Ids may have holes and be as large
+/// as `u32` allows, and a table sized by the largest id would let a 100-byte file ask for gigabytes.
+#[derive(Debug)]
+pub struct Bpe {
+    ids: Vec<u32>,
+    strings: Vec<String>,
+    index_of: FxHashMap<String, u32>,
+    characters: FxHashMap<char, u32>,
+    merges: FxHashMap<(u32, u32), Merge>,
+    /// The `<0xNN>` token of every byte that has one; empty without byte fallback.
+    bytes: Vec<Option<u32>>,
+    unknown: Unknown,
+    fuse_unknown: bool,
+    ignore_merges: bool,
+}
+
+#[derive(Debug)]
+enum Unknown {
+    Dropped,
+    Token(u32),
+    Missing(String),
+}
+
+impl Bpe {
+    /// A model from tokens with their ids and merges as pairs of ids in rank order.
+    ///
+    /// # Errors
+    ///
+    /// When two tokens share an id or a string, a pair is listed twice, a merge names an unknown id, or its product
+    /// is not a token. A model that passes can encode any text.
+    pub fn new(mut tokens: Vec<(u32, String)>, merges: &[(u32, u32)], options: &Options) -> Result<Self> {
+        tokens.sort_unstable();
+        for pair in tokens.windows(2) {
+            if let [(id, first), (other, second)] = pair {
+                if id == other {
+                    return Err(Error::DuplicateId { id: *id, first: first.clone(), second: second.clone() });
+                }
+            }
+        }
+        let (ids, strings): (Vec<u32>, Vec<String>) = tokens.into_iter().unzip();
+        let mut index_of = FxHashMap::with_capacity_and_hasher(strings.len(), Default::default());
+        let mut characters = FxHashMap::default();
+        for (index, string) in (0u32..).zip(&strings) {
+            if index_of.insert(string.clone(), index).is_some() {
+                return Err(Error::DuplicateToken { token: string.clone() });
+            }
+            if let Some(character) = only_character(string) {
+                characters.insert(character, index);
+            }
+        }
+        let unknown = match &options.unk_token {
+            None => Unknown::Dropped,
+            Some(token) => match index_of.get(token) {
+                Some(&index) => Unknown::Token(index),
+                None => Unknown::Missing(token.clone()),
+            },
+        };
+        let bytes = match options.byte_fallback {
+            true => (0..=255u8).map(|byte| index_of.get(&byte_token(byte)).copied()).collect(),
+            false => Vec::new(),
+        };
+        let merges = merge_table(&ids, &strings, &index_of, merges)?;
+        Ok(Self {
+            ids,
+            strings,
+            index_of,
+            characters,
+            merges,
+            bytes,
+            unknown,
+            fuse_unknown: options.fuse_unk,
+            ignore_merges: options.ignore_merges,
+        })
+    }
+
+    /// The ids of the tokens that the model makes of one pretoken.
+    ///
+    /// # Errors
+    ///
+    /// When a character is outside the vocabulary and `unk_token` names no token.
+    pub fn encode(&self, pretoken: &str) -> Result<Vec<u32>> {
+        if self.ignore_merges && !pretoken.is_empty() {
+            if let Some(&index) = self.index_of.get(pretoken) {
+                return Ok(vec![self.id(index)]);
+            }
+        }
+        self.encode_by_merges(pretoken)
+    }
+
+    /// As [`Bpe::encode`], with merge skipping (`ignore_merges`) off.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bpe::encode`].
+    pub fn encode_by_merges(&self, pretoken: &str) -> Result<Vec<u32>> {
+        let mut symbols = Vec::with_capacity(pretoken.len());
+        self.symbols(pretoken, &mut symbols)?;
+        self.merge(&mut symbols, |_, _| ());
+        Ok(symbols.into_iter().map(|index| self.id(index)).collect())
+    }
+
+    /// Number of tokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is no token.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub(crate) fn id(&self, index: u32) -> u32 {
+        self.ids[index as usize]
+    }
+
+    pub(crate) fn string(&self, index: u32) -> &str {
+        &self.strings[index as usize]
+    }
+
+    /// One character, or a `<0xNN>` that byte fallback uses: what encoding starts from.
+    pub(crate) fn is_atomic(&self, index: u32) -> bool {
+        only_character(self.string(index)).is_some() || self.bytes.contains(&Some(index))
+    }
+
+    /// The starting symbols of a pretoken, before any merge.
+    pub(crate) fn symbols(&self, pretoken: &str, symbols: &mut Vec<u32>) -> Result<()> {
+        let mut pending: Option<u32> = None;
+        for character in pretoken.chars() {
+            if let Some(&index) = self.characters.get(&character) {
+                symbols.extend(pending.take());
+                symbols.push(index);
+            } else if self.push_bytes(character, symbols) {
+                // subtle: upstream leaves a pending unknown token pending here, so it comes out *after* these bytes
+            } else if let Some(unknown) = self.unknown()? {
+                if let (Some(previous), false) = (pending, self.fuse_unknown) {
+                    symbols.push(previous);
+                }
+                pending = Some(unknown);
+            }
+        }
+        symbols.extend(pending);
+        Ok(())
+    }
+
+    /// Pushes the byte tokens of a character, if byte fallback is on and has one for each of its bytes.
+    fn push_bytes(&self, character: char, symbols: &mut Vec<u32>) -> bool {
+        if self.bytes.is_empty() {
+            return false;
+        }
+        let start = symbols.len();
+        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+            match self.bytes[byte as usize] {
+                Some(index) => symbols.push(index),
+                None => {
+                    symbols.truncate(start);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn unknown(&self) -> Result<Option<u32>> {
+        match &self.unknown {
+            Unknown::Dropped => Ok(None),
+            Unknown::Token(index) => Ok(Some(*index)),
+            Unknown::Missing(token) => Err(Error::MissingUnknown { token: token.clone() }),
+        }
+    }
+
+    /// Applies merges until none applies, lowest rank first, leftmost first; tells `used` of each.
+    pub(crate) fn merge(&self, symbols: &mut Vec<u32>, used: impl FnMut((u32, u32), Merge)) {
+        if symbols.len() <= SCAN_AT_MOST {
+            self.merge_by_scan(symbols, used);
+        } else {
+            self.merge_by_heap(symbols, used);
+        }
+    }
+
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        self.merges.get(&(left, right)).copied()
+    }
+
+    fn merge_by_scan(&self, symbols: &mut Vec<u32>, mut used: impl FnMut((u32, u32), Merge)) {
+        let mut next: Vec<Option<Merge>> = symbols.windows(2).map(|pair| self.merge_of(pair[0], pair[1])).collect();
+        // `min_by_key` returns the first of equals: the leftmost.
+        while let Some((at, merge)) =
+            next.iter().enumerate().filter_map(|(at, merge)| Some((at, (*merge)?))).min_by_key(|(_, m)| m.rank)
+        {
+            used((symbols[at], symbols[at + 1]), merge);
+            symbols[at] = merge.product;
+            symbols.remove(at + 1);
+            next.remove(at);
+            if at > 0 {
+                next[at - 1] = self.merge_of(symbols[at - 1], symbols[at]);
+            }
+            if at < next.len() {
+                next[at] = self.merge_of(symbols[at], symbols[at + 1]);
+            }
+        }
+    }
+
+    fn merge_by_heap(&self, symbols: &mut Vec<u32>, mut used: impl FnMut((u32, u32), Merge)) {
+        const GONE: u32 = u32::MAX;
+        let count = symbols.len();
+        let mut previous: Vec<usize> = (0..count).map(|at| at.wrapping_sub(1)).collect();
+        let mut following: Vec<usize> = (1..=count).collect();
+        let mut heap: BinaryHeap<Reverse<(u32, usize, u32, u32)>> = BinaryHeap::with_capacity(count);
+        let entry = |at: usize, left: u32, right: u32| {
+            self.merge_of(left, right).map(|merge| Reverse((merge.rank, at, left, right)))
+        };
+        for at in 1..count {
+            heap.extend(entry(at - 1, symbols[at - 1], symbols[at]));
+        }
+        while let Some(Reverse((_, at, left, right))) = heap.pop() {
+            let after = following[at];
+            // An entry is stale when either of its symbols has been merged away since it was pushed.
+            if symbols[at] != left || after >= count || symbols[after] != right {
+                continue;
+            }
+            let Some(merge) = self.merge_of(left, right) else { continue };
+            used((left, right), merge);
+            symbols[at] = merge.product;
+            symbols[after] = GONE;
+            following[at] = following[after];
+            if following[at] < count {
+                previous[following[at]] = at;
+                heap.extend(entry(at, symbols[at], symbols[following[at]]));
+            }
+            if previous[at] < count {
+                heap.extend(entry(previous[at], symbols[previous[at]], symbols[at]));
+            }
+        }
+        symbols.retain(|&symbol| symbol != GONE);
+    }
+}
+
+fn only_character(string: &str) -> Option<char> {
+    let mut characters = string.chars();
+    match (characters.next(), characters.next()) {
+        (Some(character), None) => Some(character),
+        _ => None,
+    }
+}
+
+/// The byte-fallback token of a byte: `0x41 -> "<0x41>"`.
+pub(crate) fn byte_token(byte: u8) -> String {
+    format!("<{byte:#04X}>")
+}
+
+fn merge_table(
+    ids: &[u32],
+    strings: &[String],
+    index_of: &FxHashMap<String, u32>,
+    merges: &[(u32, u32)],
+) -> Result<FxHashMap<(u32, u32), Merge>> {
+    let index = |rank: usize, id: u32| {
+        ids.binary_search(&id).map(|index| index as u32).map_err(|_| Error::UnknownId { rank, id })
+    };
+    let mut table = FxHashMap::with_capacity_and_hasher(merges.len(), Default::default());
+    let mut joined = String::new();
+    for (rank, &(left, right)) in merges.iter().enumerate() {
+        let pair = (index(rank, left)?, index(rank, right)?);
+        let (left, right) = (&strings[pair.0 as usize], &strings[pair.1 as usize]);
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(right);
+        let Some(&product) = index_of.get(&joined) else {
+            return Err(Error::MissingProduct { rank, left: left.clone(), right: right.clone() });
+        };
+        if let Some(earlier) = table.insert(pair, Merge { rank: rank as u32, product }) {
+            return Err(Error::DuplicateMerge {
+                left: left.clone(),
+                right: right.clone(),
+                first: earlier.rank as usize,
+                second: rank,
+            });
+        }
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(strings: &[&str]) -> Vec<(u32, String)> {
+        strings.iter().zip(0..).map(|(string, id)| (id, (*string).to_string())).collect()
+    }
+
+    /// `a b ab aa aab ...`: merges that compete for the same characters.
+    fn contested() -> Bpe {
+        let strings = ["a", "b", "ab", "aa", "aab", "ba", "abab"];
+        let merges = [(0, 1), (0, 0), (3, 1), (1, 0), (0, 2), (2, 2)];
+        Bpe::new(tokens(&strings), &merges, &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn lowest_rank_wins_then_the_leftmost() {
+        assert_eq!(contested().encode("aab").unwrap(), [4]); // a+b first, then a+ab
+        assert_eq!(contested().encode("aaa").unwrap(), [3, 0]);
+    }
+
+    #[test]
+    fn scan_and_heap_agree_on_every_word_over_two_letters() {
+        let bpe = contested();
+        for length in 0..12u32 {
+            for bits in 0..1u32 << length {
+                let word: String = (0..length).map(|at| if bits >> at & 1 == 0 { 'a' } else { 'b' }).collect();
+                let (mut by_scan, mut by_heap) = (Vec::new(), Vec::new());
+                let (mut scan_used, mut heap_used) = (Vec::new(), Vec::new());
+                bpe.symbols(&word, &mut by_scan).unwrap();
+                bpe.symbols(&word, &mut by_heap).unwrap();
+                bpe.merge_by_scan(&mut by_scan, |pair, _| scan_used.push(pair));
+                bpe.merge_by_heap(&mut by_heap, |pair, _| heap_used.push(pair));
+                assert_eq!((by_scan, scan_used), (by_heap, heap_used), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_pretoken_takes_time_in_proportion() {
+        let word = "ab".repeat(200_000);
+        assert_eq!(contested().encode(&word).unwrap().len(), 100_000);
+    }
+
+    #[test]
+    fn merge_skipping_returns_a_token_that_merges_do_not_make() {
+        let strings = ["a", "b", "c", "bc", "abc", "ab"];
+        let merges = [(1, 2), (0, 1), (5, 2)]; // b+c fires before a+b, so `abc` never forms
+        let skipping = Options { ignore_merges: true, ..Options::default() };
+        let bpe = Bpe::new(tokens(&strings), &merges, &skipping).unwrap();
+        assert_eq!(bpe.encode("abc").unwrap(), [4]);
+        assert_eq!(bpe.encode_by_merges("abc").unwrap(), [0, 3]);
+    }
+
+    #[test]
+    fn byte_fallback_spells_what_the_vocabulary_lacks() {
+        let strings = ["a", "<0xC3>", "<0xB5>", "<unk>"];
+        let options =
+            Options { byte_fallback: true, unk_token: Some("<unk>".into()), fuse_unk: true, ..Options::default() };
+        let bpe = Bpe::new(tokens(&strings), &[], &options).unwrap();
+        assert_eq!(bpe.encode("aõ").unwrap(), [0, 1, 2]);
+        assert_eq!(bpe.encode("a€€a").unwrap(), [0, 3, 0]); // no byte token for €: one fused unknown
+    }
+
+    #[test]
+    fn without_unknown_token_a_strange_character_is_dropped() {
+        assert_eq!(contested().encode("aXb").unwrap(), [2]);
+    }
+
+    #[test]
+    fn an_unknown_token_outside_the_vocabulary_is_an_error_only_when_it_is_needed() {
+        let options = Options { unk_token: Some("<unk>".into()), ..Options::default() };
+        let bpe = Bpe::new(tokens(&["a"]), &[], &options).unwrap();
+        assert_eq!(bpe.encode("aa").unwrap(), [0, 0]);
+        assert_eq!(bpe.encode("b"), Err(Error::MissingUnknown { token: "<unk>".into() }));
+    }
+
+    #[test]
+    fn the_largest_id_costs_no_memory() {
+        let bpe = Bpe::new(vec![(u32::MAX, "a".into())], &[], &Options::default()).unwrap();
+        assert_eq!(bpe.encode("a").unwrap(), [u32::MAX]);
+    }
+
+    #[test]
+    fn every_broken_table_is_refused() {
+        let new = |tokens: Vec<(u32, String)>, merges: &[(u32, u32)]| {
+            Bpe::new(tokens, merges, &Options::default()).unwrap_err()
+        };
+        let twice = vec![(1, "a".to_string()), (1, "b".to_string())];
+        assert!(matches!(new(twice, &[]), Error::DuplicateId { id: 1, .. }));
+        let same = vec![(1, "a".to_string()), (2, "a".to_string())];
+        assert!(matches!(new(same, &[]), Error::DuplicateToken { .. }));
+        let ab = || tokens(&["a", "b", "ab"]);
+        assert!(matches!(new(ab(), &[(0, 7)]), Error::UnknownId { rank: 0, id: 7 }));
+        assert!(matches!(new(ab(), &[(0, 1), (1, 0)]), Error::MissingProduct { rank: 1, .. }));
+        assert!(matches!(new(ab(), &[(0, 1), (0, 1)]), Error::DuplicateMerge { first: 0, second: 1, .. }));
+    }
+}

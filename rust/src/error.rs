@@ -1,0 +1,98 @@
+//! Everything that can be wrong with a tokenizer, one sentence a variant.
+
+use thiserror::Error as ThisError;
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What is wrong, in words a user can act on. [`Error::hint`] says what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+pub enum Error {
+    /// Two tokens of the vocabulary have one id.
+    #[error("id {id} belongs to two tokens, `{first}` and `{second}`; every token needs an id of its own")]
+    DuplicateId {
+        /// The id they share.
+        id: u32,
+        /// The token that sorts first.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// One string is listed as two tokens.
+    #[error("the token `{token}` is listed twice; a vocabulary lists a token once")]
+    DuplicateToken {
+        /// The token.
+        token: String,
+    },
+    /// One pair is listed as two merges.
+    #[error("the merge `{left}` + `{right}` is listed twice, at ranks {first} and {second}; a pair has one rank")]
+    DuplicateMerge {
+        /// Left token of the pair.
+        left: String,
+        /// Right token of the pair.
+        right: String,
+        /// The rank it is first listed at.
+        first: usize,
+        /// The rank it is listed at again.
+        second: usize,
+    },
+    /// A merge names an id that no token has.
+    #[error("the merge at rank {rank} names id {id}, which no token has")]
+    UnknownId {
+        /// The rank of the merge.
+        rank: usize,
+        /// The id it names.
+        id: u32,
+    },
+    /// The strings of a merge, joined, are no token.
+    #[error("the merge at rank {rank} joins `{left}` and `{right}`, but `{left}{right}` is not in the vocabulary")]
+    MissingProduct {
+        /// The rank of the merge.
+        rank: usize,
+        /// Left token of the pair.
+        left: String,
+        /// Right token of the pair.
+        right: String,
+    },
+    /// Text needs the unknown token and there is none.
+    #[error("the text has a character outside the vocabulary, and `unk_token` is `{token}`, which is not a token")]
+    MissingUnknown {
+        /// What `unk_token` says.
+        token: String,
+    },
+    /// The `tokenizers` library refuses the pipeline.
+    #[error("the `tokenizers` library cannot read this pipeline: {reason}")]
+    Pipeline {
+        /// What the library said.
+        reason: String,
+    },
+    /// The `tokenizers` library failed on a text.
+    #[error("the tokenizer's own normalizer or pre-tokenizer failed on the text: {reason}")]
+    Pretokenize {
+        /// What the library said.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::DuplicateId { .. } => "give one of the two tokens a free id in `model.vocab`",
+            Self::DuplicateToken { .. } => "remove one of the two entries of `model.vocab`",
+            Self::DuplicateMerge { .. } => {
+                "delete the earlier listing from `model.merges`: loaders use the last rank, so nothing else changes"
+            }
+            Self::UnknownId { .. } => "give the id of a token, or add the token first",
+            Self::MissingProduct { .. } => {
+                "add the joined token to `model.vocab`, or delete the merge from `model.merges`"
+            }
+            Self::MissingUnknown { .. } => "set `model.unk_token` to a token of the vocabulary, or to null",
+            Self::Pipeline { .. } => {
+                "load the file with `tokenizers.Tokenizer.from_file` to see whether a newer version reads it"
+            }
+            Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
+        }
+    }
+}

@@ -1,0 +1,92 @@
+"""Writing that is finished or not there: everything goes to a temporary sibling, which is renamed at the end.
+
+A killed run leaves at most a `.NAME.*.partial` folder beside the target, never something that looks finished.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokengraft.errors import OutputError
+
+
+def write_folder(files: Mapping[str, bytes], out: Path, *, replaceable: Callable[[Path], bool] | None) -> None:
+    """Writes a folder of files, given by relative path.
+
+    Args:
+        files: What the folder shall hold.
+        out: The folder. Its parents are made.
+        replaceable: Where given, an existing folder is replaced, if this is true of every file in it.
+
+    Raises:
+        OutputError: The folder exists and may not be replaced, or cannot be written.
+    """
+    if os.path.lexists(out):
+        _require_replaceable(out, replaceable)
+    with _writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+        try:
+            partial.chmod(0o777 & ~_umask())
+            for name, data in files.items():
+                _write_synced(partial / name, data)
+            _move(partial, out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _require_replaceable(out: Path, replaceable: Callable[[Path], bool] | None) -> None:
+    if replaceable is None:
+        raise OutputError(f"`{out}` exists; the output must be new", hint="choose another name, or pass --force")
+    if out.is_symlink() or not out.is_dir():
+        raise OutputError(f"`{out}` exists and is not a folder", hint="choose another name, or remove it yourself")
+    strangers = [path for path in out.rglob("*") if not path.is_dir() and not replaceable(path.relative_to(out))]
+    if strangers:
+        raise OutputError(
+            f"`{out}` holds `{strangers[0].relative_to(out)}`, which --force would delete; "
+            "it replaces folders that hold tokenizer files alone",
+            hint="choose another name, or remove the folder yourself",
+        )
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"cannot write `{out}`: {error.strerror or error}", hint="check the path, its permissions and the disk"
+        ) from error
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _move(partial: Path, out: Path) -> None:
+    """Renames ``partial`` to ``out``; an old ``out`` is set aside first, and put back if that fails."""
+    if not out.exists():
+        partial.rename(out)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".replaced", dir=out.parent))
+    old = out.rename(aside / out.name)
+    try:
+        partial.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,92 @@
+"""Which files of a model folder belong to its tokenizer; reading them and writing them.
+
+Weights and model configs are left behind on purpose: old weights beside new ids would be a trap.
+"""
+
+import os
+from fnmatch import fnmatch
+from pathlib import Path
+from types import MappingProxyType
+
+from tokengraft.atomic import write_folder
+from tokengraft.errors import SourceNotFoundError, UnreadableFileError
+from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
+from tokengraft.tokenizer import Tokenizer
+
+MAIN = "tokenizer.json"
+PATTERNS = (
+    MAIN,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model*",
+    "*.tiktoken",
+    "tiktoken.model",
+    "tekken.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenization_*.py",
+    "chat_template.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+)
+
+
+def is_tokenizer_file(path: Path) -> bool:
+    """Whether a path, relative to the model folder, belongs to the tokenizer."""
+    return any(fnmatch(path.as_posix(), pattern) for pattern in PATTERNS)
+
+
+def load_folder(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder, with every tokenizer file of it.
+
+    Raises:
+        SourceNotFoundError: The folder has no `tokenizer.json`.
+    """
+    found = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
+    main = folder / MAIN
+    if main not in found:
+        others = ", ".join(f"`{path.relative_to(folder)}`" for path in found) or "no tokenizer file at all"
+        raise SourceNotFoundError(
+            f"`{folder}` has no `{MAIN}`; it has {others}",
+            hint="pass another folder, or write the file: "
+            f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
+        )
+    files = {path.relative_to(folder).as_posix(): _read(path) for path in found if path != main}
+    return read_tokenizer_json(_read(main), name=str(main), files=files)
+
+
+def load_file(path: Path) -> Tokenizer:
+    """The tokenizer of a single `tokenizer.json`; nothing else of its folder comes along."""
+    return read_tokenizer_json(_read(path), name=str(path), files=MappingProxyType({}))
+
+
+def save(tokenizer: Tokenizer, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Writes a tokenizer as a folder and returns its path.
+
+    The folder appears whole or not at all. An unchanged tokenizer is written as it was read.
+
+    Args:
+        tokenizer: The tokenizer.
+        out: The folder to write. It must not exist.
+        force: Replace an existing folder, if it holds tokenizer files alone.
+
+    Raises:
+        OutputError: The folder exists or cannot be written.
+    """
+    folder = Path(out)
+    files = {MAIN: write_tokenizer_json(tokenizer), **tokenizer.files}
+    write_folder(files, folder, replaceable=is_tokenizer_file if force else None)
+    return folder
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableFileError(
+            f"cannot read `{path}`: {error.strerror or error}", hint="check the path and its permissions"
+        ) from error

@@ -1,0 +1,149 @@
+"""`tokenizer.json` to `Tokenizer` and back, losing nothing.
+
+Accepts what the `tokenizers` library accepts and refuses, with a reason, what it would trip over later.
+"""
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tokengraft import _core
+from tokengraft.errors import InvalidTokenizerError
+from tokengraft.jsonfile import JsonStyle, parse_json, require_plain
+from tokengraft.kind import detect_kind
+from tokengraft.tokenizer import Tokenizer
+
+MAX_ID = 2**32 - 1
+
+
+def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) -> Tokenizer:
+    """The tokenizer in the bytes of a `tokenizer.json`, checked.
+
+    Args:
+        raw: The bytes.
+        name: What to call the file in errors.
+        files: The other tokenizer files of the folder, to come along.
+
+    Raises:
+        UnreadableFileError: It is not JSON.
+        UnsupportedTokenizerError: It is not byte-level or SentencePiece-type BPE.
+        InvalidTokenizerError: It contradicts itself.
+    """
+    document = parse_json(raw, name)
+    vocab, merges = _take_model(document, name)
+    require_plain([document, "".join(vocab)], name)
+    rest = json.dumps(document, ensure_ascii=False)
+    _core.Pipeline(rest)  # what the library cannot read is refused here, and what follows may trust the shapes
+    detect_kind(document)
+    _require_ids(vocab, name)
+    tokenizer = Tokenizer(
+        vocab=MappingProxyType(vocab),
+        merges=_merge_ids(merges, vocab),
+        rest=rest,
+        files=MappingProxyType(dict(files)),
+        style=JsonStyle.of(raw),
+        merges_as_text=bool(merges) and isinstance(merges[0], str),
+    )
+    _ = tokenizer.bpe  # building the table checks every id and merge
+    _require_added_ids_free(tokenizer)
+    return tokenizer
+
+
+def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
+    """The bytes of the `tokenizer.json`, laid out as the original."""
+    strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
+    pairs = [(strings[left], strings[right]) for left, right in tokenizer.merges]
+    # "a b" cannot say which of its spaces divides the pair.
+    as_text = tokenizer.merges_as_text and not any(" " in string for string in tokenizer.vocab)
+    document = json.loads(tokenizer.rest)
+    document["model"]["vocab"] = dict(tokenizer.vocab)
+    document["model"]["merges"] = [f"{left} {right}" for left, right in pairs] if as_text else pairs
+    return tokenizer.style.dump(document)
+
+
+def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
+    """The vocabulary and merges, taken out of the document; empty ones stay in their places.
+
+    A model of another type is left whole: `detect_kind` refuses it by name.
+    """
+    model = document.get("model") if isinstance(document, dict) else None
+    if not isinstance(model, dict):
+        raise InvalidTokenizerError(
+            f"`{name}` has no `model` section, so it is not a tokenizer.json",
+            hint="pass the `tokenizer.json` of the model, or its folder",
+        )
+    if model.get("type", "BPE") != "BPE":
+        detect_kind(document)
+    vocab, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(vocab, dict) or not isinstance(merges, list):
+        raise InvalidTokenizerError(
+            f"`{name}` lacks `model.vocab` (an object) or `model.merges` (a list)",
+            hint="pass the `tokenizer.json` that the model's tokenizer was saved with",
+        )
+    if not vocab:
+        raise InvalidTokenizerError(
+            f"the vocabulary in `{name}` is empty", hint="pass the tokenizer of a trained model"
+        )
+    model["vocab"], model["merges"] = {}, []
+    return vocab, merges
+
+
+def _require_ids(vocab: Mapping[str, Any], name: str) -> None:
+    for token, token_id in vocab.items():
+        if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
+            raise InvalidTokenizerError(
+                f"the token `{token}` in `{name}` has the id {token_id!r}; ids are whole numbers from 0 to {MAX_ID:,}",
+                hint="give it a free id in `model.vocab`",
+            )
+
+
+def _merge_ids(merges: list[Any], vocab: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    """The merges as pairs of ids."""
+    as_text = bool(merges) and isinstance(merges[0], str)
+    pairs = [_text_pair(rank, merge) if as_text else merge for rank, merge in enumerate(merges)]
+    try:
+        return tuple([(vocab[left], vocab[right]) for left, right in pairs])
+    except (KeyError, ValueError, TypeError):
+        raise _bad_merge(pairs, vocab) from None
+
+
+def _text_pair(rank: int, merge: Any) -> list[str]:
+    parts = merge.split(" ") if isinstance(merge, str) else []
+    # `tokenizers` skips every line that starts like this, which moves the ranks of all that follow.
+    if len(parts) == 2 and not merge.startswith("#version"):
+        return parts
+    raise InvalidTokenizerError(
+        f"the merge at rank {rank} is {merge!r}; as text, a merge is two tokens with one space between them",
+        hint='write all merges as pairs, ["a", "b"], which also allows tokens with spaces; delete comment lines',
+    )
+
+
+def _bad_merge(pairs: list[Any], vocab: Mapping[str, int]) -> InvalidTokenizerError:
+    """The error for the first merge that does not name two tokens."""
+    for rank, pair in enumerate(pairs):
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
+            return InvalidTokenizerError(
+                f"the merge at rank {rank} is {pair!r}; a merge is a pair of tokens, and all are written alike",
+                hint='write it as ["a", "b"]',
+            )
+        for part in pair:
+            if part not in vocab:
+                return InvalidTokenizerError(
+                    f"the merge at rank {rank}, {pair!r}, needs the token `{part}`, which is not in the vocabulary",
+                    hint="add the token to `model.vocab`, or delete the merge from `model.merges`",
+                )
+    raise AssertionError("every merge names two tokens")
+
+
+def _require_added_ids_free(tokenizer: Tokenizer) -> None:
+    """Refuses an added token that loaders would give the id of another token."""
+    owners = {token_id: token for token, token_id in tokenizer.vocab.items()}
+    for token in tokenizer.added:
+        owner = owners.setdefault(token.id, token.content)
+        if owner != token.content:
+            raise InvalidTokenizerError(
+                f"the added token `{token.content}` is not in `model.vocab`, so loaders give it the id {token.id}, "
+                f"which `{owner}` has already",
+                hint=f"put it into `model.vocab` with a free id (the file lists {token.listed_id})",
+            )

@@ -1,0 +1,88 @@
+"""From whatever a caller points at to a tokenizer: a folder, a file, a hub name, or a tokenizer object.
+
+Nothing that a model folder carries is executed. The hub is asked only for what is no local path.
+"""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tokengraft.errors import SourceNotFoundError, UnsupportedTokenizerError
+from tokengraft.formats.files import PATTERNS, load_file, load_folder
+from tokengraft.formats.huggingface import read_tokenizer_json
+from tokengraft.tokenizer import Tokenizer
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
+    """The tokenizer at ``source``, checked for consistency.
+
+    Args:
+        source: A model folder, a `tokenizer.json`, the name of a model on the hub, or a fast tokenizer object of
+            `transformers` or `tokenizers`. A path that exists is never looked up on the hub.
+
+    Raises:
+        SourceNotFoundError: There is nothing there.
+        UnreadableFileError: There is, but it cannot be read.
+        UnsupportedTokenizerError: It is not a BPE tokenizer of a kind that tokengraft edits.
+        InvalidTokenizerError: It contradicts itself.
+
+    Example:
+        >>> load("no/such/folder")
+        Traceback (most recent call last):
+        ...
+        tokengraft.errors.SourceNotFoundError: there is no folder, file or hub model `no/such/folder`
+        hint: pass a folder that has a tokenizer.json, or the path of the file
+    """
+    if not isinstance(source, str | os.PathLike):
+        return _load_object(source)
+    path = Path(source)
+    if path.is_dir():
+        return load_folder(path)
+    if path.exists():
+        return load_file(path)
+    if isinstance(source, str) and _HUB_NAME.fullmatch(source):
+        return load_folder(_download(source))
+    raise SourceNotFoundError(
+        f"there is no folder, file or hub model `{path}`",
+        hint="pass a folder that has a tokenizer.json, or the path of the file",
+    )
+
+
+def _load_object(source: Any) -> Tokenizer:
+    """The tokenizer in a `transformers` fast tokenizer or a `tokenizers.Tokenizer`, known by what it can do."""
+    if hasattr(source, "backend_tokenizer") and hasattr(source, "save_pretrained"):
+        with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+            source.save_pretrained(folder)
+            return load_folder(Path(folder))
+    if hasattr(source, "to_str"):
+        raw = source.to_str(pretty=True).encode()
+        return read_tokenizer_json(raw, name=f"a {type(source).__name__} object", files={})
+    raise UnsupportedTokenizerError(
+        f"cannot load from a {type(source).__module__}.{type(source).__name__} object",
+        hint="pass a path, a hub name, or a fast tokenizer of transformers "
+        "(a slow one has no tokenizer.json: load it with `use_fast=True`)",
+    )
+
+
+def _download(name: str) -> Path:
+    """The folder of the tokenizer files of a hub model, in the hub's own cache."""
+    instead = "pass the path of a folder that has a tokenizer.json"
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise SourceNotFoundError(
+            f"`{name}` is no local path, and huggingface_hub, which would look it up on the hub, is not installed",
+            hint=f"{instead}, or install it: `pip install 'tokengraft[hub]'`",
+        ) from error
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(PATTERNS)))
+    except Exception as error:  # the hub client raises its own errors, its HTTP library's, OSError and ValueError
+        reason = str(error).strip().split("\n")[0]
+        raise SourceNotFoundError(
+            f"`{name}` is no local path, and the hub did not give it: {type(error).__name__}: {reason}",
+            hint=f"{instead}; check the name; for a gated model run `hf auth login`",
+        ) from error

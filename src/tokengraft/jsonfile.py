@@ -1,0 +1,98 @@
+"""JSON files in and out without surprises: strict reading, and rewriting in the layout the file came in."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tokengraft.errors import UnreadableFileError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+MAX_DEPTH = 128  # the limit of serde_json, which every loader of `tokenizer.json` reads with
+
+
+@dataclass(frozen=True)
+class JsonStyle:
+    """How a JSON file is laid out.
+
+    Example:
+        >>> style = JsonStyle.of(b'{"a": 1}')
+        >>> style.dump({"õ": [1, 2]})
+        b'{"\\\\u00f5": [1, 2]}'
+    """
+
+    indent: int | None = 2
+    spaced: bool = True
+    """A space after `:` (and after `,` where there is no indent)."""
+    ascii_only: bool = False
+    final_newline: bool = False
+
+    @classmethod
+    def of(cls, raw: bytes) -> "JsonStyle":
+        """The layout of a file, read off its first lines; what cannot be told is as `tokenizers` writes it."""
+        body = raw.lstrip()[1:]
+        first = body.lstrip()
+        gap = body[: len(body) - len(first)]
+        return cls(
+            indent=len(gap.rpartition(b"\n")[2]) if b"\n" in gap else None,
+            spaced=b'": ' in first[:200] or b'":' not in first[:200],
+            ascii_only=raw.isascii(),
+            final_newline=raw.endswith(b"\n"),
+        )
+
+    def dump(self, document: Any) -> bytes:
+        """The document in this layout."""
+        comma = "," if self.indent is not None or not self.spaced else ", "
+        separators = (comma, ": " if self.spaced else ":")
+        text = json.dumps(document, ensure_ascii=self.ascii_only, indent=self.indent, separators=separators)
+        return (text + "\n" * self.final_newline).encode()
+
+
+def parse_json(raw: bytes, name: str) -> Any:
+    """The document in a file, as strictly as the loaders of `tokenizer.json` read it.
+
+    Raises:
+        UnreadableFileError: Not UTF-8, not JSON, cut off, nested too deep, or with half of a surrogate pair.
+    """
+    hint = "download the file again, or check what wrote it"
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"`{name}` is not UTF-8: byte {error.start} is wrong", hint=hint) from error
+    except RecursionError as error:
+        raise UnreadableFileError(f"`{name}` is nested deeper than any loader reads", hint=hint) from error
+    except ValueError as error:
+        raise UnreadableFileError(f"`{name}` is not valid JSON: {error}", hint=hint) from error
+
+
+def require_plain(document: Any, name: str) -> None:
+    """Refuses what Python reads and no other JSON library does.
+
+    Raises:
+        UnreadableFileError: Nested deeper than `MAX_DEPTH`, or a string with half of a surrogate pair.
+    """
+    for depth, value in _walk(document):
+        if depth > MAX_DEPTH:
+            problem = f"is nested deeper than {MAX_DEPTH} levels"
+        elif isinstance(value, str) and (half := _SURROGATE.search(value)):
+            problem = f"has half of a surrogate pair, {half[0]!a}"
+        else:
+            continue
+        raise UnreadableFileError(f"`{name}` {problem}; no loader reads that", hint="check what wrote the file")
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a JSON value")
+
+
+def _walk(document: Any) -> Iterator[tuple[int, Any]]:
+    """Every value and key of a document with its depth. Does not recurse: the document may be deep."""
+    pending = [(0, document)]
+    while pending:
+        depth, value = pending.pop()
+        yield depth, value
+        if isinstance(value, dict):
+            pending.extend((depth + 1, inner) for inner in (*value.keys(), *value.values()))
+        elif isinstance(value, list):
+            pending.extend((depth + 1, inner) for inner in value)

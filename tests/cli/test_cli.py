@@ -1,0 +1,99 @@
+"""The command line as people and programs see it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import builders
+import pytest
+
+from tokengraft import cli
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "tokengraft", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_inspect_prints_a_line_a_finding(tmp_path, capsys):
+    folder = builders.write(tmp_path, builders.byte_level(ignore_merges=True))
+    assert cli.main(["inspect", str(folder)]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["kind"] == "byte-level BPE"
+    assert lines["flags"] == "ignore_merges on, byte_fallback off"
+    assert lines["unreachable"] == "0: merges make every learned token"
+
+
+def test_inspect_json_is_data(tmp_path, capsys):
+    folder = builders.write(tmp_path, builders.sentencepiece())
+    cli.main(["inspect", str(folder), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["kind"] == "sentencepiece"
+    assert found["id_layout"][0] == {"first": 0, "last": 2, "use": "added"}
+
+
+def test_warnings_are_shown(tmp_path, capsys):
+    ignored, incomplete = builders.byte_level(), builders.specials_first()
+    ignored["added_tokens"][0]["id"] = 7777
+    del incomplete["model"]["vocab"]["ÿ"]
+    cli.main(["inspect", str(builders.write(tmp_path / "ignored", ignored))])
+    assert "1 added tokens have another id than the file lists" in capsys.readouterr().out
+    cli.main(["inspect", str(builders.write(tmp_path / "incomplete", incomplete))])
+    assert "1 of the 256 bytes have no token" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"\xff", b"[" * 5000, b'{"model": {"type": "Unigram"}}'])
+def test_a_bad_file_ends_in_an_error_a_hint_and_status_2(tmp_path, raw):
+    (tmp_path / "tokenizer.json").write_bytes(raw)
+    done = run("inspect", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert "\nhint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help(capsys):
+    for arguments in (["--version"], ["--help"], ["inspect", "--help"]):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(arguments)
+        assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "tokengraft 0." in shown
+    assert "inspect" in shown
+    assert "SOURCE" in shown
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path):
+    folder = builders.write(tmp_path, builders.byte_level())
+    command = f"{sys.executable} -m tokengraft inspect {folder} --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_a_terminal_without_unicode_still_gets_an_answer(tmp_path):
+    folder = builders.write(tmp_path, builders.sentencepiece())
+    done = run("inspect", folder, env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_terminal_gets_a_table_in_colour(tmp_path):
+    folder = builders.write(tmp_path, builders.byte_level())
+    near, far = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "tokengraft", "inspect", str(folder)]
+    with subprocess.Popen(command, stdout=far, env=environment) as process:
+        os.close(far)
+        shown = b""
+        while chunk := _read(near):
+            shown += chunk
+    assert process.returncode == 0
+    assert b"\x1b[1;36mkind" in shown
+
+
+def _read(descriptor):
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # Linux reports the other end's close as an error
+        return b""

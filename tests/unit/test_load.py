@@ -1,0 +1,274 @@
+"""What `load` accepts, what it makes of it, and what it refuses and how."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import builders
+import pytest
+
+import tokengraft as tg
+from tokengraft import errors
+
+
+def load_document(tmp_path, document):
+    return tg.load(builders.write(tmp_path / "model", document))
+
+
+def test_kind_and_flags_are_detected(tmp_path):
+    kinds = {name: load_document(tmp_path / name, make()).kind for name, make in builders.TINY.items()}
+    assert {kind for name, kind in kinds.items() if name.startswith("sentencepiece")} == {"sentencepiece"}
+    assert {kind for name, kind in kinds.items() if not name.startswith("sentencepiece")} == {"byte-level"}
+    assert load_document(tmp_path / "skipping", builders.byte_level(ignore_merges=True)).ignore_merges
+    assert load_document(tmp_path / "bytes", builders.sentencepiece()).byte_fallback
+
+
+def test_a_byte_level_normalizer_makes_a_byte_level_tokenizer(tmp_path):
+    document = builders.byte_level()
+    document |= {"normalizer": {"type": "ByteLevel"}, "pre_tokenizer": None}
+    assert load_document(tmp_path, document).kind == "byte-level"
+
+
+def test_a_null_post_processor_loads(tmp_path):
+    assert load_document(tmp_path, builders.byte_level() | {"post_processor": None}).encode("cat")
+
+
+def test_merges_of_tokens_with_spaces_load_as_pairs_and_stay_pairs(tmp_path):
+    document = builders.byte_level()
+    document["model"]["vocab"] |= {" ": 900, "  ": 901}
+    document["model"]["merges"].append([" ", " "])
+    tokenizer = load_document(tmp_path, document)
+    assert tokenizer.merges[-1] == (900, 900)
+    saved = tg.save(tokenizer, tmp_path / "saved")
+    assert json.loads((saved / "tokenizer.json").read_bytes()) == document
+
+
+def test_two_tokens_may_share_bytes(tmp_path):
+    tokenizer = load_document(tmp_path, builders.sentencepiece())
+    sharing = [token.string for token in tokenizer.tokens if token.bytes == b"a"]
+    assert sorted(sharing) == ["<0x61>", "a"]
+
+
+def test_a_tokenizer_is_frozen_and_keeps_what_it_was_given(tmp_path):
+    tokenizer = load_document(tmp_path, builders.byte_level())
+    with pytest.raises(AttributeError):
+        tokenizer.merges = ()
+    with pytest.raises(TypeError):
+        tokenizer.vocab["new"] = 1
+
+
+def test_tokens_are_sorted_by_id_with_holes_left_open(tmp_path):
+    tokenizer = load_document(tmp_path, builders.specials_first())
+    ids = [token.id for token in tokenizer.tokens]
+    assert ids == sorted(ids)
+    assert tokenizer.n_rows == ids[-1] + 1 > len(ids)
+
+
+def test_an_added_token_outside_the_vocabulary_gets_the_id_of_its_place(tmp_path):
+    document = builders.byte_level()
+    document["added_tokens"][0]["id"] = 7777
+    first = load_document(tmp_path, document).added[0]
+    assert (first.id, first.listed_id) == (len(document["model"]["vocab"]), 7777)
+
+
+def test_tokenizer_files_come_along_and_weights_and_configs_do_not(tmp_path):
+    others = {"config.json": "{}", "model.safetensors": "x", "generation_config.json": "{}", "README.md": "x"}
+    kept = {"vocab.json": "{}", "merges.txt": "a b", "special_tokens_map.json": "{}", "chat_template.jinja": "{{ x }}"}
+    folder = builders.write(tmp_path / "model", builders.byte_level(), **others, **kept)
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool.jinja").write_text("{{ tools }}")
+    saved = tg.save(tg.load(folder), tmp_path / "saved")
+    found = {path.relative_to(saved).as_posix() for path in saved.rglob("*") if path.is_file()}
+    expected = {"tokenizer.json", "tokenizer_config.json", "additional_chat_templates/tool.jinja", *kept}
+    assert found == expected
+
+
+def test_a_single_file_loads_alone(tmp_path):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    assert dict(tg.load(folder / "tokenizer.json").files) == {}
+
+
+@pytest.mark.parametrize("layout", [{"indent": 4}, {"separators": (",", ":")}, {"ensure_ascii": True}, {}])
+def test_a_rewrite_keeps_the_layout_of_the_file(tmp_path, layout):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    raw = json.dumps(builders.byte_level(), **({"ensure_ascii": False} | layout)).encode() + b"\n"
+    (folder / "tokenizer.json").write_bytes(raw)
+    assert (tg.save(tg.load(folder), tmp_path / "saved") / "tokenizer.json").read_bytes() == raw
+
+
+# What is refused. Each says what was found, and what to do.
+
+
+def refused(tmp_path, document, error, match):
+    with pytest.raises(error, match=match) as raised:
+        load_document(tmp_path, document)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("raw", "match"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"not json", "not valid JSON"),
+        (b'{"model": NaN}', "NaN is not a JSON value"),
+        (b'{"model": "\xff"}', "not UTF-8: byte 11"),
+        (b"\x00" * 50, "not valid JSON"),
+        (b"[" * 100_000, "nested deeper"),
+        (b'{"a":' * 300 + b"1" + b"}" * 300, "no `model` section"),
+        (
+            b'{"model": {"vocab": {"a": 0}, "merges": []}, "x": ' + b"[" * 200 + b"]" * 200 + b"}",
+            "nested deeper than 128",
+        ),
+        (b'{"model": {"vocab": {"\\ud800": 0}, "merges": []}}', "half of a surrogate pair"),
+    ],
+)
+def test_a_file_that_is_not_json_is_unreadable(tmp_path, raw, match):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(raw)
+    with pytest.raises(errors.TokengraftError, match=match) as raised:
+        tg.load(path)
+    assert isinstance(raised.value, errors.UnreadableFileError | errors.InvalidTokenizerError)
+
+
+def test_every_truncation_of_a_file_is_an_error_and_not_a_crash(tmp_path):
+    whole = builders.write(tmp_path / "model", builders.sentencepiece()) / "tokenizer.json"
+    raw = whole.read_bytes()
+    for length in range(0, len(raw) - 1, 997):
+        whole.write_bytes(raw[:length])
+        with pytest.raises(errors.UnreadableFileError):
+            tg.load(whole)
+
+
+@pytest.mark.parametrize("document", [[], "x", 1, None, {}, {"model": []}, {"model": None}])
+def test_json_that_is_no_tokenizer_is_refused(tmp_path, document):
+    refused(tmp_path, document, errors.InvalidTokenizerError, "no `model` section")
+
+
+@pytest.mark.parametrize("model_type", ["Unigram", "WordPiece", "WordLevel", "Other", 5])
+def test_other_models_are_refused_by_name(tmp_path, model_type):
+    document = builders.document({"type": model_type, "vocab": []}, [])
+    refused(tmp_path, document, errors.UnsupportedTokenizerError, str(model_type))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("end_of_word_suffix", "</w>"), ("continuing_subword_prefix", "##"), ("dropout", 0.1)]
+)
+def test_bpe_of_another_type_is_refused(tmp_path, name, value):
+    refused(tmp_path, builders.byte_level(**{name: value}), errors.UnsupportedTokenizerError, name)
+
+
+def test_empty_prefix_and_suffix_and_no_dropout_are_fine(tmp_path):
+    fine = {"end_of_word_suffix": "", "continuing_subword_prefix": "", "dropout": 0.0}
+    assert load_document(tmp_path, builders.byte_level(**fine)).encode("cat")
+
+
+def test_plain_character_bpe_is_refused(tmp_path):
+    document = builders.byte_level() | {"pre_tokenizer": {"type": "Whitespace"}}
+    refused(tmp_path, document, errors.UnsupportedTokenizerError, "neither a ByteLevel step nor")
+
+
+def test_a_pipeline_that_upstream_cannot_read_is_refused(tmp_path):
+    document = builders.byte_level() | {"pre_tokenizer": {"type": "Invented"}}
+    refused(tmp_path, document, errors.InvalidTokenizerError, "cannot read this pipeline")
+
+
+def test_added_tokens_that_upstream_cannot_read_are_refused(tmp_path):
+    document = builders.byte_level() | {"added_tokens": [{"id": "x"}]}
+    refused(tmp_path, document, errors.InvalidTokenizerError, "cannot read this pipeline")
+
+
+def broken(change):
+    document = builders.byte_level()
+    change(document["model"])
+    return document
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda m: m.update(vocab={}), "is empty"),
+        (lambda m: m.pop("vocab"), "lacks `model.vocab`"),
+        (lambda m: m.update(merges="a b"), "lacks `model.vocab`"),
+        (lambda m: m["vocab"].update(a="1"), "has the id '1'"),
+        (lambda m: m["vocab"].update(a=True), "has the id True"),
+        (lambda m: m["vocab"].update(a=-1), "has the id -1"),
+        (lambda m: m["vocab"].update(a=2**32), "has the id 4294967296"),
+        (lambda m: m["vocab"].update(a=5, b=5), "id 5 belongs to two tokens"),
+        (lambda m: m["merges"].append(["a", "nowhere"]), "needs the token `nowhere`"),
+        (lambda m: m["merges"].append(["q", "q"]), "`qq` is not in the vocabulary"),
+        (lambda m: m["merges"].append(m["merges"][3]), "is listed twice, at ranks 3 and"),
+        (lambda m: m["merges"].append(["a"]), r"is \['a'\]"),
+        (lambda m: m["merges"].append("a b"), "is 'a b'"),
+        (lambda m: m["merges"].append(None), "is None"),
+        (lambda m: m["merges"].append(["a", 7]), r"is \['a', 7\]"),
+        (lambda m: m["merges"].append(["a", ["b"]]), r"is \['a', \['b'\]\]"),
+        (lambda m: m.update(merges=["a b c"]), "rank 0 is 'a b c'"),
+        (lambda m: m.update(merges=["a b", ["a", "b"]]), r"rank 1 is \['a', 'b'\]"),
+        (lambda m: m.update(merges=["#version: 0.2"]), "rank 0 is '#version: 0.2'"),
+        (lambda m: m.update(merges=[7]), "rank 0 is 7"),
+    ],
+)
+def test_a_contradictory_model_is_refused(tmp_path, change, match):
+    refused(tmp_path, broken(change), errors.InvalidTokenizerError, match)
+
+
+def test_an_added_token_that_would_take_a_learned_token_s_id_is_refused(tmp_path):
+    document = builders.specials_first()
+    document["added_tokens"].append(builders.added(5, "<|new|>"))
+    document["model"]["vocab"]["a"] = len(document["model"]["vocab"])
+    refused(tmp_path, document, errors.InvalidTokenizerError, "loaders give it the id")
+
+
+def test_a_missing_unknown_token_is_an_error_only_for_text_that_needs_it(tmp_path):
+    document = builders.sentencepiece(byte_fallback=False)
+    document["model"]["unk_token"] = "<nowhere>"
+    tokenizer = load_document(tmp_path, document)
+    assert tokenizer.encode("cat")
+    with pytest.raises(errors.InvalidTokenizerError, match="<nowhere>"):
+        tokenizer.encode("猫")
+
+
+def test_a_folder_without_tokenizer_json_says_what_it_has(tmp_path):
+    with pytest.raises(errors.SourceNotFoundError, match="no tokenizer file at all"):
+        tg.load(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"x")
+    with pytest.raises(errors.SourceNotFoundError, match=r"it has `tokenizer\.model`"):
+        tg.load(tmp_path)
+
+
+def test_a_path_that_does_not_exist_is_not_looked_up_on_the_hub(tmp_path):
+    with pytest.raises(errors.SourceNotFoundError, match="there is no folder, file or hub model"):
+        tg.load(tmp_path / "nowhere" / "deep")
+
+
+def test_an_object_that_is_no_tokenizer_is_refused():
+    with pytest.raises(errors.UnsupportedTokenizerError, match=r"cannot load from a builtins\.int"):
+        tg.load(5)
+
+
+def test_a_hub_name_offline_says_what_to_pass_instead(tmp_path):
+    code = "import tokengraft as tg\ntry: tg.load('nobody/nothing')\nexcept tg.TokengraftError as e: print(e)"
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=offline, capture_output=True, text=True, check=True)
+    assert "is no local path, and the hub did not give it" in done.stdout
+    assert "hint: pass the path of a folder that has a tokenizer.json" in done.stdout
+
+
+def test_a_hub_name_without_the_hub_library_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(errors.SourceNotFoundError, match="huggingface_hub") as raised:
+        tg.load("nobody/nothing")
+    assert "tokengraft[hub]" in raised.value.hint
+
+
+def test_an_unreadable_file_is_named(tmp_path, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(errors.UnreadableFileError, match=r"cannot read .*: Permission denied"):
+        tg.load(folder)

@@ -1,0 +1,86 @@
+"""Output appears whole or not at all, and never over something it did not make."""
+
+import builders
+import pytest
+
+import tokengraft as tg
+from tokengraft import atomic, errors
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return tg.load(builders.write(tmp_path / "model", builders.byte_level()))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_existing_output_is_refused_and_left_alone(tokenizer, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(errors.OutputError, match="exists; the output must be new"):
+        tg.save(tokenizer, out)
+    assert names(out) == []
+
+
+def test_force_replaces_a_folder_of_tokenizer_files(tokenizer, tmp_path):
+    out = tg.save(tokenizer, tmp_path / "out")
+    (out / "merges.txt").write_text("stale")
+    tg.save(tokenizer, out, force=True)
+    assert names(out) == ["tokenizer.json", "tokenizer_config.json"]
+    assert names(tmp_path) == ["model", "out"]
+
+
+def test_force_does_not_delete_weights(tokenizer, tmp_path):
+    out = tg.save(tokenizer, tmp_path / "out")
+    (out / "model.safetensors").write_text("paid for")
+    with pytest.raises(errors.OutputError, match=r"model\.safetensors.* --force would delete"):
+        tg.save(tokenizer, out, force=True)
+    assert (out / "model.safetensors").read_text() == "paid for"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_or_link_in_the_way_is_refused(tokenizer, tmp_path, force):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "link"):
+        with pytest.raises(errors.OutputError, match="exists"):
+            tg.save(tokenizer, tmp_path / name, force=force)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_parents_are_made(tokenizer, tmp_path):
+    assert (tg.save(tokenizer, tmp_path / "a" / "b") / "tokenizer.json").exists()
+
+
+def test_a_failure_half_way_leaves_nothing(tokenizer, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", fail)
+    with pytest.raises(errors.OutputError, match="No space left on device"):
+        tg.save(tokenizer, tmp_path / "out")
+    assert names(tmp_path) == ["model"]
+
+
+def test_a_failed_replacement_puts_the_old_folder_back(tokenizer, tmp_path, monkeypatch):
+    out = tg.save(tokenizer, tmp_path / "out")
+    before = (out / "tokenizer.json").read_bytes()
+    rename = atomic.Path.rename
+
+    def fail_for_partial(self, target):
+        if self.suffix == ".partial":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(atomic.Path, "rename", fail_for_partial)
+    with pytest.raises(errors.OutputError, match="Input/output error"):
+        tg.save(tokenizer, out, force=True)
+    assert (out / "tokenizer.json").read_bytes() == before
+
+
+def test_a_parent_that_is_a_file_is_a_clear_error(tokenizer, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(errors.OutputError, match="cannot write"):
+        tg.save(tokenizer, tmp_path / "file" / "out")
