@@ -6,9 +6,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::alphabet::Alphabet;
+use crate::counts::Counts;
 use crate::error::{Error, Result};
 
 /// Pretokens of at most this many symbols are merged by scanning for the lowest rank. Longer ones use a heap:
@@ -138,6 +142,49 @@ impl Bpe {
         Ok(symbols.into_iter().map(|index| self.id(index)).collect())
     }
 
+    /// How often each token comes out of counted pretokens, by ascending id; those that never do are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
+    pub fn token_counts(&self, counts: &Counts, spelling: Alphabet, by_merges: bool) -> Result<Vec<(u32, u64)>> {
+        let part = |places: Range<usize>| -> Result<Vec<u64>> {
+            let mut totals = vec![0u64; self.ids.len()];
+            let mut pretoken = String::new();
+            for place in places {
+                spelling.spell(counts.pretoken(place), &mut pretoken)?;
+                let count = counts.counts()[place];
+                let skips = self.ignore_merges && !by_merges;
+                self.for_each_symbol(&pretoken, skips, |index| {
+                    totals[index as usize] = totals[index as usize].saturating_add(count);
+                })?;
+            }
+            Ok(totals)
+        };
+        const CHUNK: usize = 1 << 16;
+        let chunks: Vec<Range<usize>> =
+            (0..counts.len()).step_by(CHUNK).map(|at| at..counts.len().min(at + CHUNK)).collect();
+        let add = |mut sum: Vec<u64>, more: Vec<u64>| {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+            Ok(sum)
+        };
+        let zero = || vec![0; self.ids.len()];
+        let totals = chunks.into_par_iter().map(part).try_reduce(zero, add)?;
+        Ok(self.ids.iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
+    }
+
+    fn for_each_symbol(&self, pretoken: &str, skips: bool, mut tell: impl FnMut(u32)) -> Result<()> {
+        if let Some(&index) = self.index_of.get(pretoken).filter(|_| skips) {
+            tell(index);
+            return Ok(());
+        }
+        let mut symbols = Vec::with_capacity(pretoken.len());
+        self.symbols(pretoken, &mut symbols)?;
+        self.merge(&mut symbols, |_, _| ());
+        symbols.into_iter().for_each(tell);
+        Ok(())
+    }
+
     /// Number of tokens.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -156,6 +203,19 @@ impl Bpe {
 
     pub(crate) fn string(&self, index: u32) -> &str {
         &self.strings[index as usize]
+    }
+
+    /// The strings that are spelled by characters: all but the `<0xNN>` of byte fallback.
+    pub(crate) fn spelled_strings(&self) -> impl Iterator<Item = &str> {
+        let is_byte = |index: u32| self.bytes.contains(&Some(index));
+        self.strings.iter().zip(0u32..).filter(move |(_, index)| !is_byte(*index)).map(|(string, _)| string.as_str())
+    }
+
+    /// Where neighbouring unknown characters become one token: the characters that are known.
+    pub(crate) fn fused_unknowns(&self) -> Option<FxHashSet<char>> {
+        let spells_everything = !self.bytes.is_empty() && self.bytes.iter().all(Option::is_some);
+        let fuses = self.fuse_unknown && !matches!(self.unknown, Unknown::Dropped) && !spells_everything;
+        fuses.then(|| self.characters.keys().copied().collect())
     }
 
     /// One character, or a `<0xNN>` that byte fallback uses: what encoding starts from.

@@ -66,6 +66,63 @@ pub enum Error {
         /// What the library said.
         reason: String,
     },
+    /// A byte-level pipeline gave something that is not a byte.
+    #[error("the pipeline is byte-level, but gives the character {character:?}, which stands for no byte")]
+    NotByteLevel {
+        /// The character.
+        character: char,
+    },
+    /// A document cannot be read.
+    #[error("line {line}: {reason}")]
+    BadLine {
+        /// Counted from 1 within the block.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Two counts of the same pretoken add up to more than a count can hold.
+    #[error("the count of `{pretoken}` is beyond 2^64")]
+    Overflow {
+        /// The pretoken.
+        pretoken: String,
+    },
+    /// Temporary files cannot be written or read.
+    #[error("cannot keep counts on disk: {reason}")]
+    Spill {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Counts of a byte-level vocabulary were given to one that spells text.
+    #[error("a counted pretoken is not text, but the vocabulary spells text")]
+    NotText,
+    /// Counts are not what they should be.
+    #[error("the counts are damaged: {reason}")]
+    BadCounts {
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// An added token is empty once normalized.
+    #[error("the added token `{token}` is empty after normalization, so it would match everywhere")]
+    VanishingAddedToken {
+        /// The token.
+        token: String,
+    },
+    /// Two added tokens are the same once normalized.
+    #[error(
+        "the added tokens `{first}` and `{second}` are the same after normalization: which one comes out is chance"
+    )]
+    CollidingAddedTokens {
+        /// The one that sorts first.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A document is too long.
+    #[error("a document of {bytes} bytes cannot be cut into parts; the limit is 4 GiB")]
+    LongDocument {
+        /// Its length.
+        bytes: u64,
+    },
     /// The `tokenizers` library failed on a text.
     #[error("the tokenizer's own normalizer or pre-tokenizer failed on the text: {reason}")]
     Pretokenize {
@@ -92,6 +149,16 @@ impl Error {
             Self::Pipeline { .. } => {
                 "load the file with `tokenizers.Tokenizer.from_file` to see whether a newer version reads it"
             }
+            Self::VanishingAddedToken { .. } | Self::CollidingAddedTokens { .. } => {
+                "set `normalized` to false for it in `added_tokens`"
+            }
+            Self::LongDocument { .. } => "give the text as smaller documents, such as lines: --documents lines",
+            Self::NotText => "count the corpus with this tokenizer",
+            Self::BadCounts { .. } => "count the corpus again",
+            Self::NotByteLevel { .. } => "let ByteLevel be the last step that changes characters",
+            Self::BadLine { .. } => "mend the line, or pass --skip-bad to leave such lines out",
+            Self::Overflow { .. } => "lower the weights",
+            Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more room",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
         }
     }

@@ -27,14 +27,29 @@
 //! # Ok::<(), tokengraft_core::Error>(())
 //! ```
 
+mod added;
+mod alphabet;
 mod bpe;
+mod count;
+mod counts;
+mod cut;
 mod error;
+mod guard;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
+mod scan;
 mod structure;
+mod table;
+mod text;
+mod unicode;
+mod unicode_runs;
 
+pub use alphabet::Alphabet;
 pub use bpe::{Bpe, Options};
+pub use count::{Block, Counter, Limits, Rows, Tally};
+pub use counts::Counts;
+pub use cut::{Cutter, PieceRules};
 pub use error::{Error, Result};
-pub use pretokenize::{Piece, Pipeline};
+pub use pretokenize::{Piece, Pipeline, Pretokenizer, Sink, Spelling};
 pub use structure::{Origin, Structure};

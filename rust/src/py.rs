@@ -1,20 +1,33 @@
 //! The Python face of the core: `tokengraft._core`. Converts values and errors and releases the GIL; nothing else.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyBytes, PyDict, PyType};
 
+use crate::alphabet::Alphabet;
 use crate::bpe::{Bpe, Options};
+use crate::count::{Block, Counter, Limits, Rows};
+use crate::counts::Counts;
+use crate::cut::{Cutter, PieceRules};
 use crate::error::Error;
-use crate::pretokenize::{Piece, Pipeline};
+use crate::pretokenize::{Piece, Pipeline, Pretokenizer, Spelling};
 use crate::structure::{Origin, Structure};
 
 impl From<Error> for PyErr {
-    /// A `tokengraft.errors.InvalidTokenizerError` with the hint of the error.
+    /// The class of `tokengraft.errors` that the error belongs to, with its hint.
     fn from(error: Error) -> Self {
+        let class = match error {
+            Error::BadLine { .. } | Error::LongDocument { .. } => "CorpusError",
+            Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } => "CountsError",
+            Error::Spill { .. } => "OutputError",
+            _ => "InvalidTokenizerError",
+        };
         Python::attach(|py| {
             let raised = (|| {
-                let class = py.import("tokengraft.errors")?.getattr("InvalidTokenizerError")?.cast_into::<PyType>()?;
+                let class = py.import("tokengraft.errors")?.getattr(class)?.cast_into::<PyType>()?;
                 let hint = PyDict::new(py);
                 hint.set_item("hint", error.hint())?;
                 Ok::<_, PyErr>(PyErr::from_value(class.call((error.to_string(),), Some(&hint))?))
@@ -95,10 +108,195 @@ impl PyPipeline {
     }
 }
 
+#[pyclass(frozen, name = "Cutter", module = "tokengraft._core")]
+struct PyCutter(Arc<Cutter>);
+
+#[pymethods]
+impl PyCutter {
+    #[new]
+    #[pyo3(signature = (bpe, *, split_by_unicode_script, split_by_number, split_digits, treat_whitespace_as_suffix, allow_whitespace_only_pieces))]
+    fn new(
+        bpe: &PyBpe,
+        split_by_unicode_script: bool,
+        split_by_number: bool,
+        split_digits: bool,
+        treat_whitespace_as_suffix: bool,
+        allow_whitespace_only_pieces: bool,
+    ) -> Self {
+        let rules = PieceRules {
+            split_by_unicode_script,
+            split_by_number,
+            split_digits,
+            treat_whitespace_as_suffix,
+            allow_whitespace_only_pieces,
+        };
+        Self(Arc::new(Cutter::new(&bpe.0, rules)))
+    }
+
+    /// The pairs of characters that the rules would keep apart and some token joins.
+    fn joined(&self) -> Vec<String> {
+        self.0.joined().into_iter().map(|(left, right)| String::from_iter([left, right])).collect()
+    }
+}
+
+#[pyclass(frozen, name = "Counter", module = "tokengraft._core")]
+struct PyCounter(Counter);
+
+#[pymethods]
+impl PyCounter {
+    #[new]
+    #[pyo3(signature = (skeleton, *, byte_level, cutter, through_upstream, spill_folder, bytes_per_table))]
+    fn new(
+        skeleton: &str,
+        byte_level: bool,
+        cutter: Option<&PyCutter>,
+        through_upstream: bool,
+        spill_folder: Option<PathBuf>,
+        bytes_per_table: usize,
+    ) -> PyResult<Self> {
+        let spelling = match byte_level {
+            true => Spelling::ByteLevel,
+            false => Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))),
+        };
+        let mut pretokenizer = Pretokenizer::new(skeleton, spelling)?;
+        if through_upstream {
+            pretokenizer = pretokenizer.through_upstream();
+        }
+        let counter = Counter::new(pretokenizer);
+        Ok(Self(match spill_folder {
+            Some(folder) => counter.spilling(folder, bytes_per_table),
+            None => counter,
+        }))
+    }
+
+    #[getter]
+    fn is_fast(&self) -> bool {
+        self.0.pretokenizer().is_fast()
+    }
+
+    fn count_text(&self, py: Python<'_>, data: &[u8], at_start: bool, limits: (u64, u64)) -> PyResult<PyTally> {
+        self.count(py, Block::Text { bytes: data, at_start }, limits)
+    }
+
+    fn count_lines(&self, py: Python<'_>, data: &[u8], limits: (u64, u64)) -> PyResult<PyTally> {
+        self.count(py, Block::Lines(data), limits)
+    }
+
+    fn count_documents(&self, py: Python<'_>, data: &[u8], offsets: &[u8], limits: (u64, u64)) -> PyResult<PyTally> {
+        self.count(py, Block::Documents { bytes: data, offsets }, limits)
+    }
+
+    fn count_json_lines(
+        &self,
+        py: Python<'_>,
+        data: &[u8],
+        field: &str,
+        skip_bad: bool,
+        limits: (u64, u64),
+    ) -> PyResult<PyTally> {
+        self.count(py, Block::JsonLines { bytes: data, field, skip_bad }, limits)
+    }
+
+    fn add(&self, py: Python<'_>, counts: &PyCounts) -> PyResult<()> {
+        Ok(py.detach(|| self.0.add(counts.0.iter()))?)
+    }
+
+    fn last_cut(&self, py: Python<'_>, data: &[u8]) -> Option<usize> {
+        py.detach(|| self.0.last_cut(data))
+    }
+
+    fn added(&self) -> Vec<(u32, u64)> {
+        self.0.added()
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<PyRows> {
+        Ok(PyRows(py.detach(|| self.0.finish())?))
+    }
+}
+
+/// Documents, bytes, characters, pretokens, replaced, skipped.
+type PyTally = (u64, u64, u64, u64, u64, u64);
+
+impl PyCounter {
+    fn count(&self, py: Python<'_>, block: Block<'_>, limits: (u64, u64)) -> PyResult<PyTally> {
+        let limits = Limits { documents: limits.0, bytes: limits.1 };
+        let tally = py.detach(|| self.0.count_block(block, limits))?;
+        Ok((tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped))
+    }
+}
+
+#[pyclass(name = "Rows", module = "tokengraft._core")]
+struct PyRows(Rows);
+
+#[pymethods]
+impl PyRows {
+    fn take(&mut self, py: Python<'_>, most: usize, min_count: u64) -> PyResult<PyCounts> {
+        Ok(PyCounts(py.detach(|| self.0.take(most, min_count))?))
+    }
+}
+
+#[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
+#[derive(PartialEq, Eq)]
+struct PyCounts(Counts);
+
+#[pymethods]
+impl PyCounts {
+    /// From the bytes of all pretokens, the place where each begins and the last ends, and the counts: the latter two
+    /// as little-endian 64-bit numbers.
+    #[new]
+    fn new(py: Python<'_>, data: &[u8], offsets: &[u8], counts: &[u8]) -> PyResult<Self> {
+        let built = py.detach(|| Counts::from_columns(data.to_vec(), &words(offsets), words(counts)))?;
+        Ok(Self(built))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn columns<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let (bytes, offsets) = self.0.columns();
+        let offsets: Vec<u8> = offsets.flat_map(u64::to_le_bytes).collect();
+        let counts: Vec<u8> = self.0.counts().iter().flat_map(|count| count.to_le_bytes()).collect();
+        (PyBytes::new(py, bytes), PyBytes::new(py, &offsets), PyBytes::new(py, &counts))
+    }
+
+    fn total(&self) -> u128 {
+        self.0.total()
+    }
+
+    fn plus(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
+        Ok(Self(py.detach(|| self.0.plus(&other.0))?))
+    }
+
+    fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
+        Ok(Self(py.detach(|| self.0.scaled(numerator, denominator))?))
+    }
+
+    fn top<'py>(&self, py: Python<'py>, most: usize) -> Vec<(Bound<'py, PyBytes>, u64)> {
+        let places = py.detach(|| self.0.top(most));
+        places.into_iter().map(|at| (PyBytes::new(py, self.0.pretoken(at)), self.0.counts()[at])).collect()
+    }
+
+    /// How often each token of a model comes out of the pretokens, by ascending id.
+    #[pyo3(signature = (bpe, *, byte_level, by_merges))]
+    fn tokens(&self, py: Python<'_>, bpe: &PyBpe, byte_level: bool, by_merges: bool) -> PyResult<Vec<(u32, u64)>> {
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        Ok(py.detach(|| bpe.0.token_counts(&self.0, alphabet, by_merges))?)
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
+}
+
 /// `tokengraft._core`.
 #[pymodule(name = "_core")]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<PyBpe>()?;
+    module.add_class::<PyCounter>()?;
+    module.add_class::<PyCounts>()?;
+    module.add_class::<PyCutter>()?;
+    module.add_class::<PyRows>()?;
     module.add_class::<PyPipeline>()
 }

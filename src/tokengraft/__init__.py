@@ -1,6 +1,9 @@
 """Teach the BPE tokenizer of a finished language model new words."""
 
 from tokengraft._core import __version__
+from tokengraft.corpus import Reading
+from tokengraft.counting import Effort, count
+from tokengraft.counts import PretokenCounts, Totals
 from tokengraft.errors import TokengraftError
 from tokengraft.formats import load, save
 from tokengraft.inspection import Inspection, inspect
@@ -9,12 +12,17 @@ from tokengraft.tokenizer import AddedToken, Token, Tokenizer
 
 __all__ = [
     "AddedToken",
+    "Effort",
     "Inspection",
     "MergeStructure",
+    "PretokenCounts",
+    "Reading",
     "Token",
     "TokengraftError",
     "Tokenizer",
+    "Totals",
     "__version__",
+    "count",
     "inspect",
     "load",
     "save",

@@ -1,6 +1,6 @@
 """Writing that is finished or not there: everything goes to a temporary sibling, which is renamed at the end.
 
-A killed run leaves at most a `.NAME.*.partial` folder beside the target, never something that looks finished.
+A killed run leaves at most a `.tokengraft-*.partial` folder beside the target, never something that looks finished.
 """
 
 import os
@@ -24,11 +24,11 @@ def write_folder(files: Mapping[str, bytes], out: Path, *, replaceable: Callable
     Raises:
         OutputError: The folder exists and may not be replaced, or cannot be written.
     """
-    if os.path.lexists(out):
-        _require_replaceable(out, replaceable)
     with _writing(out):
+        if os.path.lexists(out):
+            _require_replaceable(out, replaceable)
         out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+        partial = _temporary_sibling(out)
         try:
             partial.chmod(0o777 & ~_umask())
             for name, data in files.items():
@@ -38,12 +38,37 @@ def write_folder(files: Mapping[str, bytes], out: Path, *, replaceable: Callable
             shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def new_file(out: Path, *, force: bool) -> Iterator[Path]:
+    """A path to write a file to, which becomes ``out`` when the block ends without an error.
+
+    Raises:
+        OutputError: The file exists and ``force`` is not given, or it cannot be written.
+    """
+    with _writing(out):
+        if os.path.lexists(out) and (out.is_dir() or not force):
+            raise OutputError(f"`{out}` exists; the output must be new", hint="choose another name, or pass --force")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = _temporary_sibling(out)
+        try:
+            partial = folder / "partial"
+            yield partial
+            with partial.open("rb") as stream:
+                os.fsync(stream.fileno())
+            partial.replace(out)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _require_replaceable(out: Path, replaceable: Callable[[Path], bool] | None) -> None:
     if replaceable is None:
-        raise OutputError(f"`{out}` exists; the output must be new", hint="choose another name, or pass --force")
+        raise OutputError(
+            f"`{out}` exists; the output must be new", hint="choose another name, or pass --force (force=True)"
+        )
     if out.is_symlink() or not out.is_dir():
         raise OutputError(f"`{out}` exists and is not a folder", hint="choose another name, or remove it yourself")
-    strangers = [path for path in out.rglob("*") if not path.is_dir() and not replaceable(path.relative_to(out))]
+    entries = [path for path in out.rglob("*") if path.is_symlink() or not path.is_dir()]
+    strangers = [path for path in entries if path.is_symlink() or not replaceable(path.relative_to(out))]
     if strangers:
         raise OutputError(
             f"`{out}` holds `{strangers[0].relative_to(out)}`, which --force would delete; "
@@ -56,9 +81,10 @@ def _require_replaceable(out: Path, replaceable: Callable[[Path], bool] | None) 
 def _writing(out: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        reason = getattr(error, "strerror", None) or error
         raise OutputError(
-            f"cannot write `{out}`: {error.strerror or error}", hint="check the path, its permissions and the disk"
+            f"cannot write `{out}`: {reason}", hint="check the path, its permissions and the disk"
         ) from error
 
 
@@ -75,7 +101,7 @@ def _move(partial: Path, out: Path) -> None:
     if not out.exists():
         partial.rename(out)
         return
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".replaced", dir=out.parent))
+    aside = _temporary_sibling(out)
     old = out.rename(aside / out.name)
     try:
         partial.rename(out)
@@ -84,6 +110,10 @@ def _move(partial: Path, out: Path) -> None:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _temporary_sibling(out: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=".tokengraft-", suffix=".partial", dir=out.parent))
 
 
 def _umask() -> int:

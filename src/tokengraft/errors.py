@@ -3,6 +3,8 @@
 Anything else that escapes from tokengraft is a bug in it.
 """
 
+MAX_CHARACTERS = 1000
+
 
 class TokengraftError(Exception):
     """Something in the input, not in tokengraft, is wrong.
@@ -11,12 +13,25 @@ class TokengraftError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
+        super().__init__(message, hint)
+        self.message = _printable(message)
         self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.hint)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}"
+
+
+def _printable(message: str) -> str:
+    """A message that quotes tokens, safe for a terminal: no control characters, and cut where very long."""
+    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
+    return shown if len(shown) <= MAX_CHARACTERS else shown[:MAX_CHARACTERS] + " …"
+
+
+def _rebuild(error: "type[TokengraftError]", message: str, hint: str) -> "TokengraftError":
+    return error(message, hint=hint)
 
 
 class SourceNotFoundError(TokengraftError):
@@ -33,6 +48,18 @@ class UnsupportedTokenizerError(TokengraftError):
 
 class InvalidTokenizerError(TokengraftError):
     """The tokenizer contradicts itself: a merge without a product, an id given twice."""
+
+
+class CorpusError(TokengraftError):
+    """A corpus, or a document of it, cannot be read."""
+
+
+class CountsError(TokengraftError):
+    """Counts are damaged, or were made for another pipeline."""
+
+
+class OptionError(TokengraftError):
+    """An option has a value that makes no sense."""
 
 
 class OutputError(TokengraftError):

@@ -53,7 +53,7 @@ class Inspection:
     """Learned tokens that merges never make (the Self-Tokenization Test)."""
     unreachable_examples: tuple[str, ...]
     usable_whole: int
-    """Unreachable tokens that still come out where a whole pretoken is the token (merge skipping)."""
+    """Unreachable tokens whose own text is one pretoken, so that merge skipping brings them out."""
     not_utf8: int
     """Tokens whose bytes are no text by themselves."""
     longest: tuple[str, ...]

@@ -1,7 +1,10 @@
 """JSON files in and out without surprises: strict reading, and rewriting in the layout the file came in."""
 
+import codecs
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,7 +25,7 @@ class JsonStyle:
         b'{"\\\\u00f5": [1, 2]}'
     """
 
-    indent: int | None = 2
+    indent: str | None = "  "
     spaced: bool = True
     """A space after `:` (and after `,` where there is no indent)."""
     ascii_only: bool = False
@@ -35,7 +38,7 @@ class JsonStyle:
         first = body.lstrip()
         gap = body[: len(body) - len(first)]
         return cls(
-            indent=len(gap.rpartition(b"\n")[2]) if b"\n" in gap else None,
+            indent=gap.rpartition(b"\n")[2].decode() if b"\n" in gap else None,
             spaced=b'": ' in first[:200] or b'":' not in first[:200],
             ascii_only=raw.isascii(),
             final_newline=raw.endswith(b"\n"),
@@ -56,8 +59,12 @@ def parse_json(raw: bytes, name: str) -> Any:
         UnreadableFileError: Not UTF-8, not JSON, cut off, nested too deep, or with half of a surrogate pair.
     """
     hint = "download the file again, or check what wrote it"
+    if raw.startswith(codecs.BOM_UTF8):
+        raise UnreadableFileError(f"`{name}` starts with a byte order mark, which JSON does not allow", hint=hint)
     try:
-        return json.loads(raw.decode(), parse_constant=_refuse_constant)
+        return json.loads(
+            raw.decode(), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object_without_duplicates
+        )
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"`{name}` is not UTF-8: byte {error.start} is wrong", hint=hint) from error
     except RecursionError as error:
@@ -82,8 +89,21 @@ def require_plain(document: Any, name: str) -> None:
         raise UnreadableFileError(f"`{name}` {problem}; no loader reads that", hint="check what wrote the file")
 
 
-def _refuse_constant(text: str) -> NoReturn:
+def _refuse(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object, of which loaders would keep one")
+    return found
 
 
 def _walk(document: Any) -> Iterator[tuple[int, Any]]:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokengraft.alphabet import SPACE, Kind
-from tokengraft.errors import UnsupportedTokenizerError
-
-_CONTAINERS = ("normalizers", "pretokenizers")
+from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 
 
 def detect_kind(document: Mapping[str, Any]) -> Kind:
@@ -47,15 +45,23 @@ def _refuse_other_models(model: Mapping[str, Any]) -> None:
 
 
 def pipeline_parts(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """The leaves of a pipeline step, sequences opened at any depth."""
+    """The leaves of a pipeline step, sequences opened at any depth.
+
+    Raises:
+        InvalidTokenizerError: A step does not say its type. (Loaders guess it then; an editor must not.)
+    """
     if step is None:
         return
-    inner = next((step[name] for name in _CONTAINERS if name in step), None)
-    if inner is None:
-        yield step
-    else:
-        for part in inner:
+    if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+        raise InvalidTokenizerError(
+            f"the pipeline has the step {step!r}, which does not say its `type`",
+            hint="load and save the file once with `tokenizers`, which writes all types",
+        )
+    if step["type"] == "Sequence":
+        for part in step.get("normalizers") or step.get("pretokenizers") or ():
             yield from pipeline_parts(part)
+    else:
+        yield step
 
 
 def _writes_space(part: Mapping[str, Any]) -> bool:

@@ -108,6 +108,6 @@ def _warnings(found: Inspection) -> Iterable[tuple[str, str]]:
         token, listed, real = found.ignored_ids[0]
         yield (
             "warning",
-            f"{len(found.ignored_ids):,} added tokens have another id than the file lists, "
-            f"for they are not in model.vocab: {readable(token, found.kind)} is {real:,}, not {listed:,}",
+            f"{len(found.ignored_ids):,} added tokens have another id than the file lists under added_tokens: "
+            f"{readable(token, found.kind)} is {real:,}, not {listed:,} (the id in model.vocab, or the next free one)",
         )

@@ -9,7 +9,8 @@ class MergeStructure:
     """Where every token comes from.
 
     A token may be the product of several merges; ``splits`` has the one that fires when the token encodes itself.
-    Added tokens are split out of the text before BPE sees it: they are in none of the three.
+    Added tokens are found in the text before BPE sees it and are outside the Self-Tokenization Test; where merges make
+    one as well, as with Gemma's runs of spaces, its split is here like any other.
     """
 
     splits: Mapping[int, tuple[int, int]]
@@ -17,4 +18,4 @@ class MergeStructure:
     atomic: frozenset[int]
     """Starting symbols: single characters, and ``<0xNN>`` where the model has byte fallback."""
     unreachable: tuple[int, ...]
-    """Tokens whose own string does not encode to them by merges (the Self-Tokenization Test), ascending."""
+    """Learned tokens whose own string does not encode to them by merges (the Self-Tokenization Test), ascending."""

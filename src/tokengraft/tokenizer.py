@@ -43,7 +43,8 @@ class AddedToken(NamedTuple):
 class Tokenizer:
     """A BPE tokenizer, never changed in place.
 
-    ``load`` makes one and ``save`` writes one. Two tokenizers are equal when their files are.
+    ``load`` makes one and ``save`` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
+    other files.
 
     Example:
         >>> tok = load("model")  # doctest: +SKIP
@@ -63,6 +64,13 @@ class Tokenizer:
     """The layout of the file, for writing it back alike."""
     merges_as_text: bool = False
     """Whether the file lists merges as ``"a b"`` rather than as pairs."""
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (dict(self.vocab), self.merges, self.rest, dict(self.files), self.style, self.merges_as_text)
+        return _rebuild, state
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
@@ -113,9 +121,8 @@ class Tokenizer:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        added = {token.content: token.id for token in self.added}
-        learned = [Token(i, s, token_bytes(s, self.kind)) for s, i in self.vocab.items() if s not in added]
-        return tuple(sorted(learned + [Token(i, s, s.encode()) for s, i in added.items()]))
+        ids = {**self.vocab, **{token.content: token.id for token in self.added}}
+        return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in ids.items()))
 
     @property
     def n_rows(self) -> int:
@@ -147,8 +154,8 @@ class Tokenizer:
         merged, atomic, unreachable = self.bpe.structure()
         added = {token.id for token in self.added}
         return MergeStructure(
-            splits=MappingProxyType({token: (left, right) for token, left, right in merged if token not in added}),
-            atomic=frozenset(atomic) - added,
+            splits=MappingProxyType({token: (left, right) for token, left, right in merged}),
+            atomic=frozenset(atomic),
             unreachable=tuple(token for token in unreachable if token not in added),
         )
 
@@ -161,7 +168,7 @@ class Tokenizer:
         return self.pipeline.pieces(text)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without the special tokens that a post-processor would put around it."""
+        """The ids of a text: no special tokens put around it, no truncation, no padding."""
         ids: list[int] = []
         for piece in self.pretokenize(text):
             if isinstance(piece, int):
@@ -169,3 +176,9 @@ class Tokenizer:
             else:
                 ids.extend(self.bpe.encode(piece))
         return ids
+
+
+def _rebuild(
+    vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *style: Any
+) -> Tokenizer:
+    return Tokenizer(MappingProxyType(vocab), merges, rest, MappingProxyType(files), *style)

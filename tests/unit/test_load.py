@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,9 @@ def test_a_single_file_loads_alone(tmp_path):
     assert dict(tg.load(folder / "tokenizer.json").files) == {}
 
 
-@pytest.mark.parametrize("layout", [{"indent": 4}, {"separators": (",", ":")}, {"ensure_ascii": True}, {}])
+@pytest.mark.parametrize(
+    "layout", [{"indent": 4}, {"indent": "\t"}, {"separators": (",", ":")}, {"ensure_ascii": True}, {}]
+)
 def test_a_rewrite_keeps_the_layout_of_the_file(tmp_path, layout):
     folder = builders.write(tmp_path / "model", builders.byte_level())
     raw = json.dumps(builders.byte_level(), **({"ensure_ascii": False} | layout)).encode() + b"\n"
@@ -190,8 +193,8 @@ def broken(change):
     ("change", "match"),
     [
         (lambda m: m.update(vocab={}), "is empty"),
-        (lambda m: m.pop("vocab"), "lacks `model.vocab`"),
-        (lambda m: m.update(merges="a b"), "lacks `model.vocab`"),
+        (lambda m: m.pop("vocab"), "has no `model.vocab` as BPE has it, but NoneType"),
+        (lambda m: m.update(merges="a b"), "has no `model.merges` as BPE has it, but str"),
         (lambda m: m["vocab"].update(a="1"), "has the id '1'"),
         (lambda m: m["vocab"].update(a=True), "has the id True"),
         (lambda m: m["vocab"].update(a=-1), "has the id -1"),
@@ -272,3 +275,89 @@ def test_an_unreadable_file_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(errors.UnreadableFileError, match=r"cannot read .*: Permission denied"):
         tg.load(folder)
+
+
+# What an adversarial reading of the loader found.
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        {"type": "Precompiled", "precompiled_charsmap": ""},
+        {"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="},
+        {"type": "Prepend", "prepend": ""},
+        {"type": "Replace", "pattern": {"String": ""}, "content": "x"},
+    ],
+)
+def test_a_pipeline_that_makes_the_library_panic_is_an_error(tmp_path, normalizer, capfd):
+    with pytest.raises(errors.InvalidTokenizerError):
+        load_document(tmp_path, builders.byte_level() | {"normalizer": normalizer}).encode("the cat sat")
+    assert "panicked" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "contents", "match"),
+    [
+        ({"type": "Strip", "strip_left": True, "strip_right": True}, [" ", "ab"], "is empty after normalization"),
+        ({"type": "Lowercase"}, ["AB", "ab"], "`AB` and `ab` are the same after normalization"),
+    ],
+)
+def test_added_tokens_that_normalization_destroys_are_refused(tmp_path, normalizer, contents, match):
+    document = builders.byte_level() | {"normalizer": normalizer}
+    size = len(document["model"]["vocab"])
+    document["added_tokens"] = [builders.added(size + n, c, normalized=True) for n, c in enumerate(contents)]
+    refused(tmp_path, document, errors.InvalidTokenizerError, match)
+
+
+def test_text_merges_beside_a_token_with_a_space_stay_text(tmp_path):
+    document = builders.legacy_merges()
+    document["model"]["vocab"]["x y"] = 900
+    saved = tg.save(load_document(tmp_path, document), tmp_path / "saved")
+    assert json.loads((saved / "tokenizer.json").read_bytes()) == document
+
+
+def test_a_step_without_a_type_is_refused(tmp_path):
+    document = builders.sentencepiece()
+    del document["normalizer"]["normalizers"][0]["type"]
+    refused(tmp_path, document, errors.InvalidTokenizerError, "does not say its `type`")
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    raw = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (folder / "tokenizer.json").write_text(raw.replace('"a": ', '"a": 77, "a": ', 1), encoding="utf-8")
+    with pytest.raises(errors.UnreadableFileError, match="'a' stands twice"):
+        tg.load(folder)
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "a\0b", "", "./nowhere"])
+def test_an_impossible_path_is_an_error(source):
+    with pytest.raises(errors.SourceNotFoundError):
+        tg.load(source)
+
+
+def test_a_tokenizer_can_be_pickled_and_has_a_short_repr(tmp_path):
+    tokenizer = load_document(tmp_path, builders.byte_level())
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    assert len(repr(tokenizer)) < 100
+
+
+def test_an_error_is_fit_for_a_terminal(tmp_path):
+    document = builders.byte_level()
+    document["model"]["merges"].append(["a", "\x1b[31m" + "x" * 100_000])
+    with pytest.raises(errors.InvalidTokenizerError) as raised:
+        load_document(tmp_path, document)
+    assert "\x1b" not in str(raised.value)
+    assert len(str(raised.value)) < 2000
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_added_tokens_that_merges_make_have_their_split(tmp_path):
+    """As Gemma's runs of spaces: added, but only normalization makes the `▁` that they are written with."""
+    document = builders.sentencepiece()
+    run = document["model"]["vocab"]["▁▁"]
+    document["added_tokens"].append(builders.added(run, "▁▁", special=False))
+    tokenizer = load_document(tmp_path, document)
+    assert run in tokenizer.encode("a  b")
+    assert run in tokenizer.structure.splits
+    assert next(token.bytes for token in tokenizer.tokens if token.id == run) == b"  "

@@ -40,6 +40,24 @@ def test_force_does_not_delete_weights(tokenizer, tmp_path):
     assert (out / "model.safetensors").read_text() == "paid for"
 
 
+def test_force_does_not_reach_into_folders_or_through_links(tokenizer, tmp_path):
+    out = tg.save(tokenizer, tmp_path / "out")
+    (out / "tokenizer.model_backup").mkdir()
+    (out / "tokenizer.model_backup" / "weights").write_text("paid for")
+    with pytest.raises(errors.OutputError, match="--force would delete"):
+        tg.save(tokenizer, out, force=True)
+    other = tg.save(tokenizer, tmp_path / "other")
+    (other / "tokenizer.model").symlink_to(tmp_path / "model")
+    with pytest.raises(errors.OutputError, match="--force would delete"):
+        tg.save(tokenizer, other, force=True)
+
+
+def test_a_name_of_the_greatest_length_and_one_with_a_nul(tokenizer, tmp_path):
+    assert tg.save(tokenizer, tmp_path / ("x" * 255)).exists()
+    with pytest.raises(errors.OutputError, match="cannot write"):
+        tg.save(tokenizer, tmp_path / "a\0b")
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_a_file_or_link_in_the_way_is_refused(tokenizer, tmp_path, force):
     (tmp_path / "file").write_text("mine")

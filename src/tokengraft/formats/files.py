@@ -37,11 +37,13 @@ PATTERNS = (
 
 def is_tokenizer_file(path: Path) -> bool:
     """Whether a path, relative to the model folder, belongs to the tokenizer."""
-    return any(fnmatch(path.as_posix(), pattern) for pattern in PATTERNS)
+    # Part by part: the `*` of fnmatch would go across folders.
+    wanted = [pattern.split("/") for pattern in PATTERNS]
+    return any(len(path.parts) == len(parts) and all(map(fnmatch, path.parts, parts)) for parts in wanted)
 
 
-def load_folder(folder: Path) -> Tokenizer:
-    """The tokenizer of a model folder, with every tokenizer file of it.
+def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
+    """The tokenizer of a model folder, with every tokenizer file of it; ``name`` is what errors call it.
 
     Raises:
         SourceNotFoundError: The folder has no `tokenizer.json`.
@@ -56,7 +58,7 @@ def load_folder(folder: Path) -> Tokenizer:
             f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
         )
     files = {path.relative_to(folder).as_posix(): _read(path) for path in found if path != main}
-    return read_tokenizer_json(_read(main), name=str(main), files=files)
+    return read_tokenizer_json(_read(main), name=name or str(main), files=files)
 
 
 def load_file(path: Path) -> Tokenizer:

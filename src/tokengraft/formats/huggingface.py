@@ -34,15 +34,24 @@ def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) ->
     vocab, merges = _take_model(document, name)
     require_plain([document, "".join(vocab)], name)
     rest = json.dumps(document, ensure_ascii=False)
-    _core.Pipeline(rest)  # what the library cannot read is refused here, and what follows may trust the shapes
-    detect_kind(document)
-    _require_ids(vocab, name)
+    try:
+        _core.Pipeline(rest)  # what the library cannot read is refused here; what follows may trust its shapes
+        detect_kind(document)
+        _require_ids(vocab)
+        return _checked(vocab, merges, rest, files, JsonStyle.of(raw))
+    except InvalidTokenizerError as error:
+        raise InvalidTokenizerError(f"`{name}`: {error.message}", hint=error.hint) from error
+
+
+def _checked(
+    vocab: dict[str, int], merges: list[Any], rest: str, files: Mapping[str, bytes], style: JsonStyle
+) -> Tokenizer:
     tokenizer = Tokenizer(
         vocab=MappingProxyType(vocab),
         merges=_merge_ids(merges, vocab),
         rest=rest,
         files=MappingProxyType(dict(files)),
-        style=JsonStyle.of(raw),
+        style=style,
         merges_as_text=bool(merges) and isinstance(merges[0], str),
     )
     _ = tokenizer.bpe  # building the table checks every id and merge
@@ -54,12 +63,16 @@ def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
     """The bytes of the `tokenizer.json`, laid out as the original."""
     strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
     pairs = [(strings[left], strings[right]) for left, right in tokenizer.merges]
-    # "a b" cannot say which of its spaces divides the pair.
-    as_text = tokenizer.merges_as_text and not any(" " in string for string in tokenizer.vocab)
+    as_text = tokenizer.merges_as_text and all(_has_text_form(*pair) for pair in pairs)
     document = json.loads(tokenizer.rest)
     document["model"]["vocab"] = dict(tokenizer.vocab)
     document["model"]["merges"] = [f"{left} {right}" for left, right in pairs] if as_text else pairs
     return tokenizer.style.dump(document)
+
+
+def _has_text_form(left: str, right: str) -> bool:
+    """Whether loaders read a pair back from ``"left right"``: no other space, and not taken for a comment."""
+    return " " not in left and " " not in right and not f"{left} {right}".startswith("#version")
 
 
 def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
@@ -75,12 +88,14 @@ def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
         )
     if model.get("type", "BPE") != "BPE":
         detect_kind(document)
-    vocab, merges = model.get("vocab"), model.get("merges")
-    if not isinstance(vocab, dict) or not isinstance(merges, list):
-        raise InvalidTokenizerError(
-            f"`{name}` lacks `model.vocab` (an object) or `model.merges` (a list)",
-            hint="pass the `tokenizer.json` that the model's tokenizer was saved with",
-        )
+    vocab: Any = model.get("vocab")
+    merges: Any = model.get("merges")
+    for part, wanted in ((vocab, "model.vocab"), (merges, "model.merges")):
+        if not isinstance(part, dict if wanted == "model.vocab" else list):
+            raise InvalidTokenizerError(
+                f"`{name}` has no `{wanted}` as BPE has it, but {type(part).__name__}; it may be of another model type",
+                hint="pass the `tokenizer.json` of a model with a BPE tokenizer",
+            )
     if not vocab:
         raise InvalidTokenizerError(
             f"the vocabulary in `{name}` is empty", hint="pass the tokenizer of a trained model"
@@ -89,11 +104,11 @@ def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
     return vocab, merges
 
 
-def _require_ids(vocab: Mapping[str, Any], name: str) -> None:
+def _require_ids(vocab: Mapping[str, Any]) -> None:
     for token, token_id in vocab.items():
         if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
             raise InvalidTokenizerError(
-                f"the token `{token}` in `{name}` has the id {token_id!r}; ids are whole numbers from 0 to {MAX_ID:,}",
+                f"the token `{token}` has the id {token_id!r}; ids are whole numbers from 0 to {MAX_ID:,}",
                 hint="give it a free id in `model.vocab`",
             )
 

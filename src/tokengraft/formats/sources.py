@@ -14,7 +14,7 @@ from tokengraft.formats.files import PATTERNS, load_file, load_folder
 from tokengraft.formats.huggingface import read_tokenizer_json
 from tokengraft.tokenizer import Tokenizer
 
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
@@ -40,14 +40,17 @@ def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
     if not isinstance(source, str | os.PathLike):
         return _load_object(source)
     path = Path(source)
-    if path.is_dir():
-        return load_folder(path)
-    if path.exists():
-        return load_file(path)
+    try:
+        if str(source) and path.is_dir():
+            return load_folder(path)
+        if str(source) and path.exists():
+            return load_file(path)
+    except (OSError, ValueError) as error:  # a name too long, a folder that may not be entered, a NUL
+        raise SourceNotFoundError(f"cannot look at `{path}`: {error}", hint="check the path") from error
     if isinstance(source, str) and _HUB_NAME.fullmatch(source):
         return load_folder(_download(source))
     raise SourceNotFoundError(
-        f"there is no folder, file or hub model `{path}`",
+        f"there is no folder, file or hub model `{source}`",
         hint="pass a folder that has a tokenizer.json, or the path of the file",
     )
 
@@ -57,7 +60,7 @@ def _load_object(source: Any) -> Tokenizer:
     if hasattr(source, "backend_tokenizer") and hasattr(source, "save_pretrained"):
         with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
             source.save_pretrained(folder)
-            return load_folder(Path(folder))
+            return load_folder(Path(folder), name=f"a {type(source).__name__} object")
     if hasattr(source, "to_str"):
         raw = source.to_str(pretty=True).encode()
         return read_tokenizer_json(raw, name=f"a {type(source).__name__} object", files={})

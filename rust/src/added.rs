@@ -1,0 +1,100 @@
+//! Added tokens, found in the text and split out of it before anything else, as the `tokenizers` library does it.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use rustc_hash::FxHashSet;
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// An added token as `tokenizer.json` lists it; the id is looked up elsewhere.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct AddedToken {
+    pub(crate) content: String,
+    pub(crate) single_word: bool,
+    pub(crate) lstrip: bool,
+    pub(crate) rstrip: bool,
+    pub(crate) normalized: bool,
+}
+
+/// A stretch of text between added tokens, or an added token: its place in the list.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Segment<'t> {
+    Text(&'t str),
+    Added(usize),
+}
+
+/// Finds added tokens: first those that match raw text, then, in what is left, those that match normalized text.
+///
+/// Made for pipelines whose normalizer does not touch the tokens that match normalized text.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    tokens: Vec<AddedToken>,
+    passes: Vec<(AhoCorasick, Vec<usize>)>,
+}
+
+impl Splitter {
+    /// A splitter, or None where the library must do it: `single_word` depends on its idea of a word, and which of two
+    /// tokens of one content counts on the order of its maps.
+    pub(crate) fn new(tokens: Vec<AddedToken>) -> Result<Option<Self>> {
+        let contents: FxHashSet<&str> = tokens.iter().map(|token| token.content.as_str()).collect();
+        if contents.len() < tokens.len() || tokens.iter().any(|token| token.single_word) {
+            return Ok(None);
+        }
+        let mut passes = Vec::new();
+        for normalized in [false, true] {
+            let of_pass = |at: &usize| tokens[*at].normalized == normalized && !tokens[*at].content.is_empty();
+            let places: Vec<usize> = (0..tokens.len()).filter(of_pass).collect();
+            if !places.is_empty() {
+                let finder = AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostLongest)
+                    .build(places.iter().map(|&at| &tokens[at].content))
+                    .map_err(|error| Error::Pipeline { reason: error.to_string() })?;
+                passes.push((finder, places));
+            }
+        }
+        Ok(Some(Self { tokens, passes }))
+    }
+
+    /// Whether text may be cut between something that is not white space and a space or newline after it: no token
+    /// spans such a place, and none reaches over it for white space to its right.
+    pub(crate) fn allows_cuts(&self) -> bool {
+        self.tokens.iter().all(|token| {
+            let spans = token.content.char_indices().any(|(at, character)| {
+                matches!(character, ' ' | '\n') && !token.content[..at].ends_with(char::is_whitespace) && at > 0
+            });
+            !spans && !token.rstrip
+        })
+    }
+
+    /// Tells `emit` every segment of the text, in order; none is empty text.
+    pub(crate) fn split<'t>(&self, text: &'t str, emit: &mut impl FnMut(Segment<'t>)) {
+        self.split_pass(0, text, emit);
+    }
+
+    fn split_pass<'t>(&self, pass: usize, text: &'t str, emit: &mut impl FnMut(Segment<'t>)) {
+        let Some((finder, places)) = self.passes.get(pass) else {
+            if !text.is_empty() {
+                emit(Segment::Text(text));
+            }
+            return;
+        };
+        let mut done = 0;
+        for found in finder.find_iter(text) {
+            let place = places[found.pattern().as_usize()];
+            let token = &self.tokens[place];
+            let (mut start, mut end) = (found.start(), found.end());
+            if token.lstrip {
+                start = text[..start].trim_end().len().max(done);
+            }
+            if token.rstrip {
+                end = text.len() - text[end..].trim_start().len();
+            }
+            if done < start {
+                self.split_pass(pass + 1, &text[done..start], emit);
+            }
+            emit(Segment::Added(place));
+            done = end;
+        }
+        self.split_pass(pass + 1, &text[done.min(text.len())..], emit);
+    }
+}

@@ -1,0 +1,222 @@
+//! Pretokens with their counts, as columns in the order of the bytes. What counting ends in and all else begins with.
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// Distinct pretokens in ascending order of their bytes, each with the number of its occurrences.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    bytes: Vec<u8>,
+    /// Where each pretoken ends in `bytes`; it begins where the one before it ends.
+    ends: Vec<u64>,
+    counts: Vec<u64>,
+}
+
+impl Counts {
+    /// Appends a pretoken, which must come after the last in order. The same one again adds to its count.
+    ///
+    /// # Errors
+    ///
+    /// When the count grows beyond `u64`.
+    pub fn push(&mut self, pretoken: &[u8], count: u64) -> Result<()> {
+        let last = self.len().checked_sub(1);
+        if let Some(last) = last.filter(|&last| self.pretoken(last) == pretoken) {
+            self.counts[last] = self.counts[last].checked_add(count).ok_or_else(|| overflow(pretoken))?;
+            return Ok(());
+        }
+        self.bytes.extend_from_slice(pretoken);
+        self.ends.push(self.bytes.len() as u64);
+        self.counts.push(count);
+        Ok(())
+    }
+
+    /// Counts out of columns, in any order; the same pretoken twice adds up.
+    ///
+    /// # Errors
+    ///
+    /// When the columns do not fit together, or a count grows beyond `u64`.
+    pub fn from_columns(bytes: Vec<u8>, offsets: &[u64], counts: Vec<u64>) -> Result<Self> {
+        let bad = |reason| Err(Error::BadCounts { reason });
+        let Some((&start, ends)) = offsets.split_first() else { return bad("there are no offsets") };
+        if ends.len() != counts.len() || start != 0 || ends.last().copied().unwrap_or(0) != bytes.len() as u64 {
+            return bad("the columns have different lengths");
+        }
+        if !offsets.is_sorted() {
+            return bad("the offsets do not ascend");
+        }
+        let given = Self { bytes, ends: ends.to_vec(), counts };
+        if (1..given.len()).all(|place| given.pretoken(place - 1) < given.pretoken(place)) {
+            return Ok(given);
+        }
+        let mut places: Vec<usize> = (0..given.len()).collect();
+        places.par_sort_unstable_by_key(|&place| given.pretoken(place));
+        let mut sorted = Self::default();
+        places.into_iter().try_for_each(|place| sorted.push(given.pretoken(place), given.counts[place]))?;
+        Ok(sorted)
+    }
+
+    /// The bytes of all pretokens, one after the other, and where each begins, with the end of the last.
+    pub fn columns(&self) -> (&[u8], impl Iterator<Item = u64> + '_) {
+        (&self.bytes, std::iter::once(0).chain(self.ends.iter().copied()))
+    }
+
+    /// Makes room for so many more pretokens.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.ends.reserve(more);
+        self.counts.reserve(more);
+        self.bytes.reserve(more * 12);
+    }
+
+    /// Number of distinct pretokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// The pretoken at a place.
+    #[must_use]
+    pub fn pretoken(&self, place: usize) -> &[u8] {
+        let start = if place == 0 { 0 } else { self.ends[place - 1] };
+        &self.bytes[start as usize..self.ends[place] as usize]
+    }
+
+    /// The counts, in the order of the pretokens.
+    #[must_use]
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Pretokens with their counts, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        (0..self.len()).map(|place| (self.pretoken(place), self.counts[place]))
+    }
+
+    /// The occurrences of all pretokens.
+    #[must_use]
+    pub fn total(&self) -> u128 {
+        self.counts.iter().map(|&count| u128::from(count)).sum()
+    }
+
+    /// The counts of both, added up.
+    ///
+    /// # Errors
+    ///
+    /// When a count grows beyond `u64`.
+    pub fn plus(&self, other: &Self) -> Result<Self> {
+        let mut sum = Self::default();
+        let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
+        loop {
+            let first = match (left.peek(), right.peek()) {
+                (Some(a), Some(b)) if a.0 <= b.0 => left.next(),
+                (Some(_), None) => left.next(),
+                (_, Some(_)) => right.next(),
+                (None, None) => return Ok(sum),
+            };
+            if let Some((pretoken, count)) = first {
+                sum.push(pretoken, count)?;
+            }
+        }
+    }
+
+    /// Every count times `numerator / denominator`, rounded to the nearest whole number, halves up; what rounds to
+    /// nothing goes.
+    ///
+    /// # Errors
+    ///
+    /// When a count grows beyond `u64`.
+    pub fn scaled(&self, numerator: u64, denominator: u64) -> Result<Self> {
+        let mut scaled = Self::default();
+        let (numerator, denominator) = (u128::from(numerator), u128::from(denominator.max(1)));
+        for (pretoken, count) in self.iter() {
+            let count = (u128::from(count) * numerator + denominator / 2) / denominator;
+            match u64::try_from(count) {
+                Ok(0) => (),
+                Ok(count) => scaled.push(pretoken, count)?,
+                Err(_) => return Err(overflow(pretoken)),
+            }
+        }
+        Ok(scaled)
+    }
+
+    /// The places of the `most` largest counts, largest first, equal ones in the order of their bytes.
+    #[must_use]
+    pub fn top(&self, most: usize) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.len()).collect();
+        let key = |&place: &usize| (std::cmp::Reverse(self.counts[place]), place);
+        if most < places.len() {
+            places.select_nth_unstable_by_key(most, key);
+            places.truncate(most);
+        }
+        places.sort_unstable_by_key(key);
+        places
+    }
+}
+
+fn overflow(pretoken: &[u8]) -> Error {
+    Error::Overflow { pretoken: String::from_utf8_lossy(pretoken).into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(pairs: &[(&str, u64)]) -> Counts {
+        let mut counts = Counts::default();
+        for (pretoken, count) in pairs {
+            counts.push(pretoken.as_bytes(), *count).unwrap();
+        }
+        counts
+    }
+
+    #[test]
+    fn columns_may_come_in_any_order_and_must_fit() {
+        let build = |bytes: &str, offsets: &[u64], counts: &[u64]| {
+            Counts::from_columns(bytes.as_bytes().to_vec(), offsets, counts.to_vec())
+        };
+        assert_eq!(build("baab", &[0, 1, 2, 4], &[1, 2, 3]).unwrap(), counts(&[("a", 2), ("ab", 3), ("b", 1)]));
+        assert_eq!(build("aba", &[0, 1, 2, 3], &[1, 2, 3]).unwrap(), counts(&[("a", 4), ("b", 2)]));
+        assert_eq!(build("", &[0], &[]).unwrap(), Counts::default());
+        for (bytes, offsets, values) in
+            [("a", &[][..], &[][..]), ("ab", &[0, 1], &[1]), ("ab", &[1, 2], &[1]), ("ab", &[0, 3, 2], &[1, 1])]
+        {
+            assert!(matches!(build(bytes, offsets, values), Err(Error::BadCounts { .. })));
+        }
+    }
+
+    #[test]
+    fn sums_are_in_order_and_add_up() {
+        let (a, b) = (counts(&[("", 1), ("a", 2), ("c", 3)]), counts(&[("a", 5), ("b", 1), ("d", 1)]));
+        let sum = counts(&[("", 1), ("a", 7), ("b", 1), ("c", 3), ("d", 1)]);
+        assert_eq!(a.plus(&b).unwrap(), sum);
+        assert_eq!(b.plus(&a).unwrap(), sum);
+        assert_eq!(sum.total(), 13);
+    }
+
+    #[test]
+    fn scaling_rounds_halves_up_and_drops_what_becomes_nothing() {
+        let scaled = counts(&[("a", 1), ("b", 2), ("c", 3), ("d", 5)]).scaled(1, 4).unwrap();
+        assert_eq!(scaled, counts(&[("b", 1), ("c", 1), ("d", 1)]));
+    }
+
+    #[test]
+    fn a_count_beyond_64_bits_is_an_error() {
+        let most = counts(&[("a", u64::MAX)]);
+        assert!(matches!(most.plus(&most), Err(Error::Overflow { .. })));
+        assert!(matches!(most.scaled(2, 1), Err(Error::Overflow { .. })));
+    }
+
+    #[test]
+    fn the_top_is_ordered_by_count_then_bytes() {
+        let all = counts(&[("a", 1), ("b", 9), ("c", 9), ("d", 2)]);
+        assert_eq!(all.top(3), [1, 2, 3]);
+        assert_eq!(all.top(99), [1, 2, 3, 0]);
+        assert_eq!(all.top(0), [0; 0]);
+    }
+}

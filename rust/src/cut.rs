@@ -1,0 +1,221 @@
+//! Where the text of a SentencePiece-type tokenizer may be cut into short pieces without changing anything.
+//!
+//! These tokenizers have no pre-tokenizer: a pretoken is a whole document. Between two characters that no token has
+//! side by side, no merge ever crosses; if moreover SentencePiece's trainer would never make a piece that spans them,
+//! continued training will not either, and counting the pieces apart is exact.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use rustc_hash::FxHashSet;
+use unicode_script::{Script, UnicodeScript};
+
+use crate::bpe::Bpe;
+
+/// The white space of SentencePiece.
+pub(crate) const SPACE: char = '▁';
+/// Goes with every script: characters that inherit theirs from a neighbour.
+const ANY: u8 = u8::MAX;
+const ASCII: usize = 128;
+
+/// Which pieces SentencePiece's trainer may make: the fields of its `trainer_spec` that decide it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // the names and types are SentencePiece's
+pub struct PieceRules {
+    /// Pieces keep to one script; Hiragana and Katakana count as Han.
+    pub split_by_unicode_script: bool,
+    /// Digits are of the script Common, and so apart from letters; otherwise they go with every script.
+    pub split_by_number: bool,
+    /// A digit is a piece of its own.
+    pub split_digits: bool,
+    /// `▁` stands at the end of a piece rather than at its front.
+    pub treat_whitespace_as_suffix: bool,
+    /// Runs of `▁` may be pieces.
+    pub allow_whitespace_only_pieces: bool,
+}
+
+impl Default for PieceRules {
+    /// Llama's.
+    fn default() -> Self {
+        Self {
+            split_by_unicode_script: true,
+            split_by_number: true,
+            split_digits: true,
+            treat_whitespace_as_suffix: false,
+            allow_whitespace_only_pieces: true,
+        }
+    }
+}
+
+impl PieceRules {
+    /// Whether the trainer may make a piece with these two characters side by side, whatever stands around them.
+    #[must_use]
+    pub fn may_join(&self, left: char, right: char) -> bool {
+        if self.split_digits && (is_digit(left) || is_digit(right)) {
+            return false;
+        }
+        match (left == SPACE, right == SPACE) {
+            (true, true) => self.allow_whitespace_only_pieces,
+            (true, false) => !self.treat_whitespace_as_suffix,
+            (false, true) => self.treat_whitespace_as_suffix,
+            (false, false) => {
+                let (left, right) = (self.script(left), self.script(right));
+                !self.split_by_unicode_script || left == right || left == ANY || right == ANY
+            }
+        }
+    }
+
+    fn script(&self, character: char) -> u8 {
+        if is_digit(character) && !self.split_by_number {
+            ANY
+        } else {
+            scripts()[character as usize]
+        }
+    }
+}
+
+fn is_digit(character: char) -> bool {
+    matches!(character, '0'..='9' | '０'..='９')
+}
+
+/// The script of every code point, by code point, as a number; Hiragana and Katakana as Han.
+fn scripts() -> &'static [u8] {
+    static SCRIPTS: OnceLock<Vec<u8>> = OnceLock::new();
+    SCRIPTS.get_or_init(|| {
+        (0..0x11_0000)
+            .map(|code| match char::from_u32(code).map(|character| character.script()) {
+                _ if code == 0x30FC => Script::Han as u8, // the long-vowel mark, whose script is Common
+                Some(Script::Hiragana | Script::Katakana) => Script::Han as u8,
+                Some(Script::Inherited) | None => ANY,
+                Some(script) => script as u8,
+            })
+            .collect()
+    })
+}
+
+/// Cuts text where no token and no piece to come can span.
+#[derive(Debug)]
+pub struct Cutter {
+    rules: PieceRules,
+    /// Pairs of characters that the rules would keep apart and some token joins all the same.
+    joined: FxHashSet<(char, char)>,
+    /// Where unknown characters fuse: those that are tokens. Two others side by side must stay together.
+    known: Option<FxHashSet<char>>,
+    /// Whether to cut between two ASCII characters, `left * 128 + right`; and between one and `▁`, before and after.
+    ascii: Vec<bool>,
+    before_space: Vec<bool>,
+    after_space: Vec<bool>,
+}
+
+impl Cutter {
+    /// The cutter for a vocabulary and the pieces that may join it.
+    #[must_use]
+    pub fn new(bpe: &Bpe, rules: PieceRules) -> Self {
+        let mut cutter = Self {
+            rules,
+            joined: FxHashSet::default(),
+            known: bpe.fused_unknowns(),
+            ascii: Vec::new(),
+            before_space: Vec::new(),
+            after_space: Vec::new(),
+        };
+        for string in bpe.spelled_strings() {
+            let pairs = string.chars().zip(string.chars().skip(1));
+            cutter.joined.extend(pairs.filter(|&(left, right)| !rules.may_join(left, right)));
+        }
+        let ascii = || (0..ASCII as u8).map(char::from);
+        cutter.ascii =
+            ascii().flat_map(|left| ascii().map(move |right| (left, right))).map(|p| cutter.decide(p)).collect();
+        cutter.before_space = ascii().map(|left| cutter.decide((left, SPACE))).collect();
+        cutter.after_space = ascii().map(|right| cutter.decide((SPACE, right))).collect();
+        cutter
+    }
+
+    /// The pairs that the rules would keep apart and some token joins, in order.
+    #[must_use]
+    pub fn joined(&self) -> Vec<(char, char)> {
+        let mut pairs: Vec<_> = self.joined.iter().copied().collect();
+        pairs.sort_unstable();
+        pairs
+    }
+
+    /// The rules it was made with.
+    #[must_use]
+    pub fn rules(&self) -> PieceRules {
+        self.rules
+    }
+
+    /// Whether to cut between two characters.
+    #[inline]
+    pub(crate) fn cuts(&self, left: char, right: char) -> bool {
+        match (left as usize, right as usize) {
+            (left, right) if left < ASCII && right < ASCII => self.ascii[left * ASCII + right],
+            (left, _) if left < ASCII && right == SPACE => self.before_space[left],
+            (_, right) if right < ASCII && left == SPACE => self.after_space[right],
+            _ => self.decide((left, right)),
+        }
+    }
+
+    fn decide(&self, (left, right): (char, char)) -> bool {
+        let fuses = |known: &FxHashSet<char>| !known.contains(&left) && !known.contains(&right);
+        !self.rules.may_join(left, right)
+            && !self.joined.contains(&(left, right))
+            && !self.known.as_ref().is_some_and(fuses)
+    }
+
+    /// Tells `emit` the pieces of a text, in order, as the bytes around each and its place in them.
+    pub(crate) fn cut(&self, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
+        let mut characters = text.char_indices();
+        let Some((_, mut left)) = characters.next() else { return };
+        let mut start = 0;
+        for (at, right) in characters {
+            if self.cuts(left, right) {
+                emit(text.as_bytes(), start..at);
+                start = at;
+            }
+            left = right;
+        }
+        emit(text.as_bytes(), start..text.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::Options;
+
+    fn cutter(strings: &[&str]) -> Cutter {
+        let tokens = strings.iter().zip(0..).map(|(string, id)| (id, (*string).to_string())).collect();
+        Cutter::new(&Bpe::new(tokens, &[], &Options::default()).unwrap(), PieceRules::default())
+    }
+
+    fn pieces(cutter: &Cutter, text: &str) -> Vec<String> {
+        let mut pieces = Vec::new();
+        cutter.cut(text, |_, at| pieces.push(text[at].to_string()));
+        pieces
+    }
+
+    #[test]
+    fn text_is_cut_before_words_at_scripts_punctuation_and_digits() {
+        let plain = cutter(&["a"]);
+        assert_eq!(pieces(&plain, "▁tere▁кот,▁12"), ["▁tere", "▁кот", ",", "▁", "1", "2"]);
+        assert_eq!(pieces(&plain, "猫がマットーabc"), ["猫がマットー", "abc"]);
+        assert_eq!(pieces(&plain, "e\u{301}\u{301}x"), ["e\u{301}\u{301}x"]);
+        assert_eq!(pieces(&plain, ""), [""; 0]);
+    }
+
+    #[test]
+    fn a_pair_that_a_token_has_is_never_cut() {
+        let odd = cutter(&["a", "ad▁õ", "x1"]);
+        assert_eq!(pieces(&odd, "▁ad▁õx1y2"), ["▁ad▁õx1", "y", "2"]);
+        assert_eq!(odd.joined(), [('d', '▁'), ('x', '1')]);
+    }
+
+    #[test]
+    fn unknown_characters_that_fuse_stay_together() {
+        let options = Options { unk_token: Some("u".into()), fuse_unk: true, ..Options::default() };
+        let bpe = Bpe::new(vec![(0, "u".into()), (1, "a".into())], &[], &options).unwrap();
+        let cutter = Cutter::new(&bpe, PieceRules::default());
+        assert_eq!(pieces(&cutter, "a猫кот"), ["a", "猫кот"]);
+    }
+}

@@ -1,0 +1,104 @@
+"""`tokengraft count` and `tokengraft counts merge`."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from tokengraft.commands.options import (
+    Commands,
+    add_effort,
+    add_json,
+    add_output,
+    add_reading,
+    add_source,
+    effort_of,
+    reading_of,
+)
+from tokengraft.counting import count, count_to_file, merge_counts
+from tokengraft.counts import PretokenCounts
+from tokengraft.formats import load
+from tokengraft.progress import bytes_read
+from tokengraft.show import print_table
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    command = commands.add_parser(
+        "count",
+        help="count the pretokens of a corpus, once, for all that follows",
+        description="Count the pretokens of a corpus into a Parquet file. Extension, pruning and evaluation work from "
+        "it and do not read the corpus again.",
+    )
+    add_source(command)
+    command.add_argument(
+        "corpus", nargs="+", metavar="CORPUS", help=".txt, .jsonl or .parquet, plain, .gz or .zst; folder; glob; or -"
+    )
+    command.add_argument(
+        "--weight", action="append", metavar="W", help="multiply the counts of a CORPUS; once for each, as 2 or 1/3"
+    )
+    add_output(command, "the counts, a Parquet file")
+    add_json(command)
+    add_reading(command)
+    command.set_defaults(run=_count)
+    _add_merge(commands)
+
+
+def _add_merge(commands: Commands) -> None:
+    group = commands.add_parser("counts", help="work with files of counts", description="Work with files of counts.")
+    command = group.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
+        "merge",
+        help="add up files of counts",
+        description="Add up files of counts, such as those that shards of one corpus came to.",
+    )
+    command.add_argument("counts", nargs="+", type=Path, metavar="COUNTS", help="files of counts")
+    add_output(command, "the sum, a Parquet file")
+    add_json(command)
+    add_effort(command)
+    command.set_defaults(run=_merge)
+
+
+def _count(options: argparse.Namespace) -> int:
+    tokenizer = load(options.source)
+    reading, effort, out = reading_of(options), effort_of(options), Path(options.out)
+    with bytes_read("counting", quiet=options.quiet) as progress:
+        if options.weight:
+            described = count(
+                tokenizer, options.corpus, weights=options.weight, reading=reading, effort=effort, progress=progress
+            )
+            described.save(out, force=options.force)
+        else:
+            described = count_to_file(
+                tokenizer, options.corpus, out, reading=reading, effort=effort, force=options.force, progress=progress
+            )
+    return _report(described, out, options)
+
+
+def _merge(options: argparse.Namespace) -> int:
+    out = Path(options.out)
+    return _report(merge_counts(options.counts, out, effort=effort_of(options), force=options.force), out, options)
+
+
+def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -> int:
+    totals = described.totals
+    if options.json:
+        print(
+            json.dumps({"out": str(out), **asdict(totals), "added_tokens": dict(described.added)}, ensure_ascii=False)
+        )
+        return 0
+    rows = [
+        ("documents", f"{totals.documents:,}"),
+        ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
+        ("pretokens", f"{totals.pretokens:,}"),
+        ("added tokens", f"{sum(described.added.values()):,} in the text"),
+    ]
+    if totals.replaced:
+        rows.append(("warning", f"{totals.replaced:,} stretches were not UTF-8 and were replaced by U+FFFD"))
+    if totals.skipped:
+        rows.append(("warning", f"{totals.skipped:,} documents or files could not be read and were left out"))
+    if not totals.documents:
+        rows.append(("warning", "the corpus is empty"))
+    print_table(rows)
+    print(f"wrote `{out}`", file=sys.stderr)
+    return 0

@@ -1,0 +1,107 @@
+"""Options that several commands have, and their readers."""
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from tokengraft.corpus import Reading
+from tokengraft.counting import DEFAULT_MEMORY, Effort
+from tokengraft.errors import OptionError
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = object
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def size(text: str) -> int:
+    """A number of bytes: ``4GB``, ``500 MB``, ``2GiB``, ``1000``.
+
+    >>> size("4GB"), size("1.5KiB"), size("7")
+    (4000000000, 1536, 7)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
+    if not found or found[2] == "I":
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write it like 4GB, 500MB or 2GiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def shard(text: str) -> tuple[int, int]:
+    """A share: ``3/64 -> (3, 64)``."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shard; write it like 3/64, counted from 0")
+    return int(found[1]), int(found[2])
+
+
+def add_source(command: argparse.ArgumentParser) -> None:
+    """SOURCE."""
+    command.add_argument(
+        "source", metavar="SOURCE", help="a model folder, a tokenizer.json, or the name of a model on the hub"
+    )
+
+
+def add_json(command: argparse.ArgumentParser) -> None:
+    """--json."""
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_output(command: argparse.ArgumentParser, what: str) -> None:
+    """--out, --force, --quiet."""
+    command.add_argument("--out", required=True, metavar="PATH", help=f"where to write {what}; it must not exist")
+    command.add_argument("--force", action="store_true", help="replace the output if it exists")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """How to read a corpus."""
+    group = command.add_argument_group("reading the corpus")
+    group.add_argument("--text-field", default="text", metavar="NAME", help="field or column of the text (text)")
+    group.add_argument(
+        "--documents", choices=("files", "lines"), default="files", help="what a document of a text file is (files)"
+    )
+    group.add_argument(
+        "--format", choices=("text", "jsonl", "parquet"), help="the format of inputs, where their names do not tell"
+    )
+    group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
+    group.add_argument("--shard", type=shard, metavar="I/N", help="read share I of N of the inputs, counted from 0")
+    group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after so much text")
+    group.add_argument("--max-documents", type=int, metavar="N", help="stop after so many documents")
+    add_effort(group)
+
+
+def add_effort(group: "argparse._ActionsContainer") -> None:
+    """--workers, --memory, --min-count."""
+    group.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")
+    group.add_argument("--memory", type=size, default=DEFAULT_MEMORY, metavar="SIZE", help="for tables (4GiB)")
+    group.add_argument("--min-count", type=int, default=1, metavar="N", help="leave out rarer pretokens at the end (1)")
+
+
+def reading_of(options: argparse.Namespace) -> Reading:
+    """How the options say to read a corpus."""
+    return Reading(
+        text_field=options.text_field,
+        documents=options.documents,
+        format=options.format,
+        skip_bad=options.skip_bad,
+        shard=options.shard,
+    )
+
+
+def effort_of(options: argparse.Namespace) -> Effort:
+    """The effort that the options allow."""
+    return Effort(
+        workers=options.workers,
+        memory=options.memory,
+        min_count=options.min_count,
+        max_documents=getattr(options, "max_documents", None),
+        max_bytes=getattr(options, "max_bytes", None),
+    )
+
+
+def require(condition: bool, message: str, *, hint: str) -> None:
+    """Refuses options that do not go together."""
+    if not condition:
+        raise OptionError(message, hint=hint)

@@ -1,0 +1,318 @@
+"""Corpora to blocks of text, ready for the core.
+
+Reads files of text, JSON lines and Parquet, plain or compressed, standard input, datasets, and iterables of strings.
+Reads in blocks of a few megabytes and never holds more than it must: a document that cannot be cut, or a long line.
+Blocks depend on the input alone, so that what is counted does not depend on who counts it.
+"""
+
+import glob
+import os
+import re
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+from tokengraft.counts import binary_buffers
+from tokengraft.errors import CorpusError, OptionError
+
+Format = Literal["text", "jsonl", "parquet"]
+Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
+
+BLOCK = 4 << 20
+FORMATS: dict[str, Format] = {
+    ".txt": "text",
+    ".text": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a corpus."""
+
+    text_field: str = "text"
+    """The field of JSON lines, or the column of Parquet, that has the text."""
+    documents: Literal["files", "lines"] = "files"
+    """What a document of a text file is."""
+    format: Format | None = None
+    """The format of inputs whose name does not tell; else by suffix, and text for unknown ones."""
+    skip_bad: bool = False
+    """Leave out what cannot be read and count it, instead of stopping there."""
+    shard: tuple[int, int] | None = None
+    """Read one share of the inputs: (number from 0, how many shares)."""
+
+    def __post_init__(self) -> None:
+        if self.shard and not 0 <= self.shard[0] < self.shard[1]:
+            raise OptionError(
+                f"there is no shard {self.shard[0]} of {self.shard[1]}",
+                hint="shards are numbered from 0: 0/64 to 63/64",
+            )
+
+
+@dataclass(frozen=True)
+class Block:
+    """A few megabytes of a corpus, in a form that the core counts."""
+
+    form: Literal["text", "lines", "documents", "jsonl"]
+    data: bytes
+    source: str
+    offsets: bytes = b""
+    """For documents: where each begins and the last ends."""
+    at_start: bool = True
+    """For text: whether it begins a document."""
+    first_line: int = 1
+    """For lines: the number of the first."""
+    progress: int = 0
+    """How many bytes of the input, as it lies on disk, this block is the end of reading."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One thing to read: a file, a row group of one, standard input, or something from Python."""
+
+    name: str
+    size: int
+    """Bytes on disk, 0 where unknown."""
+    blocks: Callable[["Cut"], Iterator[Block]]
+
+
+Cut = Callable[[bytes], int | None]
+"""Where the last document in some bytes may be cut, if anywhere: `Counter.last_cut`."""
+
+
+def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
+    """The inputs of a corpus, in a fixed order: files by name, and as given otherwise.
+
+    Args:
+        corpus: A file, a folder, a glob, ``-`` for standard input, a list of these, a `datasets` dataset, or any
+            iterable of strings, each a document. A list of strings is taken for paths.
+        reading: How to read it.
+
+    Raises:
+        CorpusError: There is nothing there.
+    """
+    if isinstance(corpus, str | os.PathLike):
+        inputs = _inputs_at(corpus, reading)
+    elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
+        inputs = [found for item in corpus for found in _inputs_at(item, reading)]
+    elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
+        inputs = [Input("the dataset", 0, lambda _: _dataset_blocks(corpus, reading))]
+    else:
+        texts: Any = corpus
+        inputs = [Input("the iterable", 0, lambda _: _iterable_blocks(texts))]
+    if not inputs:
+        raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
+    return inputs if reading.shard is None else inputs[reading.shard[0] :: reading.shard[1]]
+
+
+def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:
+    name = os.fspath(item)
+    if name == "-":
+        return [Input("standard input", 0, lambda cut: _stream_blocks(sys.stdin.buffer, "-", None, reading, cut))]
+    path = Path(name)
+    if path.is_dir():
+        paths = [found for found in sorted(path.rglob("*")) if found.is_file() and _format(found)[0]]
+    elif path.exists() or not glob.has_magic(name):
+        paths = [path]
+    else:
+        paths = [Path(found) for found in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
+    if not paths:
+        kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
+        raise CorpusError(f"`{name}`: the {kind}", hint="check the path; quote patterns so that the shell leaves them")
+    return [found for path in paths for found in _file_inputs(path, reading)]
+
+
+def _format(path: Path) -> tuple[Format | None, str | None]:
+    """The format and compression of a file, by its name."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    stem = suffixes[:-1] if compression else suffixes
+    return (FORMATS.get(stem[-1]) if stem else None), compression
+
+
+def _file_inputs(path: Path, reading: Reading) -> list[Input]:
+    form, compression = _format(path)
+    form = reading.format or form or "text"
+    try:
+        size = path.stat().st_size
+        if form == "parquet" and not compression:
+            return _parquet_inputs(path, size, reading)
+    except OSError as error:
+        raise _unreadable(str(path), error) from error
+    return [Input(str(path), size, lambda cut: _file_blocks(path, form, compression, reading, cut))]
+
+
+def _file_blocks(path: Path, form: Format, compression: str | None, reading: Reading, cut: Cut) -> Iterator[Block]:
+    import pyarrow as pa
+
+    with _reporting(str(path)), path.open("rb") as raw:
+        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression) if compression else raw
+        if form == "parquet":
+            yield from _parquet_blocks(pa.BufferReader(stream.read()), str(path), None, reading)
+        else:
+            progress = raw.tell
+            yield from _stream_blocks(stream, str(path), progress, reading, cut, form)
+
+
+def _stream_blocks(
+    stream: Any,
+    name: str,
+    tell: Callable[[], int] | None,
+    reading: Reading,
+    cut: Cut,
+    form: Format | None = None,
+) -> Iterator[Block]:
+    """The blocks of a stream of bytes, cut where it can be cut."""
+    form = form or reading.format or "text"
+    if form == "parquet":
+        import pyarrow as pa
+
+        yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, reading)
+        return
+    kind: Any = "jsonl" if form == "jsonl" else "lines" if reading.documents == "lines" else "text"
+    after_line: Cut = lambda data: data.rfind(b"\n") + 1 or None  # noqa: E731
+    line, at_start, done = 1, True, 0
+    for data in _cut_stream(stream, cut if kind == "text" else after_line):
+        position = tell() if tell else 0
+        yield Block(kind, data, name, at_start=at_start, first_line=line, progress=position - done)
+        line += data.count(b"\n")
+        at_start, done = False, position
+
+
+def _cut_stream(stream: Any, cut: Cut) -> Iterator[bytes]:
+    """Stretches of a stream that end where ``cut`` says. What has no such place is gathered until it comes."""
+    pending: list[bytes] = []
+    first = True
+    while data := stream.read(BLOCK):
+        data = bytes(data)
+        if first:
+            data, first = data.removeprefix(b"\xef\xbb\xbf"), False
+        at = cut(data)
+        if at:
+            yield b"".join([*pending, data[:at]])
+            pending = [data[at:]]
+        else:
+            pending.append(data)
+    if any(pending):
+        yield b"".join(pending)
+
+
+def _parquet_inputs(path: Path, size: int, reading: Reading) -> list[Input]:
+    """The row groups of a Parquet file, each an input of its own, so that shards can share a file."""
+    import pyarrow.parquet as pq
+
+    try:
+        with _reporting(str(path)), pq.ParquetFile(path) as file:
+            groups = file.metadata.num_row_groups
+    except CorpusError:
+        if not reading.skip_bad:
+            raise
+        groups = 1  # reading it will fail again, and be counted as skipped there
+    share = size // max(groups, 1)
+    return [Input(str(path), share, partial(_parquet_group, path, group, share, reading)) for group in range(groups)]
+
+
+def _parquet_group(path: Path, group: int, size: int, reading: Reading, _: Cut) -> Iterator[Block]:
+    with _reporting(str(path)):
+        yield from _parquet_blocks(str(path), str(path), [group], reading, size)
+
+
+def _parquet_blocks(
+    source: Any, name: str, groups: list[int] | None, reading: Reading, size: int = 0
+) -> Iterator[Block]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(source) as file:
+        names = file.schema_arrow.names
+        if reading.text_field not in names:
+            raise CorpusError(
+                f"`{name}` has no column `{reading.text_field}`; it has {', '.join(f'`{n}`' for n in names)}",
+                hint="name the column of the text: --text-field",
+            )
+        chosen = range(file.metadata.num_row_groups) if groups is None else groups
+        rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
+        weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
+        batch = max(1, min(rows, rows * BLOCK // max(weight, 1)))
+        for found in file.iter_batches(batch, row_groups=list(chosen), columns=[reading.text_field]):
+            yield _arrow_block(found.column(0), name, size * len(found) // max(rows, 1))
+
+
+def _dataset_blocks(dataset: Any, reading: Reading) -> Iterator[Block]:
+    """The rows of a `datasets` dataset, in memory or streamed."""
+    with _reporting("the dataset"):
+        for table in dataset.with_format("arrow").iter(batch_size=512):
+            if reading.text_field not in table.column_names:
+                raise CorpusError(
+                    f"the dataset has no column `{reading.text_field}`; it has {', '.join(table.column_names)}",
+                    hint="name the column of the text: Reading(text_field=...)",
+                )
+            yield _arrow_block(table.column(reading.text_field).combine_chunks(), "the dataset", 0)
+
+
+def _arrow_block(column: Any, name: str, progress: int) -> Block:
+    import pyarrow as pa
+
+    try:
+        texts = column.drop_null().cast(pa.large_string()).cast(pa.large_binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CorpusError(
+            f"the text of `{name}` is of type {column.type}, not string: {error}",
+            hint="name the column of the text: --text-field",
+        ) from error
+    data, offsets = binary_buffers(texts)
+    return Block("documents", data, name, offsets=offsets, progress=progress)
+
+
+def _iterable_blocks(texts: Iterable[str]) -> Iterator[Block]:
+    """Strings, gathered until they make a block."""
+    gathered: list[bytes] = []
+    size = 0
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise CorpusError(
+                f"document {number:,} of the iterable is a {type(text).__name__}, not a string",
+                hint="give strings, such as `(row['text'] for row in rows)`",
+            )
+        # Half surrogate pairs, which Python strings may have, are replaced and counted by the core.
+        gathered.append(text.encode(errors="surrogatepass"))
+        size += len(gathered[-1])
+        if size >= BLOCK:
+            yield _document_block(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield _document_block(gathered)
+
+
+def _document_block(documents: list[bytes]) -> Block:
+    offsets = array("q", accumulate(map(len, documents), initial=0))
+    if sys.byteorder == "big":
+        offsets.byteswap()
+    return Block("documents", b"".join(documents), "the iterable", offsets=offsets.tobytes())
+
+
+@contextmanager
+def _reporting(name: str) -> Iterator[None]:
+    """Turns the errors of reading a file into a `CorpusError` that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: BaseException) -> CorpusError:
+    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or str(error))
+    return CorpusError(
+        f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to leave such files out"
+    )

@@ -1,0 +1,254 @@
+"""`PretokenCounts`: what counting a corpus ends in, and all later steps begin with. In memory, and as Parquet.
+
+The file has two columns, `pretoken` (bytes) and `count`, in the order of the bytes, readable by any tool. Totals,
+occurrences of added tokens and the fingerprint of the pipeline are in its metadata, as JSON under `tokengraft`.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from tokengraft import _core
+from tokengraft.atomic import new_file
+from tokengraft.errors import CountsError, OptionError
+from tokengraft.fingerprint import Fingerprint
+from tokengraft.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA = b"tokengraft"
+ROWS = 1 << 20
+EVERYTHING = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was read."""
+
+    documents: int = 0
+    bytes: int = 0
+    """Of text, in UTF-8."""
+    characters: int = 0
+    pretokens: int = 0
+    """Occurrences, before any minimum count."""
+    replaced: int = 0
+    """Stretches that were not UTF-8, each replaced by U+FFFD."""
+    skipped: int = 0
+    """Documents and files left out because they could not be read."""
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class PretokenCounts:
+    """How often each distinct pretoken of a corpus occurs. Counts add up across shards, languages and machines.
+
+    Example:
+        >>> counts = count(tok, "et/*.parquet")  # doctest: +SKIP
+        >>> counts.top(2)  # doctest: +SKIP
+        [(b',', 1234567), (b' ja', 345678)]
+        >>> (counts + other.scale(2)).save("mix.parquet")  # doctest: +SKIP
+    """
+
+    table: _core.Counts
+    totals: Totals
+    added: Mapping[str, int]
+    """Occurrences of added tokens."""
+    fingerprint: Fingerprint
+    min_count: int = 1
+    """Pretokens seen less often were left out."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
+        """The counts of both corpora together.
+
+        Raises:
+            CountsError: They were made for different pipelines.
+        """
+        self.fingerprint.require_counts(other.fingerprint)
+        other.fingerprint.require_counts(self.fingerprint)
+        names = {**self.added, **other.added}
+        return replace(
+            self,
+            table=self.table.plus(other.table),
+            totals=self.totals + other.totals,
+            added=MappingProxyType({n: self.added.get(n, 0) + other.added.get(n, 0) for n in sorted(names)}),
+            min_count=max(self.min_count, other.min_count),
+        )
+
+    def scale(self, weight: int | Fraction | str) -> "PretokenCounts":
+        """Every count times a weight, rounded to the nearest whole number, halves up; what rounds to 0 goes.
+
+        The totals still say what was read.
+
+        Args:
+            weight: A whole number or a ratio, as ``2``, ``Fraction(1, 3)`` or ``"1/3"``.
+        """
+        ratio = as_weight(weight)
+        scaled = {
+            name: (2 * count * ratio.numerator + ratio.denominator) // (2 * ratio.denominator)
+            for name, count in self.added.items()
+        }
+        table = self.table.scaled(ratio.numerator, ratio.denominator)
+        return replace(self, table=table, added=MappingProxyType(scaled))
+
+    def top(self, most: int) -> list[tuple[bytes, int]]:
+        """The most frequent pretokens, equal counts in the order of their bytes."""
+        return self.table.top(max(most, 0))
+
+    def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[int, int]:
+        """How often each token of a tokenizer occurs in the corpus, by ascending id; tokens that never do are left out.
+
+        The corpus is not read again. The tokenizer may be any that keeps the pipeline: pruned, extended.
+
+        Args:
+            tokenizer: The tokenizer.
+            by_merges: Turn merge skipping (`ignore_merges`) off.
+
+        Raises:
+            CountsError: The counts were made for another pipeline.
+        """
+        self.require(tokenizer)
+        found = self.table.tokens(tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges)
+        total = dict(found)
+        for token in tokenizer.added:
+            if self.added.get(token.content):
+                total[token.id] = total.get(token.id, 0) + self.added[token.content]
+        return dict(sorted(total.items()))
+
+    def require(self, tokenizer: Tokenizer) -> None:
+        """Refuses a tokenizer whose pretokens these are not.
+
+        Raises:
+            CountsError: With every difference spelled out.
+        """
+        Fingerprint.of(tokenizer, self.fingerprint.rules).require_counts(self.fingerprint)
+
+    def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Writes a Parquet file and returns its path.
+
+        Raises:
+            OutputError: The file exists or cannot be written.
+        """
+        return write_counts([self.table], self, Path(out), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PretokenCounts":
+        """The counts in a file.
+
+        Raises:
+            CountsError: It is not a file of counts.
+        """
+        described, tables = open_counts(Path(path), rows=EVERYTHING)
+        return replace(described, table=next(tables, described.table))
+
+
+def as_weight(weight: int | Fraction | str) -> Fraction:
+    """A weight as a ratio of whole numbers.
+
+    Raises:
+        OptionError: It is no number above 0.
+    """
+    try:
+        ratio = Fraction(weight)
+    except (ValueError, ZeroDivisionError, TypeError) as error:
+        raise OptionError(
+            f"the weight {weight!r} is no number", hint="pass a whole number or a ratio: 2, 1/3"
+        ) from error
+    if not 0 < ratio.numerator < 2**63 or ratio.denominator >= 2**63:
+        raise OptionError(f"the weight {weight!r} is not above 0", hint="pass a whole number or a ratio: 2, 1/3")
+    return ratio
+
+
+def write_counts(tables: Iterable[_core.Counts], described: PretokenCounts, out: Path, *, force: bool = False) -> Path:
+    """Writes tables, which follow one another in order, as one file with the description of ``described``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [pa.field("pretoken", pa.large_binary(), nullable=False), pa.field("count", pa.uint64(), nullable=False)],
+        metadata={METADATA: _description(described)},
+    )
+    with new_file(out, force=force) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(_arrow(table, schema), row_group_size=ROWS)
+    return out
+
+
+def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterator[_core.Counts]]:
+    """The description of a file of counts, with an empty table, and its rows in tables, read as they are asked for.
+
+    Raises:
+        CountsError: It is not a file of counts.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        described = json.loads((file.schema_arrow.metadata or {})[METADATA])
+        counts = PretokenCounts(
+            table=_core.Counts(b"", bytes(8), b""),
+            totals=Totals(**described["totals"]),
+            added=MappingProxyType(described["added"]),
+            fingerprint=Fingerprint.from_dict(described["fingerprint"]),
+            min_count=described["min_count"],
+        )
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise CountsError(
+            f"`{path}` is not a file of counts: {type(error).__name__}: {error}", hint="make one: `tokengraft count`"
+        ) from error
+    return counts, _tables(file, path, rows)
+
+
+def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
+    import pyarrow as pa
+
+    try:
+        for batch in file.iter_batches(min(rows, max(file.metadata.num_rows, 1)), columns=["pretoken", "count"]):
+            pretokens = batch.column(0).cast(pa.large_binary())
+            data, offsets = binary_buffers(pretokens)
+            counts = batch.column(1).cast(pa.uint64())
+            raw = counts.buffers()[1].to_pybytes()[8 * counts.offset : 8 * (counts.offset + len(counts))]
+            yield _core.Counts(data, offsets, raw)
+    except (OSError, pa.ArrowException) as error:
+        raise CountsError(f"`{path}` is damaged: {error}", hint="count the corpus again") from error
+
+
+def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
+    """The bytes of an Arrow array of strings without nulls, and the offsets into them, rebased to 0."""
+    import pyarrow as pa
+
+    if array.offset or not len(array):
+        array = pa.concat_arrays([array, array.slice(0, 0)]) if len(array) else pa.array([], array.type)
+    _, offsets, data = array.buffers()
+    return data.to_pybytes() if data else b"", offsets.to_pybytes()[: 8 * (len(array) + 1)] if offsets else bytes(8)
+
+
+def _arrow(table: _core.Counts, schema: "pa.Schema") -> "pa.Table":
+    import pyarrow as pa
+
+    data, offsets, counts = (pa.py_buffer(column) for column in table.columns())
+    pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
+    numbers = pa.Array.from_buffers(pa.uint64(), len(table), [None, counts])
+    return pa.Table.from_arrays([pretokens, numbers], schema=schema)
+
+
+def _description(counts: PretokenCounts) -> str:
+    described = {
+        "tokengraft": _core.__version__,
+        "fingerprint": counts.fingerprint.as_dict(),
+        "totals": asdict(counts.totals),
+        "added": dict(sorted(counts.added.items())),
+        "min_count": counts.min_count,
+    }
+    return json.dumps(described, ensure_ascii=False)

@@ -1,0 +1,405 @@
+"""Counting: what is read, what comes out, and what is refused."""
+
+import gzip
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from fractions import Fraction
+
+import builders
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokengraft as tg
+from tokengraft import corpus as corpus_module
+from tokengraft import errors
+from tokengraft.alphabet import token_bytes
+from tokengraft.counting import count_to_file, merge_counts
+
+TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level()))
+
+
+def expected(tokenizer, texts):
+    """Pretokens and added tokens by the library, one text at a time."""
+    pieces = Counter(piece for text in texts for piece in tokenizer.pretokenize(text) if piece != "")
+    added = {token.id: token.content for token in tokenizer.added}
+    spelled = {
+        p.encode() if tokenizer.kind == "sentencepiece" else token_bytes(p, "byte-level"): n
+        for p, n in pieces.items()
+        if isinstance(p, str)
+    }
+    return spelled, {added[p]: n for p, n in pieces.items() if isinstance(p, int)}
+
+
+def as_dict(counts):
+    return dict(counts.top(len(counts)))
+
+
+def test_counts_are_those_of_the_library(tokenizer):
+    counts = tg.count(tokenizer, iter(TEXTS))
+    pretokens, added = expected(tokenizer, TEXTS)
+    assert as_dict(counts) == pretokens
+    assert dict(counts.added) == added
+    assert counts.totals == tg.Totals(
+        documents=5,
+        bytes=sum(len(text.encode()) for text in TEXTS),
+        characters=sum(map(len, TEXTS)),
+        pretokens=sum(pretokens.values()),
+    )
+
+
+def write_corpus(folder, form):
+    rows = [{"text": text, "n": n} for n, text in enumerate(TEXTS)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = folder / f"corpus.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+    elif form == "jsonl.gz":
+        path.write_bytes(gzip.compress(lines))
+    elif form == "jsonl.zst":
+        with pa.CompressedOutputStream(str(path), "zstd") as stream:
+            stream.write(lines)
+    elif form == "parquet.gz":
+        plain = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows), plain)
+        path.write_bytes(gzip.compress(plain.getvalue()))
+    else:
+        path.write_bytes(lines)
+    return path
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "parquet.gz", "ndjson"])
+def test_every_format_gives_the_same_counts(tokenizer, tmp_path, form):
+    counts = tg.count(tokenizer, write_corpus(tmp_path, form))
+    assert as_dict(counts) == expected(tokenizer, TEXTS)[0]
+    assert counts.totals.documents in (4, 5)  # an empty string is a document where it has a row
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_text_file_is_one_document_or_one_a_line(tokenizer, tmp_path, compressed):
+    text = "\ufeffüks kaks\r\n\nkolm\n"
+    path = tmp_path / ("a.txt.gz" if compressed else "a.txt")
+    path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
+    whole = tg.count(tokenizer, path)
+    assert as_dict(whole) == expected(tokenizer, [text.removeprefix("\ufeff")])[0]
+    lines = tg.count(tokenizer, path, reading=tg.Reading(documents="lines"))
+    assert as_dict(lines) == expected(tokenizer, ["üks kaks", "kolm"])[0]
+    assert (whole.totals.documents, lines.totals.documents) == (1, 2)
+
+
+def test_folders_and_globs_are_read_in_order_of_names(tokenizer, tmp_path):
+    for name in ("b.txt", "a.txt", "sub/c.jsonl", "ignored.bin"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"text": "c"}' if name.endswith("jsonl") else name[0])
+    assert set(as_dict(tg.count(tokenizer, tmp_path))) == {b"a", b"b", b"c"}
+    assert set(as_dict(tg.count(tokenizer, str(tmp_path / "*.txt")))) == {b"a", b"b"}
+    assert as_dict(tg.count(tokenizer, [tmp_path / "a.txt", tmp_path / "a.txt"])) == {b"a": 2}
+
+
+def test_a_datasets_dataset_is_read_by_arrow_batches(tokenizer):
+    class Dataset:
+        """The part of `datasets.Dataset` that counting uses."""
+
+        def with_format(self, name):
+            assert name == "arrow"
+            return self
+
+        def iter(self, batch_size):  # noqa: ARG002
+            for at in range(0, len(TEXTS), 2):
+                yield pa.table({"text": TEXTS[at : at + 2], "n": [0] * len(TEXTS[at : at + 2])})
+
+    assert tg.count(tokenizer, Dataset()) == tg.count(tokenizer, iter(TEXTS))
+
+
+def test_the_result_does_not_depend_on_workers_blocks_memory_or_order(tokenizer, tmp_path, monkeypatch):
+    generator = random.Random(5)
+    words = ["kass", "koer", "põder", "cat", ",", "12", "longest-word-of-them-all" * 2, "\n", "<|end|>"]
+    names = []
+    for number in range(4):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(" ".join(generator.choices(words, k=3000)))
+        names.append(path)
+    expected_counts = tg.count(tokenizer, names)
+    for block, workers, memory in [(100, 1, 1), (997, 3, 10**9), (1 << 20, 2, 1)]:
+        monkeypatch.setattr(corpus_module, "BLOCK", block)
+        generator.shuffle(names)
+        effort = tg.Effort(workers=workers, memory=memory)
+        assert tg.count(tokenizer, names, effort=effort) == expected_counts
+        out = tmp_path / f"{block}.parquet"
+        count_to_file(tokenizer, names, out, reading=tg.Reading(), effort=effort)
+        assert tg.PretokenCounts.load(out) == expected_counts
+    expected_counts.save(tmp_path / "again.parquet")
+    assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "100.parquet").read_bytes()
+
+
+def test_shards_add_up_to_the_whole(tokenizer, tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.txt").write_text(f"kass {number} koer")
+    pq.write_table(pa.table({"text": TEXTS}), folder / "t.parquet", row_group_size=1)
+    parts = [tmp_path / f"part-{number}.parquet" for number in range(3)]
+    for number, out in enumerate(parts):
+        count_to_file(tokenizer, folder, out, reading=tg.Reading(shard=(number, 3)), effort=tg.Effort())
+    merge_counts(parts, tmp_path / "all.parquet", effort=tg.Effort(memory=1))
+    assert tg.PretokenCounts.load(tmp_path / "all.parquet") == tg.count(tokenizer, folder)
+
+
+def test_counts_add_up_and_scale_by_ratios(tokenizer):
+    a, b = tg.count(tokenizer, iter(["kass kass<|end|>"])), tg.count(tokenizer, iter(["kass koer"]))
+    both = tg.count(tokenizer, iter(["kass kass<|end|>", "kass koer"]))
+    assert a + b == both == b + a
+    assert as_dict(a.scale(3)) == {b"kass": 3, b" kass": 3}
+    assert as_dict(both.scale("1/2")) == {b"kass": 1, b" kass": 1, b" koer": 1}  # halves go up
+    assert as_dict(both.scale(Fraction(1, 3))) == {b"kass": 1}
+    assert dict(a.scale(4).added) == {"<|end|>": 4}
+    assert both.top(1) == [(b"kass", 2)]
+
+
+def test_weights_multiply_the_counts_of_each_corpus(tokenizer, tmp_path):
+    for name, text in (("a", "kass"), ("b", "koer")):
+        (tmp_path / name).write_text(text)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    assert as_dict(tg.count(tokenizer, paths, weights=[2, "3"])) == {b"kass": 2, b"koer": 3}
+    with pytest.raises(errors.OptionError, match="1 weights were given for 2 corpora"):
+        tg.count(tokenizer, paths, weights=[2])
+    for weight in (0, -1, "x", "1/0"):
+        with pytest.raises(errors.OptionError, match="the weight"):
+            tg.count(tokenizer, paths, weights=[weight, 1])
+
+
+def test_limits_stop_at_so_many_documents_and_bytes(tokenizer, tmp_path, monkeypatch):
+    documents = [f"w{n} " for n in range(50)]
+    assert tg.count(tokenizer, iter(documents), effort=tg.Effort(max_documents=7)).totals.documents == 7
+    limited = tg.count(tokenizer, iter(documents), effort=tg.Effort(max_bytes=20, workers=2))
+    assert as_dict(limited) == expected(tokenizer, [*documents[:6], "w6"])[0]
+    monkeypatch.setattr(corpus_module, "BLOCK", 16)
+    path = tmp_path / "long.txt"
+    path.write_text("kass koer " * 40)
+    one = tg.count(tokenizer, [path, path], effort=tg.Effort(max_documents=1))
+    assert (one.totals.documents, one.totals.bytes) == (1, 400)
+    assert tg.count(tokenizer, path, effort=tg.Effort(max_bytes=123)).totals.bytes == 123
+
+
+def test_rare_pretokens_are_left_out_at_the_end_alone(tokenizer):
+    texts = ["kass", "kass koer"] * 2
+    counts = tg.count(tokenizer, iter(texts), effort=tg.Effort(min_count=3))
+    assert as_dict(counts) == {b"kass": 4}
+    assert (counts.min_count, counts.totals.pretokens) == (3, 6)
+
+
+def test_token_frequencies_are_those_of_encoding_the_corpus(tiny_folder):
+    tokenizer = tg.load(tiny_folder)
+    encoded = Counter(token for text in TEXTS for token in tokenizer.encode(text))
+    assert tg.count(tokenizer, iter(TEXTS)).tokens(tokenizer) == dict(sorted(encoded.items()))
+
+
+def test_token_frequencies_by_merges_alone(tmp_path):
+    document = builders.byte_level(ignore_merges=True)
+    document["model"]["vocab"]["zq"] = 900
+    tokenizer = tg.load(builders.write(tmp_path, document))
+    counts = tg.count(tokenizer, iter(["zq zq"]))
+    assert counts.tokens(tokenizer)[900] == 1
+    assert 900 not in counts.tokens(tokenizer, by_merges=True)
+
+
+def test_a_file_of_counts_is_plain_parquet(tokenizer, tmp_path):
+    counts = tg.count(tokenizer, iter(["b a b"]))
+    rows = pq.read_table(counts.save(tmp_path / "c.parquet")).to_pylist()
+    assert rows == [{"pretoken": b" a", "count": 1}, {"pretoken": b" b", "count": 1}, {"pretoken": b"b", "count": 1}]
+    with pytest.raises(errors.OutputError, match="exists"):
+        counts.save(tmp_path / "c.parquet")
+    assert tg.PretokenCounts.load(counts.save(tmp_path / "c.parquet", force=True)) == counts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.parquet"]
+
+
+def test_counts_in_another_order_load_alike(tokenizer, tmp_path):
+    counts = tg.count(tokenizer, iter(["b a b c d"]))
+    table = pq.read_table(counts.save(tmp_path / "c.parquet"))
+    pq.write_table(table.take([3, 1, 0, 2, 4]), tmp_path / "shuffled.parquet")
+    assert tg.PretokenCounts.load(tmp_path / "shuffled.parquet") == counts
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d.update(normalizer={"type": "NFC"}), r'normalizer: counted with null, the tokenizer has .*"NFC"'),
+        (lambda d: d["pre_tokenizer"].update(add_prefix_space=True), "pre-tokenizer: counted with"),
+        (lambda d: d["added_tokens"][0].update(lstrip=True), "added tokens: 2 are not the same"),
+        (lambda d: d["added_tokens"].pop(), r"added tokens: 1 .* such as '<\|end\|>'"),
+    ],
+)
+def test_counts_of_another_pipeline_are_refused_with_the_difference(tokenizer, tmp_path, change, match):
+    document = builders.byte_level()
+    change(document)
+    other = tg.load(builders.write(tmp_path, document))
+    counts = tg.count(tokenizer, iter(TEXTS))
+    with pytest.raises(errors.CountsError, match=match):
+        counts.tokens(other)
+    with pytest.raises(errors.CountsError, match="another pipeline"):
+        counts + tg.count(other, iter(TEXTS))
+
+
+def test_what_only_changes_offsets_is_no_difference(tokenizer, tmp_path):
+    document = builders.byte_level()
+    document["pre_tokenizer"]["trim_offsets"] = False
+    assert tg.count(tokenizer, iter(TEXTS)).tokens(tg.load(builders.write(tmp_path, document)))
+
+
+def test_a_vocabulary_with_a_token_across_a_cut_is_refused(tmp_path):
+    plain, spanning = builders.sentencepiece(), builders.sentencepiece()
+    spanning["model"]["vocab"]["d▁õ"] = 9000
+    counts = tg.count(tg.load(builders.write(tmp_path / "plain", plain)), iter(["ad õ"]))
+    with pytest.raises(errors.CountsError, match="tokens that span them, such as ones with 'd▁' inside"):
+        counts.tokens(tg.load(builders.write(tmp_path / "spanning", spanning)))
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ('{"other": "x"}', "line 3: the object has no field `text`"),
+        ('{"text": 5}', "line 3: invalid type"),
+        ("{", "line 3: not a JSON object"),
+        ("[" * 5000, "line 3"),
+    ],
+)
+def test_a_bad_json_line_is_named_by_file_and_line(tokenizer, tmp_path, line, match):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"text": "a"}\n\n' + line + '\n{"text": "b"}\n')
+    with pytest.raises(errors.CorpusError, match=rf"c\.jsonl`, {match}"):
+        tg.count(tokenizer, path)
+    skipping = tg.count(tokenizer, path, reading=tg.Reading(skip_bad=True))
+    assert (as_dict(skipping), skipping.totals.skipped) == ({b"a": 1, b"b": 1}, 1)
+
+
+def test_line_numbers_go_on_across_blocks(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "BLOCK", 64)
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"text": "a"}\n' * 1234 + "bad\n")
+    with pytest.raises(errors.CorpusError, match="line 1,235"):
+        tg.count(tokenizer, path)
+
+
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst", "c.parquet", "c.txt.gz"])
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
+def test_a_corrupt_file_is_named_or_skipped(tokenizer, tmp_path, name, damage):
+    generator = random.Random(3)
+    good = write_corpus(tmp_path, name.removeprefix("c.").replace("txt", "jsonl")).read_bytes()
+    bad = {"cut": good[: len(good) // 2], "noise": generator.randbytes(300), "empty": b""}[damage]
+    path = tmp_path / name
+    path.write_bytes(bad)
+    (tmp_path / "fine.txt").write_text("kass")
+    if damage == "empty" and not name.endswith("parquet"):
+        return  # an empty stream is an empty corpus
+    with pytest.raises(errors.CorpusError, match=name):
+        tg.count(tokenizer, [path, tmp_path / "fine.txt"])
+    counts = tg.count(tokenizer, [path, tmp_path / "fine.txt"], reading=tg.Reading(skip_bad=True))
+    assert counts.totals.skipped == 1
+    assert as_dict(counts)[b"kass"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("source", "match"),
+    [
+        ("nowhere.txt", "cannot read"),
+        ("*.nothing", "pattern matches no file"),
+        (".", "folder has no"),
+        ([], "no corpus was given"),
+    ],
+)
+def test_a_corpus_that_is_not_there_is_an_error(tokenizer, tmp_path, monkeypatch, source, match):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.CorpusError, match=match):
+        tg.count(tokenizer, source)
+
+
+def test_a_missing_column_and_a_column_of_numbers_are_errors(tokenizer, tmp_path):
+    path = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"n": [1]}), path)
+    with pytest.raises(errors.CorpusError, match="no column `text`; it has `n`"):
+        tg.count(tokenizer, path)
+    pq.write_table(pa.table({"text": [[1]]}), path)
+    with pytest.raises(errors.CorpusError, match="not string"):
+        tg.count(tokenizer, path)
+
+
+def test_an_iterable_of_something_else_is_an_error(tokenizer):
+    with pytest.raises(errors.CorpusError, match="document 1 of the iterable is a int"):
+        tg.count(tokenizer, iter(["a", 5]))
+
+
+def test_what_is_not_utf8_is_replaced_and_reported(tokenizer, tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_bytes(b"a\xff\xfe b\xc3")
+    counts = tg.count(tokenizer, path)
+    assert as_dict(counts) == expected(tokenizer, [path.read_bytes().decode(errors="replace")])[0]
+    assert counts.totals.replaced == 3
+    assert tg.count(tokenizer, iter(["a\ud800"])).totals.replaced >= 1
+
+
+def test_an_empty_corpus_has_no_counts(tokenizer, tmp_path):
+    (tmp_path / "c.txt").write_text("")
+    assert len(tg.count(tokenizer, tmp_path / "c.txt")) == 0
+    assert tg.count(tokenizer, iter([])).totals == tg.Totals()
+
+
+def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "BLOCK", 1000)
+    path = tmp_path / "c.txt"
+    path.write_text("x" * 100_000 + "\nkass\n")
+    counts = tg.count(tokenizer, path, reading=tg.Reading(documents="lines"))
+    assert as_dict(counts) == {b"x" * 100_000: 1, b"kass": 1}
+
+
+@pytest.mark.parametrize("name", ["workers", "memory", "max_bytes", "max_documents", "min_count"])
+def test_options_below_one_are_refused(name):
+    with pytest.raises(errors.OptionError, match=f"--{name.replace('_', '-')} is 0"):
+        tg.Effort(**{name: 0})
+
+
+def test_a_shard_that_does_not_exist_is_refused():
+    with pytest.raises(errors.OptionError, match="there is no shard 3 of 3"):
+        tg.Reading(shard=(3, 3))
+
+
+@pytest.mark.parametrize("raw", [b"", b"PAR1", b"x" * 100])
+def test_a_file_that_is_no_counts_is_refused(tmp_path, raw):
+    path = tmp_path / "c.parquet"
+    path.write_bytes(raw)
+    with pytest.raises(errors.CountsError, match="is not a file of counts"):
+        tg.PretokenCounts.load(path)
+    pq.write_table(pa.table({"pretoken": [b"a"], "count": [1]}), path)
+    with pytest.raises(errors.CountsError, match="is not a file of counts"):
+        tg.PretokenCounts.load(path)
+
+
+def test_interrupting_leaves_no_file(tmp_path):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    os.mkfifo(tmp_path / "c.fifo")
+    out = tmp_path / "out" / "c.parquet"
+    command = [sys.executable, "-m", "tokengraft", "count", folder, tmp_path / "c.fifo", "--out", out]
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE) as process:
+        with (tmp_path / "c.fifo").open("wb") as writer:  # opens once the command reads
+            writer.write(b"kass " * 1000)
+            writer.flush()
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) == 130
+        assert b"Traceback" not in process.stderr.read()
+    assert not list(tmp_path.glob("out/*"))
