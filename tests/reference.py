@@ -1,5 +1,6 @@
 """The slow, obvious versions that the core must equal."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -23,3 +24,37 @@ def unreachable(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> lis
     """The tokens of more than one character that do not encode to themselves."""
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     return [token for token in tokens if len(token) > 1 and merge_all(list(token), ranks)[0] != [token]]
+
+
+def continued(
+    pretokens: Mapping[str, int],
+    tokens: Sequence[str],
+    merges: Sequence[tuple[str, str]],
+    n: int,
+    *,
+    min_count: int = 2,
+    ignore_merges: bool = False,
+) -> list[tuple[str, str, int, bool]]:
+    """Continued BPE training by the book: count all pairs, take the best, encode everything again.
+
+    {"abab": 3}, ["a", "b"], [], 1 -> [("a", "b", 6, True)]
+    """
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    known = set(tokens)
+    whole = known if ignore_merges else set()
+    words = {word: [word] if word in whole else merge_all(list(word), ranks)[0] for word in pretokens}
+    learned: list[tuple[str, str, int, bool]] = []
+    while sum(new for *_, new in learned) < n:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, symbols in words.items():
+            for pair in pairwise(symbols):
+                pairs[pair] += pretokens[word]
+        frequent = [(-count, pair) for pair, count in pairs.items() if count >= min_count]
+        if not frequent:
+            return learned
+        negative, pair = min(frequent)
+        ranks[pair] = len(ranks)
+        learned.append((*pair, -negative, pair[0] + pair[1] not in known))
+        known.add(pair[0] + pair[1])
+        words = {word: merge_all(symbols, ranks)[0] for word, symbols in words.items()}
+    return learned

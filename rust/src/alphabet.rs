@@ -27,6 +27,16 @@ impl Alphabet {
     }
 }
 
+impl Alphabet {
+    /// How many bytes a token string stands for.
+    pub(crate) fn byte_length(self, string: &str) -> usize {
+        match self {
+            Self::ByteLevel => string.chars().count(),
+            Self::Text => string.len(),
+        }
+    }
+}
+
 /// The character of the byte-level alphabet for a byte.
 pub(crate) fn character_of(byte: u8) -> char {
     let code = match byte {

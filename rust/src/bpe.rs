@@ -150,14 +150,13 @@ impl Bpe {
     pub fn token_counts(&self, counts: &Counts, spelling: Alphabet, by_merges: bool) -> Result<Vec<(u32, u64)>> {
         let part = |places: Range<usize>| -> Result<Vec<u64>> {
             let mut totals = vec![0u64; self.ids.len()];
-            let mut pretoken = String::new();
+            let mut encoder = self.encoder();
             for place in places {
-                spelling.spell(counts.pretoken(place), &mut pretoken)?;
                 let count = counts.counts()[place];
                 let skips = self.ignore_merges && !by_merges;
-                self.for_each_symbol(&pretoken, skips, |index| {
+                for &index in encoder.encode_with(counts.pretoken(place), spelling, skips)? {
                     totals[index as usize] = totals[index as usize].saturating_add(count);
-                })?;
+                }
             }
             Ok(totals)
         };
@@ -171,18 +170,6 @@ impl Bpe {
         let zero = || vec![0; self.ids.len()];
         let totals = chunks.into_par_iter().map(part).try_reduce(zero, add)?;
         Ok(self.ids.iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
-    }
-
-    fn for_each_symbol(&self, pretoken: &str, skips: bool, mut tell: impl FnMut(u32)) -> Result<()> {
-        if let Some(&index) = self.index_of.get(pretoken).filter(|_| skips) {
-            tell(index);
-            return Ok(());
-        }
-        let mut symbols = Vec::with_capacity(pretoken.len());
-        self.symbols(pretoken, &mut symbols)?;
-        self.merge(&mut symbols, |_, _| ());
-        symbols.into_iter().for_each(tell);
-        Ok(())
     }
 
     /// Number of tokens.
@@ -269,17 +256,67 @@ impl Bpe {
         }
     }
 
+    /// An encoder of many pretokens, which keeps its memory between them.
+    pub(crate) fn encoder(&self) -> Encoder<'_> {
+        Encoder { bpe: self, string: String::new(), symbols: Vec::new() }
+    }
+
+    pub(crate) fn index(&self, string: &str) -> Option<u32> {
+        self.index_of.get(string).copied()
+    }
+
+    pub(crate) fn merge_count(&self) -> usize {
+        self.merges.len()
+    }
+}
+
+impl Merges for Bpe {
+    #[inline]
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        self.merges.get(&(left, right)).copied()
+    }
+}
+
+/// Encodes pretokens given as bytes.
+pub(crate) struct Encoder<'b> {
+    bpe: &'b Bpe,
+    string: String,
+    symbols: Vec<u32>,
+}
+
+impl Encoder<'_> {
+    /// The tokens of a pretoken, as indices, with merge skipping where the model has it.
+    pub(crate) fn encode(&mut self, pretoken: &[u8], alphabet: Alphabet) -> Result<&[u32]> {
+        let skips = self.bpe.ignore_merges;
+        self.encode_with(pretoken, alphabet, skips)
+    }
+
+    /// The same, with merge skipping as asked for.
+    pub(crate) fn encode_with(&mut self, pretoken: &[u8], alphabet: Alphabet, skips: bool) -> Result<&[u32]> {
+        self.symbols.clear();
+        alphabet.spell(pretoken, &mut self.string)?;
+        if let Some(index) = self.bpe.index(&self.string).filter(|_| skips) {
+            self.symbols.push(index);
+        } else {
+            self.bpe.symbols(&self.string, &mut self.symbols)?;
+            self.bpe.merge(&mut self.symbols, |_, _| ());
+        }
+        Ok(&self.symbols)
+    }
+}
+
+/// Ranked merges, and their application to a pretoken.
+pub(crate) trait Merges {
+    /// The merge of two neighbours, if they have one.
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge>;
+
     /// Applies merges until none applies, lowest rank first, leftmost first; tells `used` of each.
-    pub(crate) fn merge(&self, symbols: &mut Vec<u32>, used: impl FnMut((u32, u32), Merge)) {
+    fn merge(&self, symbols: &mut Vec<u32>, used: impl FnMut((u32, u32), Merge)) {
         if symbols.len() <= SCAN_AT_MOST {
             self.merge_by_scan(symbols, used);
         } else {
             self.merge_by_heap(symbols, used);
         }
-    }
-
-    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
-        self.merges.get(&(left, right)).copied()
     }
 
     fn merge_by_scan(&self, symbols: &mut Vec<u32>, mut used: impl FnMut((u32, u32), Merge)) {

@@ -348,22 +348,61 @@ impl Sorted {
 
     /// The next key, copied to `key`, and its count in all tables together.
     fn next(&mut self, key: &mut Vec<u8>) -> Option<u64> {
-        let long = |(entry, number): &(Entry, u32)| entry.long_key(&self.arenas[*number as usize]);
-        let first = self.entries.get(self.done)?;
+        let (count, done) = self.row(self.done, key)?;
+        self.done = done;
+        Some(count)
+    }
+
+    /// The row whose first entry is at a place: its key, copied to `key`, its count, and the place after it.
+    fn row(&self, at: usize, key: &mut Vec<u8>) -> Option<(u64, usize)> {
+        let first = self.entries.get(at)?;
         key.clear();
-        match long(first) {
+        match self.long_key(first) {
             Some(long) => key.extend_from_slice(long),
             None => key.extend_from_slice(&first.0.short_key()[..first.0.len()]),
         }
-        let mut sum = 0u64;
-        for entry in &self.entries[self.done..] {
-            if entry.0.order != first.0.order || long(entry) != long(first) {
-                break;
+        let same = self.entries[at..].iter().take_while(|entry| self.is_same(first, entry));
+        let (count, entries) =
+            same.fold((0u64, 0), |(sum, entries), (entry, _)| (sum.saturating_add(entry.count), entries + 1));
+        Some((count, at + entries))
+    }
+
+    /// All rows that are left, collected on all cores.
+    fn collect(&mut self, min_count: u64) -> Result<Counts> {
+        const PART: usize = 1 << 15;
+        let mut starts: Vec<usize> = (self.done..self.entries.len()).step_by(PART).collect();
+        for start in &mut starts {
+            // Entries of one key stay together.
+            while *start > self.done && self.is_same(&self.entries[*start - 1], &self.entries[*start]) {
+                *start -= 1;
             }
-            sum = sum.saturating_add(entry.0.count);
-            self.done += 1;
         }
-        Some(sum)
+        starts.push(self.entries.len());
+        let part = |range: &[usize]| -> Result<Counts> {
+            let mut counts = Counts::default();
+            let (mut at, mut key) = (range[0], Vec::new());
+            counts.reserve(range[1] - at);
+            while at < range[1] {
+                let Some((count, next)) = self.row(at, &mut key) else { break };
+                if count >= min_count {
+                    counts.push(&key, count)?;
+                }
+                at = next;
+            }
+            Ok(counts)
+        };
+        let parts: Result<Vec<Counts>> = starts.par_windows(2).map(part).collect();
+        let all = Counts::concatenated(&parts?);
+        self.done = self.entries.len();
+        Ok(all)
+    }
+
+    fn long_key(&self, (entry, number): &(Entry, u32)) -> Option<&[u8]> {
+        entry.long_key(&self.arenas[*number as usize])
+    }
+
+    fn is_same(&self, a: &(Entry, u32), b: &(Entry, u32)) -> bool {
+        a.0.order == b.0.order && self.long_key(a) == self.long_key(b)
     }
 }
 
@@ -428,10 +467,12 @@ impl Rows {
     ///
     /// When a run cannot be read back from disk.
     pub fn take(&mut self, most: usize, min_count: u64) -> Result<Counts> {
+        if self.runs.is_empty() && most >= self.memory.entries.len() - self.memory.done {
+            return self.memory.collect(min_count);
+        }
         let mut counts = Counts::default();
         let mut current = Vec::new();
         if self.runs.is_empty() {
-            counts.reserve(most.min(self.memory.entries.len() - self.memory.done));
             while counts.len() < most {
                 let Some(sum) = self.memory.next(&mut current) else { break };
                 if sum >= min_count {

@@ -61,6 +61,22 @@ impl Counts {
         (&self.bytes, std::iter::once(0).chain(self.ends.iter().copied()))
     }
 
+    /// Counts one after the other, each of which must come after the one before it in order.
+    pub(crate) fn concatenated(parts: &[Self]) -> Self {
+        let mut all = Self {
+            bytes: Vec::with_capacity(parts.iter().map(|part| part.bytes.len()).sum()),
+            ends: Vec::with_capacity(parts.iter().map(Self::len).sum()),
+            counts: Vec::with_capacity(parts.iter().map(Self::len).sum()),
+        };
+        for part in parts {
+            let start = all.bytes.len() as u64;
+            all.bytes.extend_from_slice(&part.bytes);
+            all.ends.extend(part.ends.iter().map(|end| start + end));
+            all.counts.extend_from_slice(&part.counts);
+        }
+        all
+    }
+
     /// Makes room for so many more pretokens.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.ends.reserve(more);

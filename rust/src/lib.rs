@@ -42,6 +42,7 @@ mod scan;
 mod structure;
 mod table;
 mod text;
+mod train;
 mod unicode;
 mod unicode_runs;
 
@@ -51,5 +52,6 @@ pub use count::{Block, Counter, Limits, Rows, Tally};
 pub use counts::Counts;
 pub use cut::{Cutter, PieceRules};
 pub use error::{Error, Result};
-pub use pretokenize::{Piece, Pipeline, Pretokenizer, Sink, Spelling};
+pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spelling};
 pub use structure::{Origin, Structure};
+pub use train::{Learned, LearnedMerge, Task};

@@ -101,6 +101,24 @@ impl Pipeline {
     }
 }
 
+/// The ids that the `tokenizers` library itself gives for texts, without special tokens, truncation or padding.
+///
+/// # Errors
+///
+/// When the library cannot read the tokenizer or encode a text.
+pub fn encode_upstream(tokenizer_json: &str, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+    let refuse = |reason: String| Error::Pipeline { reason };
+    let read = guarded(|| Tokenizer::from_str(tokenizer_json)).map_err(refuse)?;
+    let mut tokenizer = read.map_err(|error| refuse(error.to_string()))?;
+    tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?.with_padding(None);
+    let encode = |text: &String| tokenizer.encode_fast(text.as_str(), false).map(|found| found.get_ids().to_vec());
+    let failed = |reason: String| Error::Pretokenize { reason };
+    texts
+        .iter()
+        .map(|text| guarded(|| encode(text)).map_err(failed)?.map_err(|error| failed(error.to_string())))
+        .collect()
+}
+
 /// Takes what a [`Pretokenizer`] finds.
 pub trait Sink {
     /// A pretoken, as a place in bytes: what it stands for where the vocabulary is byte-level, else its text. Never

@@ -13,8 +13,9 @@ use crate::count::{Block, Counter, Limits, Rows};
 use crate::counts::Counts;
 use crate::cut::{Cutter, PieceRules};
 use crate::error::Error;
-use crate::pretokenize::{Piece, Pipeline, Pretokenizer, Spelling};
+use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spelling};
 use crate::structure::{Origin, Structure};
+use crate::train::{Learned, Task};
 
 impl From<Error> for PyErr {
     /// The class of `tokengraft.errors` that the error belongs to, with its hint.
@@ -285,6 +286,60 @@ impl PyCounts {
     }
 }
 
+/// What `extend` gives: new tokens, merges as (left, right, product, count) with tokens by their place.
+type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
+
+/// Continued training. `allow` is asked about every new token; Ctrl-C is looked for now and then.
+#[pyfunction]
+#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, allow))]
+#[allow(clippy::too_many_arguments)]
+fn extend(
+    py: Python<'_>,
+    bpe: &PyBpe,
+    counts: &PyCounts,
+    tokens: usize,
+    byte_level: bool,
+    min_count: u64,
+    max_token_bytes: usize,
+    forbidden: Vec<String>,
+    allow: Option<Py<PyAny>>,
+) -> PyResult<PyLearned> {
+    let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+    let task = Task { tokens, min_count, max_token_bytes, forbidden: forbidden.into_iter().collect() };
+    let mut failure = None;
+    let mut asked = 0u32;
+    let learned = py.detach(|| {
+        let mut judge = |string: &str| {
+            asked = asked.wrapping_add(1);
+            let answer = match (&allow, string) {
+                (_, "") if asked % 256 == 0 => Python::attach(|py| py.check_signals().map(|()| true)),
+                (_, "") | (None, _) => Ok(true),
+                (Some(allow), _) => Python::attach(|py| allow.call1(py, (string,))?.extract(py)),
+            };
+            // After a failure everything is refused, the question whether to go on first of all.
+            failure.is_none()
+                && answer.unwrap_or_else(|error| {
+                    failure = Some(error);
+                    false
+                })
+        };
+        Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut judge)
+    })?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok((
+            learned.tokens,
+            learned.merges.into_iter().map(|merge| (merge.left, merge.right, merge.product, merge.count)).collect(),
+        )),
+    }
+}
+
+/// The ids that the `tokenizers` library itself gives, without special tokens.
+#[pyfunction]
+fn encode_with_tokenizers(py: Python<'_>, tokenizer_json: &str, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
+    Ok(py.detach(|| encode_upstream(tokenizer_json, &texts))?)
+}
+
 fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
 }
@@ -298,5 +353,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyCounts>()?;
     module.add_class::<PyCutter>()?;
     module.add_class::<PyRows>()?;
+    module.add_function(wrap_pyfunction!(extend, module)?)?;
+    module.add_function(wrap_pyfunction!(encode_with_tokenizers, module)?)?;
     module.add_class::<PyPipeline>()
 }

@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use crate::bpe::Bpe;
+use crate::bpe::{Bpe, Merges};
 
 /// How a token comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

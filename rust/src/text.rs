@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
 /// Text of bytes, each stretch that is not UTF-8 replaced by U+FFFD, and how many were.
 pub(crate) fn decode(bytes: &[u8]) -> (Cow<'_, str>, u64) {
-    match std::str::from_utf8(bytes) {
+    match simdutf8::basic::from_utf8(bytes) {
         Ok(text) => (Cow::Borrowed(text), 0),
         Err(_) => {
             let replaced = bytes.utf8_chunks().filter(|chunk| !chunk.invalid().is_empty()).count();

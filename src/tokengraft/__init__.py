@@ -5,6 +5,7 @@ from tokengraft.corpus import Reading
 from tokengraft.counting import Effort, count
 from tokengraft.counts import PretokenCounts, Totals
 from tokengraft.errors import TokengraftError
+from tokengraft.extend import Extension, LearnedMerge, Limits, extend
 from tokengraft.formats import load, save
 from tokengraft.inspection import Inspection, inspect
 from tokengraft.structure import MergeStructure
@@ -13,7 +14,10 @@ from tokengraft.tokenizer import AddedToken, Token, Tokenizer
 __all__ = [
     "AddedToken",
     "Effort",
+    "Extension",
     "Inspection",
+    "LearnedMerge",
+    "Limits",
     "MergeStructure",
     "PretokenCounts",
     "Reading",
@@ -23,6 +27,7 @@ __all__ = [
     "Totals",
     "__version__",
     "count",
+    "extend",
     "inspect",
     "load",
     "save",

@@ -1,7 +1,8 @@
+from collections.abc import Callable
 from os import PathLike
 from typing import final
 
-__all__ = ["Bpe", "Counter", "Counts", "Cutter", "Pipeline", "Rows", "__version__"]
+__all__ = ["Bpe", "Counter", "Counts", "Cutter", "Pipeline", "Rows", "__version__", "encode_with_tokenizers", "extend"]
 
 __version__: str
 
@@ -96,3 +97,19 @@ class Counts:
     def scaled(self, numerator: int, denominator: int) -> Counts: ...
     def top(self, most: int) -> list[tuple[bytes, int]]: ...
     def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool) -> list[tuple[int, int]]: ...
+
+def extend(
+    bpe: Bpe,
+    counts: Counts,
+    tokens: int,
+    *,
+    byte_level: bool,
+    min_count: int,
+    max_token_bytes: int,
+    forbidden: list[str],
+    allow: Callable[[str], bool] | None,
+) -> tuple[list[str], list[tuple[int, int, int, int]]]:
+    """New tokens, and merges as (left, right, product, count): base tokens by ascending id, then the new ones."""
+
+def encode_with_tokenizers(tokenizer_json: str, texts: list[str]) -> list[list[int]]:
+    """The ids that the `tokenizers` library itself gives, without special tokens."""

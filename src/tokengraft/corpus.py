@@ -24,7 +24,7 @@ from tokengraft.errors import CorpusError, OptionError
 Format = Literal["text", "jsonl", "parquet"]
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
 
-BLOCK = 4 << 20
+BLOCK = 1 << 20
 FORMATS: dict[str, Format] = {
     ".txt": "text",
     ".text": "text",
@@ -185,7 +185,7 @@ def _stream_blocks(
     for data in _cut_stream(stream, cut if kind == "text" else after_line):
         position = tell() if tell else 0
         yield Block(kind, data, name, at_start=at_start, first_line=line, progress=position - done)
-        line += data.count(b"\n")
+        line += data.count(b"\n") if kind != "text" else 0
         at_start, done = False, position
 
 

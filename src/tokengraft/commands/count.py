@@ -10,6 +10,7 @@ from tokengraft.commands.options import (
     Commands,
     add_effort,
     add_json,
+    add_min_count,
     add_output,
     add_reading,
     add_source,
@@ -40,6 +41,7 @@ def add(commands: Commands) -> None:
     )
     add_output(command, "the counts, a Parquet file")
     add_json(command)
+    add_min_count(command)
     add_reading(command)
     command.set_defaults(run=_count)
     _add_merge(commands)
@@ -55,13 +57,15 @@ def _add_merge(commands: Commands) -> None:
     command.add_argument("counts", nargs="+", type=Path, metavar="COUNTS", help="files of counts")
     add_output(command, "the sum, a Parquet file")
     add_json(command)
+    add_min_count(command)
     add_effort(command)
     command.set_defaults(run=_merge)
 
 
 def _count(options: argparse.Namespace) -> int:
     tokenizer = load(options.source)
-    reading, effort, out = reading_of(options), effort_of(options), Path(options.out)
+    reading, out = reading_of(options), Path(options.out)
+    effort = effort_of(options, min_count=options.min_count)
     with bytes_read("counting", quiet=options.quiet) as progress:
         if options.weight:
             described = count(
@@ -77,7 +81,8 @@ def _count(options: argparse.Namespace) -> int:
 
 def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
-    return _report(merge_counts(options.counts, out, effort=effort_of(options), force=options.force), out, options)
+    effort = effort_of(options, min_count=options.min_count)
+    return _report(merge_counts(options.counts, out, effort=effort, force=options.force), out, options)
 
 
 def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -> int:

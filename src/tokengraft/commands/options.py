@@ -73,10 +73,9 @@ def add_reading(command: argparse.ArgumentParser) -> None:
 
 
 def add_effort(group: "argparse._ActionsContainer") -> None:
-    """--workers, --memory, --min-count."""
+    """--workers, --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")
     group.add_argument("--memory", type=size, default=DEFAULT_MEMORY, metavar="SIZE", help="for tables (4GiB)")
-    group.add_argument("--min-count", type=int, default=1, metavar="N", help="leave out rarer pretokens at the end (1)")
 
 
 def reading_of(options: argparse.Namespace) -> Reading:
@@ -90,12 +89,19 @@ def reading_of(options: argparse.Namespace) -> Reading:
     )
 
 
-def effort_of(options: argparse.Namespace) -> Effort:
+def add_min_count(command: argparse.ArgumentParser) -> None:
+    """--min-count, of pretokens."""
+    command.add_argument(
+        "--min-count", type=int, default=1, metavar="N", help="leave out rarer pretokens, at the end (1)"
+    )
+
+
+def effort_of(options: argparse.Namespace, *, min_count: int) -> Effort:
     """The effort that the options allow."""
     return Effort(
         workers=options.workers,
         memory=options.memory,
-        min_count=options.min_count,
+        min_count=min_count,
         max_documents=getattr(options, "max_documents", None),
         max_bytes=getattr(options, "max_bytes", None),
     )

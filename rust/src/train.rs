@@ -1,0 +1,347 @@
+//! Continued BPE training: go on learning merges where a tokenizer stopped.
+//!
+//! Every distinct pretoken is split by the base model as it works in practice. Then, again and again, the most frequent
+//! pair of neighbours becomes a merge; of equally frequent ones the smaller pair of token strings, in code-point order,
+//! so that nothing depends on threads, hashing or the order of words. What a merge touches is updated, nothing else.
+//!
+//! When the product of a pair is a token already, one that the base could not reach, the merge is kept and no token is
+//! counted; merges listed for that token may now apply, and do at once, as they will in the encoder.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::alphabet::Alphabet;
+use crate::bpe::{Bpe, Merge, Merges};
+use crate::counts::Counts;
+use crate::error::Result;
+
+/// What continued training is asked for.
+#[derive(Debug)]
+pub struct Task {
+    /// How many new tokens.
+    pub tokens: usize,
+    /// Pairs that occur less often are not merged.
+    pub min_count: u64,
+    /// The longest token that may be made, in bytes.
+    pub max_token_bytes: usize,
+    /// Strings that must not become tokens.
+    pub forbidden: FxHashSet<String>,
+}
+
+/// A merge that was learned; tokens by their place: base tokens by ascending id, then the new ones in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LearnedMerge {
+    /// Left token.
+    pub left: u32,
+    /// Right token.
+    pub right: u32,
+    /// What they make.
+    pub product: u32,
+    /// How often the pair occurred when it was learned.
+    pub count: u64,
+}
+
+/// What continued training came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learned {
+    /// The new tokens, in the order they were learned.
+    pub tokens: Vec<String>,
+    /// The merges, in order. Those whose product existed make no new token.
+    pub merges: Vec<LearnedMerge>,
+}
+
+impl Learned {
+    /// Learns merges until there are `task.tokens` new tokens, or no pair is frequent enough.
+    ///
+    /// `allow` has the last word on every new token: a pair it refuses is passed over for good. Between merges it is
+    /// also asked whether to go on, with an empty string; a refusal ends the training.
+    ///
+    /// # Errors
+    ///
+    /// When a pretoken cannot be encoded.
+    pub fn new(
+        bpe: &Bpe,
+        counts: &Counts,
+        alphabet: Alphabet,
+        task: &Task,
+        allow: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Self> {
+        let words = Words::new(bpe, counts, alphabet)?;
+        let mut trainer = Trainer::new(bpe, words, alphabet, task);
+        trainer.learn(task, allow);
+        Ok(Self { tokens: trainer.learned_strings(), merges: trainer.learned })
+    }
+}
+
+/// Distinct pretokens as tokens, with their counts. Those of one token have no pair and are left out.
+struct Words {
+    /// The tokens of all words; a word that has shrunk leaves its tail unused.
+    symbols: Vec<u32>,
+    /// Start and length of each word.
+    spans: Vec<(u32, u32)>,
+    counts: Vec<u64>,
+}
+
+impl Words {
+    fn new(bpe: &Bpe, counts: &Counts, alphabet: Alphabet) -> Result<Self> {
+        const CHUNK: usize = 1 << 14;
+        let places: Vec<usize> = (0..counts.len()).step_by(CHUNK).collect();
+        let encode = |&start: &usize| {
+            let (mut symbols, mut lengths) = (Vec::new(), Vec::new());
+            let mut encoder = bpe.encoder();
+            for place in start..counts.len().min(start + CHUNK) {
+                let word = encoder.encode(counts.pretoken(place), alphabet)?;
+                if word.len() > 1 {
+                    symbols.extend_from_slice(word);
+                    lengths.push((place, word.len() as u32));
+                }
+            }
+            Ok((symbols, lengths))
+        };
+        let parts: Result<Vec<(Vec<u32>, Vec<(usize, u32)>)>> = places.par_iter().map(encode).collect();
+        let parts = parts?;
+        let mut words = Self {
+            symbols: Vec::with_capacity(parts.iter().map(|part| part.0.len()).sum()),
+            spans: Vec::with_capacity(parts.iter().map(|part| part.1.len()).sum()),
+            counts: Vec::with_capacity(parts.iter().map(|part| part.1.len()).sum()),
+        };
+        for (symbols, lengths) in parts {
+            let mut start = words.symbols.len() as u32;
+            words.symbols.extend_from_slice(&symbols);
+            for (place, length) in lengths {
+                words.spans.push((start, length));
+                words.counts.push(counts.counts()[place]);
+                start += length;
+            }
+        }
+        Ok(words)
+    }
+
+    fn word(&self, number: u32) -> &[u32] {
+        let (start, length) = self.spans[number as usize];
+        &self.symbols[start as usize..(start + length) as usize]
+    }
+}
+
+/// How often a pair occurs, and in which words it was ever seen; some of those may have lost it since.
+#[derive(Default)]
+struct Pair {
+    count: u64,
+    words: Vec<u32>,
+}
+
+/// A pair that was this frequent when it was put on the heap.
+struct Candidate {
+    count: u64,
+    left: Rc<str>,
+    right: Rc<str>,
+    pair: (u32, u32),
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_strings = || (&other.left, &other.right).cmp(&(&self.left, &self.right));
+        self.count.cmp(&other.count).then_with(by_strings)
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
+
+struct Trainer<'b> {
+    bpe: &'b Bpe,
+    words: Words,
+    alphabet: Alphabet,
+    pairs: FxHashMap<(u32, u32), Pair>,
+    heap: BinaryHeap<Candidate>,
+    strings: Vec<Rc<str>>,
+    /// New tokens by their string.
+    new: FxHashMap<Rc<str>, u32>,
+    /// Learned merges, beside those of the base.
+    merges: FxHashMap<(u32, u32), Merge>,
+    learned: Vec<LearnedMerge>,
+    /// Pairs that grew in the current step.
+    grown: Vec<(u32, u32)>,
+}
+
+impl<'b> Trainer<'b> {
+    fn new(bpe: &'b Bpe, words: Words, alphabet: Alphabet, task: &Task) -> Self {
+        let mut pairs: FxHashMap<(u32, u32), Pair> = FxHashMap::default();
+        for number in 0..words.spans.len() as u32 {
+            let count = words.counts[number as usize];
+            for pair in words.word(number).windows(2) {
+                let pair = pairs.entry((pair[0], pair[1])).or_default();
+                pair.count = pair.count.saturating_add(count);
+                if pair.words.last() != Some(&number) {
+                    pair.words.push(number);
+                }
+            }
+        }
+        let strings: Vec<Rc<str>> = (0..bpe.len() as u32).map(|index| Rc::from(bpe.string(index))).collect();
+        let mut trainer = Self {
+            bpe,
+            words,
+            alphabet,
+            pairs,
+            heap: BinaryHeap::new(),
+            strings,
+            new: FxHashMap::default(),
+            merges: FxHashMap::default(),
+            learned: Vec::new(),
+            grown: Vec::new(),
+        };
+        let frequent = trainer.pairs.iter().filter(|(_, pair)| pair.count >= task.min_count);
+        let candidates: Vec<Candidate> = frequent.map(|(&pair, found)| trainer.candidate(pair, found.count)).collect();
+        trainer.heap = BinaryHeap::from(candidates);
+        trainer
+    }
+
+    fn learned_strings(&self) -> Vec<String> {
+        self.strings[self.bpe.len()..].iter().map(|string| string.to_string()).collect()
+    }
+
+    fn candidate(&self, pair: (u32, u32), count: u64) -> Candidate {
+        let string = |token: u32| Rc::clone(&self.strings[token as usize]);
+        Candidate { count, left: string(pair.0), right: string(pair.1), pair }
+    }
+
+    fn learn(&mut self, task: &Task, allow: &mut dyn FnMut(&str) -> bool) {
+        while self.new.len() < task.tokens && allow("") {
+            let Some(best) = self.heap.pop() else { return };
+            let Some(pair) = self.pairs.get(&best.pair) else { continue };
+            if pair.count != best.count {
+                // It has changed since; where it grew, a newer candidate is on the heap too, and this one is dropped
+                // like it when its turn comes.
+                if pair.count >= task.min_count && pair.count < best.count {
+                    let candidate = self.candidate(best.pair, pair.count);
+                    self.heap.push(candidate);
+                }
+                continue;
+            }
+            let string: String = [&*best.left, &*best.right].concat();
+            let too_long = self.alphabet.byte_length(&string) > task.max_token_bytes;
+            if too_long || task.forbidden.contains(&string) || !allow(&string) {
+                self.pairs.remove(&best.pair);
+                continue;
+            }
+            self.append(best, string, task.min_count);
+        }
+    }
+
+    /// Appends a merge and applies it wherever its pair stands.
+    fn append(&mut self, best: Candidate, string: String, min_count: u64) {
+        let existing = self.bpe.index(&string).or_else(|| self.new.get(string.as_str()).copied());
+        let product = existing.unwrap_or_else(|| {
+            let token = self.strings.len() as u32;
+            let string: Rc<str> = Rc::from(string);
+            self.strings.push(Rc::clone(&string));
+            self.new.insert(string, token);
+            token
+        });
+        let rank = (self.bpe.merge_count() + self.learned.len()) as u32;
+        self.merges.insert(best.pair, Merge { rank, product });
+        let (left, right) = best.pair;
+        self.learned.push(LearnedMerge { left, right, product, count: best.count });
+        let words = self.pairs.remove(&best.pair).map(|pair| pair.words).unwrap_or_default();
+        for number in words {
+            if existing.is_some() {
+                self.encode_again(number);
+            } else {
+                self.replace(number, best.pair, product);
+            }
+        }
+        self.pairs.remove(&best.pair);
+        for pair in std::mem::take(&mut self.grown) {
+            let count = self.pairs.get(&pair).map_or(0, |pair| pair.count);
+            if count >= min_count {
+                let candidate = self.candidate(pair, count);
+                self.heap.push(candidate);
+            }
+        }
+    }
+
+    /// Replaces a pair by a token that is in no merge yet.
+    fn replace(&mut self, number: u32, (left, right): (u32, u32), product: u32) {
+        let (start, length) = self.words.spans[number as usize];
+        let (start, end) = (start as usize, (start + length) as usize);
+        let (mut read, mut write) = (start, start);
+        while read < end {
+            let symbol = self.words.symbols[read];
+            if symbol != left || read + 1 >= end || self.words.symbols[read + 1] != right {
+                self.words.symbols[write] = symbol;
+                (read, write) = (read + 1, write + 1);
+                continue;
+            }
+            if write > start {
+                let before = self.words.symbols[write - 1];
+                self.lose((before, left), number);
+                self.gain((before, product), number);
+            }
+            if read + 2 < end {
+                let after = self.words.symbols[read + 2];
+                self.lose((right, after), number);
+                self.gain((product, after), number);
+            }
+            self.words.symbols[write] = product;
+            (read, write) = (read + 2, write + 1);
+        }
+        self.words.spans[number as usize].1 = (write - start) as u32;
+    }
+
+    /// Lets the encoder go on with a word: a listed merge may apply to the token that has come alive.
+    fn encode_again(&mut self, number: u32) {
+        let (start, length) = self.words.spans[number as usize];
+        let (start, end) = (start as usize, (start + length) as usize);
+        let before = self.words.symbols[start..end].to_vec();
+        let mut after = before.clone();
+        Both(self.bpe, &self.merges).merge(&mut after, |_, _| ());
+        if after == before {
+            return;
+        }
+        before.windows(2).for_each(|pair| self.lose((pair[0], pair[1]), number));
+        after.windows(2).for_each(|pair| self.gain((pair[0], pair[1]), number));
+        self.words.symbols[start..start + after.len()].copy_from_slice(&after);
+        self.words.spans[number as usize].1 = after.len() as u32;
+    }
+
+    fn lose(&mut self, pair: (u32, u32), number: u32) {
+        if let Some(pair) = self.pairs.get_mut(&pair) {
+            pair.count = pair.count.saturating_sub(self.words.counts[number as usize]);
+        }
+    }
+
+    fn gain(&mut self, pair: (u32, u32), number: u32) {
+        let found = self.pairs.entry(pair).or_default();
+        found.count = found.count.saturating_add(self.words.counts[number as usize]);
+        if found.words.last() != Some(&number) {
+            found.words.push(number);
+        }
+        if self.grown.last() != Some(&pair) {
+            self.grown.push(pair);
+        }
+    }
+}
+
+/// The merges of the base and those learned since.
+struct Both<'m>(&'m Bpe, &'m FxHashMap<(u32, u32), Merge>);
+
+impl Merges for Both<'_> {
+    fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
+        self.0.merge_of(left, right).or_else(|| self.1.get(&(left, right)).copied())
+    }
+}

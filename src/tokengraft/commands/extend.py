@@ -1,0 +1,136 @@
+"""`tokengraft extend`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tokengraft.commands.options import (
+    Commands,
+    add_json,
+    add_output,
+    add_reading,
+    add_source,
+    effort_of,
+    reading_of,
+    require,
+)
+from tokengraft.counting import count
+from tokengraft.counts import PretokenCounts
+from tokengraft.edit import stale_files
+from tokengraft.errors import OptionError
+from tokengraft.extend import Extension, Limits, extend
+from tokengraft.formats import load, save
+from tokengraft.progress import bytes_read
+from tokengraft.show import print_table, readable
+from tokengraft.tokenizer import Tokenizer
+from tokengraft.verify import Verification, verify_folder
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "extend",
+        help="teach a tokenizer new tokens",
+        description="Go on with BPE training where the tokenizer stopped, on new text, so that every new token is "
+        "really produced. Kept ids do not move; the result is loaded back and compared before the command is done.",
+    )
+    add_source(command)
+    text = command.add_mutually_exclusive_group(required=True)
+    text.add_argument("--counts", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made")
+    text.add_argument("--corpus", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`")
+    command.add_argument("--add", type=int, required=True, metavar="N", help="how many new tokens")
+    command.add_argument(
+        "--weight", action="append", metavar="W", help="weight of a --counts or --corpus; once for each, as 2 or 1/3"
+    )
+    command.add_argument(
+        "--min-count", type=int, default=2, metavar="N", help="merge only pairs that occur at least so often (2)"
+    )
+    command.add_argument("--max-token-bytes", type=int, metavar="N", help="make no longer tokens")
+    command.add_argument("--deny", type=Path, metavar="FILE", help="texts, one a line, never to make tokens of")
+    command.add_argument("--deny-pattern", metavar="REGEX", help="make no token whose text matches it anywhere")
+    command.add_argument("--extension", type=Path, metavar="FILE", help="also write what was learned, as JSON")
+    add_output(command, "the new tokenizer, a folder")
+    add_json(command)
+    add_reading(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    require(options.add > 0, f"--add is {options.add}", hint="ask for at least 1 new token: --add 1000")
+    tokenizer, out = load(options.source), Path(options.out)
+    limits = Limits(options.min_count, options.max_token_bytes, _denied(options.deny), options.deny_pattern)
+    extension = extend(tokenizer, _counts(tokenizer, options), options.add, limits=limits)
+    extended = extension.apply(tokenizer)
+    save(extended, out, force=options.force)
+    if options.extension:
+        extension.save(options.extension, force=options.force)
+    _report(tokenizer, extended, extension, verify_folder(out, extended), options)
+    return 0
+
+
+def _counts(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
+    weights = options.weight or [1] * len(options.counts or options.corpus)
+    if options.corpus:
+        effort = effort_of(options, min_count=1)
+        with bytes_read("counting", quiet=options.quiet) as progress:
+            return count(
+                tokenizer,
+                options.corpus,
+                weights=options.weight,
+                reading=reading_of(options),
+                effort=effort,
+                progress=progress,
+            )
+    require(
+        len(weights) == len(options.counts),
+        f"{len(weights)} weights were given for {len(options.counts)} files of counts",
+        hint="give one --weight for each",
+    )
+    parts = [PretokenCounts.load(p).scale(w) for p, w in zip(options.counts, weights, strict=True)]
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def _denied(path: Path | None) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines() if path else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read `{path}`: {error}", hint="check --deny") from error
+
+
+def _report(
+    base: Tokenizer, extended: Tokenizer, extension: Extension, verified: Verification, options: argparse.Namespace
+) -> None:
+    left_out = stale_files(base.files)
+    if options.json:
+        facts: dict[str, Any] = {
+            "out": options.out,
+            "added": len(extension),
+            "asked": extension.asked,
+            "merges": len(extension.merges),
+            "rows": extended.n_rows,
+            "left_out": left_out,
+            "loaded_by": verified.loaders,
+            "notes": verified.notes,
+        }
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    first = " ".join(readable(token, base.kind) for token in extension.tokens[:8])
+    rows = [
+        ("learned", extension.stopped),
+        ("first", first or "none"),
+        ("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"),
+        ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
+        ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
+    ]
+    rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
+    rows += [("warning", note) for note in verified.notes]
+    if len(extension) < extension.asked:
+        hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"
+        rows.append(("hint", hint))
+    print_table(rows)
+    print(f"wrote `{options.out}`", file=sys.stderr)

@@ -1,0 +1,116 @@
+"""`Extension`: new tokens and merges in the order they were learned. Plain data; cut it anywhere, apply it, save it."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tokengraft.atomic import new_file
+from tokengraft.edit import add_tokens
+from tokengraft.errors import CountsError, OptionError
+from tokengraft.jsonfile import parse_json
+from tokengraft.tokenizer import Tokenizer
+
+
+class LearnedMerge(NamedTuple):
+    """A merge, as the strings of its two tokens."""
+
+    left: str
+    right: str
+    frequency: int
+    """How often the pair occurred when it was learned."""
+    new: bool
+    """Whether it made a new token; the product of any other existed already."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What continued training learned.
+
+    ``extension[:k]`` has the first k tokens and is what training for k would have given.
+
+    Example:
+        >>> extension = extend(tok, counts, 16_000)  # doctest: +SKIP
+        >>> small = extension[:4_000].apply(tok)  # doctest: +SKIP
+    """
+
+    merges: tuple[LearnedMerge, ...]
+    """In order; a new token is the join of the two tokens of its merge."""
+    asked: int
+    """How many new tokens were asked for."""
+    min_count: int
+    provenance: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Version, and what the counts it was learned from came from."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The new tokens, as the vocabulary spells them."""
+        return tuple(merge.left + merge.right for merge in self.merges if merge.new)
+
+    @property
+    def stopped(self) -> str:
+        """Why training ended, in words."""
+        found = len(self.tokens)
+        if found >= self.asked:
+            return f"{found:,} new tokens, as asked"
+        return f"{found:,} new tokens, {self.asked:,} asked: pairs seen at least {self.min_count:,} times ran out"
+
+    def __len__(self) -> int:
+        """The number of new tokens."""
+        return sum(merge.new for merge in self.merges)
+
+    def __getitem__(self, cut: slice) -> "Extension":
+        """The extension of the first k new tokens, ending at the merge that makes the last of them."""
+        if not isinstance(cut, slice) or cut.start not in (None, 0) or cut.step not in (None, 1):
+            raise OptionError(f"an extension can only be cut as [:k], not [{cut}]", hint="write extension[:4000]")
+        size = len(range(*cut.indices(len(self))))
+        made = list(accumulate((merge.new for merge in self.merges), initial=0))
+        end = made.index(size) if size < len(self) else len(self.merges)
+        asked = min(self.asked, cut.stop) if cut.stop is not None and cut.stop >= 0 else size
+        return replace(self, merges=self.merges[:end], asked=asked if cut.stop is not None else self.asked)
+
+    def apply(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer with the new tokens. Kept ids do not move; holes among the ids are filled first.
+
+        Raises:
+            InvalidTokenizerError: It is not the tokenizer that the extension was learned for.
+        """
+        return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
+
+    def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Writes the extension as JSON and returns the path.
+
+        Raises:
+            OutputError: The file exists or cannot be written.
+        """
+        document = {
+            "asked": self.asked,
+            "min_count": self.min_count,
+            "provenance": dict(self.provenance),
+            "merges": self.merges,
+        }
+        path = Path(out)
+        with new_file(path, force=force) as partial:
+            partial.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Extension":
+        """The extension in a file.
+
+        Raises:
+            CountsError: It is not a file of an extension.
+        """
+        name = os.fspath(path)
+        try:
+            document = parse_json(Path(path).read_bytes(), name)
+            merges = tuple(LearnedMerge(*merge) for merge in document["merges"])
+            return cls(merges, document["asked"], document["min_count"], MappingProxyType(document["provenance"]))
+        except (OSError, KeyError, TypeError) as error:
+            raise CountsError(
+                f"`{name}` is not a file of an extension: {error}", hint="make one: `tokengraft extend`"
+            ) from error

@@ -1,0 +1,266 @@
+"""Extending a tokenizer: the value, the files, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import builders
+import pytest
+import reference
+from tokenizers import Tokenizer as Upstream
+from tokenizers import models, pre_tokenizers, trainers
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.alphabet import token_bytes
+from tokengraft.verify import verify_folder
+
+TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad"] * 3 + ["põdrad põõsas, õunad õues 12345"] * 2
+
+
+@pytest.fixture
+def folder(tmp_path):
+    others = {"vocab.json": "{}", "merges.txt": "", "tekken.json": "{}", "chat_template.jinja": "{{ x }}"}
+    folder = builders.write(tmp_path / "base", builders.byte_level(), **others)
+    base = tg.load(folder / "tokenizer.json")
+    strings = {i: s for s, i in base.vocab.items()}
+    lines = "".join(f"{strings[a]} {strings[b]}\n" for a, b in base.merges)
+    (folder / "vocab.json").write_text(json.dumps(dict(base.vocab), ensure_ascii=False), encoding="utf-8")
+    (folder / "merges.txt").write_text("#version: 0.2\n" + lines, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def base(folder):
+    return tg.load(folder)
+
+
+@pytest.fixture
+def counts(base):
+    return tg.count(base, iter(TEXT))
+
+
+def test_the_extension_equals_that_of_the_obvious_trainer(base, counts):
+    strings = {i: s for s, i in base.vocab.items()}
+    merges = [(strings[a], strings[b]) for a, b in base.merges]
+    alphabet = {byte: c for c in builders.byte_alphabet() for byte in token_bytes(c, "byte-level")}
+    pretokens = {"".join(alphabet[byte] for byte in key): count for key, count in counts.top(len(counts))}
+    expected = reference.continued(pretokens, list(base.vocab), merges, 40)
+    assert [tuple(merge) for merge in tg.extend(base, counts, 40).merges] == expected
+
+
+def test_from_the_bare_alphabet_it_equals_hugging_face_until_a_tie(tmp_path):
+    document = builders.byte_level()
+    alphabet = {c: i for i, c in enumerate(sorted(builders.byte_alphabet()))}
+    document["model"] |= {"vocab": alphabet, "merges": []}
+    document["added_tokens"] = []
+    bare = tg.load(builders.write(tmp_path, document))
+    texts = [word * (n % 5 + 1) for n, word in enumerate(" ".join(builders.TEXT).split()) for _ in range(n % 7 + 1)]
+    ours = tg.extend(bare, tg.count(bare, iter(texts)), 60, limits=tg.Limits(min_count=1)).merges
+    theirs = Upstream(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=316, initial_alphabet=list(alphabet), show_progress=False)
+    theirs.train_from_iterator(texts, trainer)
+    merges = [tuple(pair) for pair in json.loads(theirs.to_str())["model"]["merges"]]
+    frequencies = [merge.frequency for merge in ours]
+    tie = next((at for at in range(1, len(ours)) if frequencies[at] == frequencies[at - 1]), len(ours))
+    assert tie > 5
+    assert [(m.left, m.right) for m in ours[: tie - 1]] == merges[: tie - 1]
+
+
+def test_a_prefix_is_the_extension_of_smaller_size(base, counts):
+    whole = tg.extend(base, counts, 40)
+    for size in (0, 1, 7, 39, 40):
+        part = whole[:size]
+        assert len(part) == size
+        if size:
+            assert part.merges == tg.extend(base, counts, size).merges
+    assert whole[:99] == whole
+    with pytest.raises(errors.OptionError, match="can only be cut as"):
+        whole[3:5]
+
+
+def test_kept_ids_do_not_move_and_new_ones_come_after_the_highest(base, counts):
+    extended = tg.extend(base, counts, 20).apply(base)
+    assert {t.id: t.string for t in extended.tokens}.items() >= {t.id: t.string for t in base.tokens}.items()
+    assert [t.id for t in extended.tokens[len(base.tokens) :]] == [*range(base.n_rows, base.n_rows + 20)]
+    assert extended.added == base.added
+    assert extended.merges[: len(base.merges)] == base.merges
+
+
+def test_holes_among_the_ids_are_filled_first(tmp_path):
+    base = tg.load(builders.write(tmp_path, builders.specials_first()))
+    used = {token.id for token in base.tokens}
+    holes = [i for i in range(base.n_rows) if i not in used]
+    extension = tg.extend(base, tg.count(base, iter(TEXT)), 20)
+    extended = extension.apply(base)
+    assert [extended.vocab[token] for token in extension.tokens] == holes[:20]
+    assert extended.n_rows == base.n_rows
+
+
+def test_every_new_token_encodes_to_itself_and_untouched_text_as_before(base, counts):
+    extension = tg.extend(base, counts, 60)
+    extended = extension.apply(base)
+    for token in extension.tokens:
+        assert extended.bpe.encode_by_merges(token) == [extended.vocab[token]]
+    for text in builders.TEXT:
+        pairs = {(m.left, m.right) for m in extension.merges}
+        strings = {t.id: t.string for t in base.tokens}
+        ids = base.encode(text)
+        touched = any((strings[a], strings[b]) in pairs for a, b in pairwise(ids))
+        assert touched or extended.encode(text) == ids
+
+
+def test_every_file_that_lists_tokens_or_merges_is_updated(base, counts, tmp_path):
+    extension = tg.extend(base, counts, 20)
+    extended = extension.apply(base)
+    out = tg.save(extended, tmp_path / "out")
+    vocab = json.loads((out / "vocab.json").read_bytes())
+    assert {token: vocab[token] for token in extension.tokens} == {t: extended.vocab[t] for t in extension.tokens}
+    lines = (out / "merges.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "#version: 0.2"
+    assert len(lines) == 1 + len(extended.merges)
+    assert lines[-1] == " ".join(extension.merges[-1][:2])
+    assert (out / "chat_template.jinja").read_text() == "{{ x }}"
+    assert not (out / "tekken.json").exists()
+    assert Upstream.from_file(str(out / "tokenizer.json")).get_vocab() == {t.string: t.id for t in extended.tokens}
+
+
+def test_an_extension_survives_saving(base, counts, tmp_path):
+    extension = tg.extend(base, counts, 20)
+    assert tg.Extension.load(extension.save(tmp_path / "e.json")) == extension
+    assert extension.provenance["counted"]["documents"] == len(TEXT)
+    with pytest.raises(errors.OutputError, match="exists"):
+        extension.save(tmp_path / "e.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(errors.CountsError, match="not a file of an extension"):
+        tg.Extension.load(tmp_path / "bad.json")
+
+
+def test_an_added_token_is_never_made_of_merges(tmp_path):
+    document = builders.byte_level()
+    size = len(document["model"]["vocab"])
+    document["added_tokens"] = [builders.added(size, "zzz", single_word=True)]
+    base = tg.load(builders.write(tmp_path, document))
+    extension = tg.extend(base, tg.count(base, iter(["yzzz" * 9, "yzzzy"] * 9)), 5)
+    assert "zzz" not in extension.tokens
+
+
+def test_too_little_text_gives_fewer_tokens_and_says_why(base):
+    extension = tg.extend(base, tg.count(base, iter(["xyzzy xyzzy"])), 1000)
+    assert 0 < len(extension) < 1000
+    assert extension.stopped == f"{len(extension)} new tokens, 1,000 asked: pairs seen at least 2 times ran out"
+    assert extension.apply(base).encode("xyzzy")
+
+
+def test_denied_texts_and_patterns_and_lengths(base, counts):
+    free = tg.extend(base, counts, 40)
+    texts = [token_bytes(token, "byte-level").decode(errors="replace") for token in free.tokens]
+    denied = tg.extend(base, counts, 40, limits=tg.Limits(deny=texts[:3]))
+    assert not set(free.tokens[:3]) & set(denied.tokens)
+    spaceless = tg.extend(base, counts, 40, limits=tg.Limits(deny_pattern="^ "))
+    assert not [token for token in spaceless.tokens if token.startswith("Ġ")]
+    short = tg.extend(base, counts, 40, limits=tg.Limits(max_token_bytes=4))
+    assert max(len(token_bytes(token, "byte-level")) for token in short.tokens) == 4
+
+
+def test_an_error_in_a_judgement_reaches_the_caller(base, counts):
+    from tokengraft import _core
+
+    def fail(_):
+        raise RuntimeError("no judgement today")
+
+    with pytest.raises(RuntimeError, match="no judgement today"):
+        _core.extend(
+            base.bpe, counts.table, 5, byte_level=True, min_count=2, max_token_bytes=99, forbidden=[], allow=fail
+        )
+
+
+@pytest.mark.parametrize("n", [0, -5])
+def test_asking_for_nothing_is_refused(base, counts, n):
+    with pytest.raises(errors.OptionError, match=f"{n} new tokens were asked for"):
+        tg.extend(base, counts, n)
+
+
+def test_what_cannot_be_done_is_refused(base, counts, tmp_path):
+    with pytest.raises(errors.CountsError, match="the counts are empty"):
+        tg.extend(base, tg.count(base, iter([])), 5)
+    for limits in ({"min_count": 0}, {"max_token_bytes": 0}, {"deny_pattern": "("}):
+        with pytest.raises(errors.OptionError):
+            tg.Limits(**limits)
+    other = tg.load(builders.write(tmp_path / "other", builders.byte_level() | {"normalizer": {"type": "NFC"}}))
+    with pytest.raises(errors.CountsError, match="normalizer"):
+        tg.extend(other, counts, 5)
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="SentencePiece"):
+        tg.extend(pieces, tg.count(pieces, iter(TEXT)), 5)
+    extension = tg.extend(base, counts, 5)
+    with pytest.raises(errors.InvalidTokenizerError, match="already"):
+        extension.apply(extension.apply(base))
+    with pytest.raises(errors.InvalidTokenizerError, match="lacks"):
+        extension.apply(tg.load(builders.write(tmp_path / "bare", _bare())))
+
+
+def _bare():
+    document = builders.byte_level()
+    document["model"] |= {"vocab": {c: i for i, c in enumerate(builders.byte_alphabet())}, "merges": []}
+    return document | {"added_tokens": []}
+
+
+def test_the_result_is_independent_of_threads(folder, tmp_path):
+    (tmp_path / "c.txt").write_text("\n".join(TEXT) * 20)
+    for threads in ("1", "4"):
+        command = [sys.executable, "-m", "tokengraft", "extend", folder, "--corpus", tmp_path / "c.txt", "--add", "30"]
+        command += ["--out", tmp_path / threads, "--workers", threads, "--quiet"]
+        environment = os.environ | {"RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
+        subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
+    one, four = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("1", "4"))
+    assert one == four
+
+
+def test_the_command_extends_verifies_and_reports(folder, tmp_path, capsys):
+    (tmp_path / "c.txt").write_text("\n".join(TEXT))
+    (tmp_path / "deny.txt").write_text("kass\n")
+    arguments = ["extend", folder, "--corpus", tmp_path / "c.txt", "--add", 20, "--out", tmp_path / "out", "--quiet"]
+    arguments += ["--deny", tmp_path / "deny.txt", "--extension", tmp_path / "e.json", "--max-token-bytes", 12]
+    assert cli.main(list(map(str, arguments))) == 0
+    shown = capsys.readouterr()
+    assert "20 new tokens, as asked" in shown.out
+    assert "tokenizers, transformers: the same ids" in shown.out
+    assert "left out `tekken.json`" in shown.out
+    assert len(tg.Extension.load(tmp_path / "e.json")) == 20
+    assert cli.main(list(map(str, arguments))) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+def test_the_command_works_from_weighted_counts(folder, base, tmp_path, capsys):
+    for name, texts in (("a", TEXT), ("b", builders.TEXT)):
+        tg.count(base, iter(texts)).save(tmp_path / f"{name}.parquet")
+    arguments = ["extend", folder, "--counts", tmp_path / "a.parquet", tmp_path / "b.parquet", "--add", 10, "--json"]
+    arguments += ["--weight", "3", "--weight", "1/2", "--out", tmp_path / "out"]
+    assert cli.main(list(map(str, arguments))) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == 10
+    assert cli.main([*map(str, arguments[:-4]), "--out", str(tmp_path / "x")]) == 2
+    assert "1 weights were given for 2" in capsys.readouterr().err
+
+
+def test_a_loader_that_reads_the_folder_otherwise_is_named(folder, base, counts, tmp_path, monkeypatch):
+    extended = tg.extend(base, counts, 5).apply(base)
+    out = tg.save(extended, tmp_path / "out")
+    assert verify_folder(out, extended).loaders == ("tokenizers", "transformers")
+
+    import transformers
+
+    class Stubborn:
+        @classmethod
+        def from_pretrained(cls, *_, **__):
+            return lambda texts, **_: {"input_ids": [[0]] * len(texts)}
+
+    monkeypatch.setattr(transformers, "AutoTokenizer", Stubborn)
+    verified = verify_folder(out, extended)
+    assert verified.loaders == ("tokenizers",)
+    assert "transformers reads the folder otherwise" in verified.notes[0]
+    with pytest.raises(errors.InvalidTokenizerError, match=r"encodes .* otherwise"):
+        verify_folder(folder, extended)
