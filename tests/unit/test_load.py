@@ -205,6 +205,7 @@ def broken(change):
         (lambda m: m["merges"].append(m["merges"][3]), "is listed twice, at ranks 3 and"),
         (lambda m: m["merges"].append(["a"]), r"is \['a'\]"),
         (lambda m: m["merges"].append("a b"), "is 'a b'"),
+        (lambda m: m["merges"].append("ab"), "is 'ab'"),
         (lambda m: m["merges"].append(None), "is None"),
         (lambda m: m["merges"].append(["a", 7]), r"is \['a', 7\]"),
         (lambda m: m["merges"].append(["a", ["b"]]), r"is \['a', \['b'\]\]"),

@@ -80,18 +80,26 @@ def _checked(
 
 def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
     """The bytes of the `tokenizer.json`, laid out as the original."""
+    with _without_collector():
+        return tokenizer.style.dump(_document(tokenizer))
+
+
+def _document(tokenizer: Tokenizer) -> dict[str, Any]:
     strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
     pairs = [(strings[left], strings[right]) for left, right in tokenizer.merges]
-    as_text = tokenizer.merges_as_text and all(_has_text_form(*pair) for pair in pairs)
-    document = json.loads(tokenizer.rest)
+    as_text = tokenizer.merges_as_text and _have_text_form(tokenizer.vocab, pairs)
+    document: dict[str, Any] = json.loads(tokenizer.rest)
     document["model"]["vocab"] = dict(tokenizer.vocab)
     document["model"]["merges"] = [f"{left} {right}" for left, right in pairs] if as_text else pairs
-    return tokenizer.style.dump(document)
+    return document
 
 
-def _has_text_form(left: str, right: str) -> bool:
-    """Whether loaders read a pair back from ``"left right"``: no other space, and not taken for a comment."""
-    return " " not in left and " " not in right and not f"{left} {right}".startswith("#version")
+def _have_text_form(vocab: Mapping[str, int], pairs: list[tuple[str, str]]) -> bool:
+    """Whether loaders read all pairs back from ``"left right"``: no other space, and none taken for a comment."""
+    if not any(" " in token or token.startswith("#version") for token in vocab):
+        return True
+    texts = (f"{left} {right}" for left, right in pairs)
+    return all(text.count(" ") == 1 and not text.startswith("#version") for text in texts)
 
 
 def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
@@ -134,15 +142,36 @@ def _require_ids(vocab: Mapping[str, Any]) -> None:
 
 def _merge_ids(merges: list[Any], vocab: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     """The merges as pairs of ids."""
-    as_text = bool(merges) and isinstance(merges[0], str)
-    pairs = [_text_pair(rank, merge) if as_text else merge for rank, merge in enumerate(merges)]
+    form = str if merges and isinstance(merges[0], str) else list
+    suspicious = form is str and any(token.startswith("#version") for token in vocab)
+    if suspicious or not all(type(merge) is form for merge in merges):
+        _require_merges(merges, form, vocab)
+    pairs = [merge.split(" ") for merge in merges] if form is str else merges
     try:
         return tuple([(vocab[left], vocab[right]) for left, right in pairs])
     except (KeyError, ValueError, TypeError):
-        raise _bad_merge(pairs, vocab) from None
+        _require_merges(merges, form, vocab)
+        raise
 
 
-def _text_pair(rank: int, merge: Any) -> list[str]:
+def _require_merges(merges: list[Any], form: type, vocab: Mapping[str, int]) -> None:
+    """Refuses the first merge that does not name two tokens in the form of the others."""
+    for rank, merge in enumerate(merges):
+        pair = _text_pair(merge, rank) if form is str else merge
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
+            raise InvalidTokenizerError(
+                f"the merge at rank {rank} is {merge!r}; a merge is a pair of tokens, and all are written alike",
+                hint='write it as ["a", "b"]',
+            )
+        for part in pair:
+            if part not in vocab:
+                raise InvalidTokenizerError(
+                    f"the merge at rank {rank}, {pair!r}, needs the token `{part}`, which is not in the vocabulary",
+                    hint="add the token to `model.vocab`, or delete the merge from `model.merges`",
+                )
+
+
+def _text_pair(merge: Any, rank: int) -> list[str]:
     parts = merge.split(" ") if isinstance(merge, str) else []
     # `tokenizers` skips every line that starts like this, which moves the ranks of all that follow.
     if len(parts) == 2 and not merge.startswith("#version"):
@@ -151,23 +180,6 @@ def _text_pair(rank: int, merge: Any) -> list[str]:
         f"the merge at rank {rank} is {merge!r}; as text, a merge is two tokens with one space between them",
         hint='write all merges as pairs, ["a", "b"], which also allows tokens with spaces; delete comment lines',
     )
-
-
-def _bad_merge(pairs: list[Any], vocab: Mapping[str, int]) -> InvalidTokenizerError:
-    """The error for the first merge that does not name two tokens."""
-    for rank, pair in enumerate(pairs):
-        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
-            return InvalidTokenizerError(
-                f"the merge at rank {rank} is {pair!r}; a merge is a pair of tokens, and all are written alike",
-                hint='write it as ["a", "b"]',
-            )
-        for part in pair:
-            if part not in vocab:
-                return InvalidTokenizerError(
-                    f"the merge at rank {rank}, {pair!r}, needs the token `{part}`, which is not in the vocabulary",
-                    hint="add the token to `model.vocab`, or delete the merge from `model.merges`",
-                )
-    raise AssertionError("every merge names two tokens")
 
 
 def _require_added_ids_free(tokenizer: Tokenizer) -> None:
