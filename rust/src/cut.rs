@@ -99,8 +99,6 @@ pub struct Cutter {
     rules: PieceRules,
     /// Pairs of characters that the rules would keep apart and some token joins all the same.
     joined: FxHashSet<(char, char)>,
-    /// Where unknown characters fuse: those that are tokens. Two others side by side must stay together.
-    known: Option<FxHashSet<char>>,
     /// Whether to cut between two ASCII characters, `left * 128 + right`; and between one and `▁`, before and after.
     ascii: Vec<bool>,
     before_space: Vec<bool>,
@@ -114,7 +112,6 @@ impl Cutter {
         let mut cutter = Self {
             rules,
             joined: FxHashSet::default(),
-            known: bpe.fused_unknowns(),
             ascii: Vec::new(),
             before_space: Vec::new(),
             after_space: Vec::new(),
@@ -139,12 +136,6 @@ impl Cutter {
         pairs
     }
 
-    /// The rules it was made with.
-    #[must_use]
-    pub fn rules(&self) -> PieceRules {
-        self.rules
-    }
-
     /// Whether to cut between two characters.
     #[inline]
     pub(crate) fn cuts(&self, left: char, right: char) -> bool {
@@ -157,10 +148,7 @@ impl Cutter {
     }
 
     fn decide(&self, (left, right): (char, char)) -> bool {
-        let fuses = |known: &FxHashSet<char>| !known.contains(&left) && !known.contains(&right);
-        !self.rules.may_join(left, right)
-            && !self.joined.contains(&(left, right))
-            && !self.known.as_ref().is_some_and(fuses)
+        !self.rules.may_join(left, right) && !self.joined.contains(&(left, right))
     }
 
     /// Tells `emit` the pieces of a text, in order, as the bytes around each and its place in them.
@@ -212,10 +200,22 @@ mod tests {
     }
 
     #[test]
-    fn unknown_characters_that_fuse_stay_together() {
-        let options = Options { unk_token: Some("u".into()), fuse_unk: true, ..Options::default() };
-        let bpe = Bpe::new(vec![(0, "u".into()), (1, "a".into())], &[], &options).unwrap();
-        let cutter = Cutter::new(&bpe, PieceRules::default());
-        assert_eq!(pieces(&cutter, "a猫кот"), ["a", "猫кот"]);
+    fn models_whose_unknown_characters_touch_their_neighbours_are_not_cut() {
+        let bytes = || (0..=255u8).map(crate::bpe::byte_token);
+        let model = |strings: Vec<String>, merges: &[(u32, u32)], options: Options| {
+            let tokens = strings.into_iter().zip(0..).map(|(string, id)| (id, string)).collect();
+            Bpe::new(tokens, merges, &options).unwrap().may_be_cut()
+        };
+        let fallback = || Options { byte_fallback: true, ..Options::default() };
+        let unknown = |fuse_unk| Options { unk_token: Some("u".into()), fuse_unk, ..Options::default() };
+        let plain = || vec!["u".to_string(), "a".into(), "ua".into()];
+        assert!(model(bytes().collect(), &[], fallback()));
+        assert!(!model(bytes().skip(1).collect(), &[], fallback()));
+        assert!(!model(plain(), &[], Options::default())); // unknown characters vanish, and neighbours meet
+        assert!(model(plain(), &[], unknown(false)));
+        assert!(!model(plain(), &[], unknown(true)));
+        assert!(!model(plain(), &[(0, 1)], unknown(false)));
+        let joined = bytes().chain(["<0x00><0x01>".to_string()]).collect();
+        assert!(!model(joined, &[(0, 1)], fallback()));
     }
 }

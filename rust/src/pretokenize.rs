@@ -241,8 +241,10 @@ impl Pretokenizer {
             (Route::Spaces { added, .. }, Spelling::Text(Some(cutter))) if added.allows_cuts() => {
                 let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| *byte == b' ').map(|(at, _)| at);
                 let mut cuts = spaces.filter(|&at| {
+                    // After an added token a new stretch begins, which may get a `▁` of its own: no place for a cut.
+                    let may_end = |left: char| !left.is_whitespace() && !added.ends_with(left);
                     let before = text[..at].chars().next_back();
-                    before.is_some_and(|left| left != ' ' && cutter.cuts(left, SPACE))
+                    before.is_some_and(|left| may_end(left) && cutter.cuts(left, SPACE))
                 });
                 cuts.next()
             }

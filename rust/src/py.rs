@@ -62,6 +62,11 @@ impl PyBpe {
         Ok(Self(py.detach(|| Bpe::new(tokens, &merges, &options))?))
     }
 
+    #[getter]
+    fn may_be_cut(&self) -> bool {
+        self.0.may_be_cut()
+    }
+
     fn encode(&self, pretoken: &str) -> PyResult<Vec<u32>> {
         Ok(self.0.encode(pretoken)?)
     }
@@ -170,11 +175,6 @@ impl PyCounter {
         }))
     }
 
-    #[getter]
-    fn is_fast(&self) -> bool {
-        self.0.pretokenizer().is_fast()
-    }
-
     fn count_text(&self, py: Python<'_>, data: &[u8], at_start: bool, limits: (u64, u64)) -> PyResult<PyTally> {
         self.count(py, Block::Text { bytes: data, at_start }, limits)
     }
@@ -215,14 +215,15 @@ impl PyCounter {
     }
 }
 
-/// Documents, bytes, characters, pretokens, replaced, skipped.
-type PyTally = (u64, u64, u64, u64, u64, u64);
+/// Documents, bytes, characters, pretokens, replaced, skipped; and whether the limit of bytes cut a text short.
+type PyTally = ((u64, u64, u64, u64, u64, u64), bool);
 
 impl PyCounter {
     fn count(&self, py: Python<'_>, block: Block<'_>, limits: (u64, u64)) -> PyResult<PyTally> {
         let limits = Limits { documents: limits.0, bytes: limits.1 };
         let tally = py.detach(|| self.0.count_block(block, limits))?;
-        Ok((tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped))
+        let numbers = (tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped);
+        Ok((numbers, tally.cut_short))
     }
 }
 
@@ -261,8 +262,12 @@ impl PyCounts {
         (PyBytes::new(py, bytes), PyBytes::new(py, &offsets), PyBytes::new(py, &counts))
     }
 
-    fn total(&self) -> u128 {
-        self.0.total()
+    /// For pickling: the type, and what makes one.
+    #[allow(clippy::type_complexity)]
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)) {
+        (slf.get_type(), slf.get().columns(slf.py()))
     }
 
     fn plus(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
@@ -271,6 +276,10 @@ impl PyCounts {
 
     fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
         Ok(Self(py.detach(|| self.0.scaled(numerator, denominator))?))
+    }
+
+    fn frequent(&self, py: Python<'_>, min_count: u64) -> Self {
+        Self(py.detach(|| self.0.frequent(min_count)))
     }
 
     fn top<'py>(&self, py: Python<'py>, most: usize) -> Vec<(Bound<'py, PyBytes>, u64)> {
@@ -307,12 +316,12 @@ fn extend(
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let task = Task { tokens, min_count, max_token_bytes, forbidden: forbidden.into_iter().collect() };
     let mut failure = None;
-    let mut asked = 0u32;
+    let mut steps = 0u32;
     let learned = py.detach(|| {
         let mut judge = |string: &str| {
-            asked = asked.wrapping_add(1);
+            steps = steps.wrapping_add(u32::from(string.is_empty()));
             let answer = match (&allow, string) {
-                (_, "") if asked % 256 == 0 => Python::attach(|py| py.check_signals().map(|()| true)),
+                (_, "") if steps % 256 == 0 => Python::attach(|py| py.check_signals().map(|()| true)),
                 (_, "") | (None, _) => Ok(true),
                 (Some(allow), _) => Python::attach(|py| allow.call1(py, (string,))?.extract(py)),
             };

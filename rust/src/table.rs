@@ -189,7 +189,7 @@ impl Table {
         loop {
             let slot = &mut self.slots[at];
             if slot[0] == low && slot[1] == high && slot[COUNT] > 0 {
-                slot[COUNT] += count;
+                slot[COUNT] = slot[COUNT].saturating_add(count);
                 return;
             }
             if slot[COUNT] == 0 {
@@ -217,7 +217,7 @@ impl Table {
                 return;
             }
             if slot[1] == high && self.long_key(slot[0], slot[1]) == key {
-                self.slots[at][COUNT] += count;
+                self.slots[at][COUNT] = slot[COUNT].saturating_add(count);
                 return;
             }
             at = (at + 1) & mask;

@@ -15,9 +15,9 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::alphabet::Alphabet;
-use crate::bpe::{Bpe, Merge, Merges};
+use crate::bpe::{pair_key, Bpe, Merge, Merges};
 use crate::counts::Counts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What continued training is asked for.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Task {
     pub min_count: u64,
     /// The longest token that may be made, in bytes.
     pub max_token_bytes: usize,
-    /// Strings that must not become tokens.
+    /// Strings that must become neither tokens nor parts of tokens: the added tokens.
     pub forbidden: FxHashSet<String>,
 }
 
@@ -90,20 +90,20 @@ impl Words {
     fn new(bpe: &Bpe, counts: &Counts, alphabet: Alphabet) -> Result<Self> {
         const CHUNK: usize = 1 << 14;
         let places: Vec<usize> = (0..counts.len()).step_by(CHUNK).collect();
+        let spelled = bpe.spelled(alphabet, bpe.ignores_merges());
         let encode = |&start: &usize| {
             let (mut symbols, mut lengths) = (Vec::new(), Vec::new());
-            let mut encoder = bpe.encoder();
+            let (mut string, mut word) = (String::new(), Vec::new());
             for place in start..counts.len().min(start + CHUNK) {
-                let word = encoder.encode(counts.pretoken(place), alphabet)?;
+                spelled.encode(counts.pretoken(place), &mut string, &mut word)?;
                 if word.len() > 1 {
-                    symbols.extend_from_slice(word);
+                    symbols.extend_from_slice(&word);
                     lengths.push((place, word.len() as u32));
                 }
             }
-            Ok((symbols, lengths))
+            Ok::<_, Error>((symbols, lengths))
         };
-        let parts: Result<Vec<(Vec<u32>, Vec<(usize, u32)>)>> = places.par_iter().map(encode).collect();
-        let parts = parts?;
+        let parts = places.par_iter().map(encode).collect::<Result<Vec<_>>>()?;
         let mut words = Self {
             symbols: Vec::with_capacity(parts.iter().map(|part| part.0.len()).sum()),
             spans: Vec::with_capacity(parts.iter().map(|part| part.1.len()).sum()),
@@ -167,7 +167,7 @@ struct Trainer<'b> {
     bpe: &'b Bpe,
     words: Words,
     alphabet: Alphabet,
-    pairs: FxHashMap<(u32, u32), Pair>,
+    pairs: FxHashMap<u64, Pair>,
     heap: BinaryHeap<Candidate>,
     strings: Vec<Rc<str>>,
     /// New tokens by their string.
@@ -181,11 +181,11 @@ struct Trainer<'b> {
 
 impl<'b> Trainer<'b> {
     fn new(bpe: &'b Bpe, words: Words, alphabet: Alphabet, task: &Task) -> Self {
-        let mut pairs: FxHashMap<(u32, u32), Pair> = FxHashMap::default();
+        let mut pairs: FxHashMap<u64, Pair> = FxHashMap::default();
         for number in 0..words.spans.len() as u32 {
             let count = words.counts[number as usize];
             for pair in words.word(number).windows(2) {
-                let pair = pairs.entry((pair[0], pair[1])).or_default();
+                let pair = pairs.entry(pair_key(pair[0], pair[1])).or_default();
                 pair.count = pair.count.saturating_add(count);
                 if pair.words.last() != Some(&number) {
                     pair.words.push(number);
@@ -206,7 +206,8 @@ impl<'b> Trainer<'b> {
             grown: Vec::new(),
         };
         let frequent = trainer.pairs.iter().filter(|(_, pair)| pair.count >= task.min_count);
-        let candidates: Vec<Candidate> = frequent.map(|(&pair, found)| trainer.candidate(pair, found.count)).collect();
+        let candidates: Vec<Candidate> =
+            frequent.map(|(&key, found)| trainer.candidate((((key >> 32) as u32), key as u32), found.count)).collect();
         trainer.heap = BinaryHeap::from(candidates);
         trainer
     }
@@ -223,7 +224,7 @@ impl<'b> Trainer<'b> {
     fn learn(&mut self, task: &Task, allow: &mut dyn FnMut(&str) -> bool) {
         while self.new.len() < task.tokens && allow("") {
             let Some(best) = self.heap.pop() else { return };
-            let Some(pair) = self.pairs.get(&best.pair) else { continue };
+            let Some(pair) = self.pairs.get(&pair_key(best.pair.0, best.pair.1)) else { continue };
             if pair.count != best.count {
                 // It has changed since; where it grew, a newer candidate is on the heap too, and this one is dropped
                 // like it when its turn comes.
@@ -235,8 +236,12 @@ impl<'b> Trainer<'b> {
             }
             let string: String = [&*best.left, &*best.right].concat();
             let too_long = self.alphabet.byte_length(&string) > task.max_token_bytes;
-            if too_long || task.forbidden.contains(&string) || !allow(&string) {
-                self.pairs.remove(&best.pair);
+            let barred = |token: u32, string: &str| {
+                task.forbidden.contains(string) || ((token as usize) < self.bpe.len() && self.bpe.stands_in(token))
+            };
+            let has_barred_part = barred(best.pair.0, &best.left) || barred(best.pair.1, &best.right);
+            if too_long || has_barred_part || task.forbidden.contains(&string) || !allow(&string) {
+                self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
                 continue;
             }
             self.append(best, string, task.min_count);
@@ -257,7 +262,7 @@ impl<'b> Trainer<'b> {
         self.merges.insert(best.pair, Merge { rank, product });
         let (left, right) = best.pair;
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
-        let words = self.pairs.remove(&best.pair).map(|pair| pair.words).unwrap_or_default();
+        let words = self.pairs.remove(&pair_key(best.pair.0, best.pair.1)).map(|pair| pair.words).unwrap_or_default();
         for number in words {
             if existing.is_some() {
                 self.encode_again(number);
@@ -265,9 +270,9 @@ impl<'b> Trainer<'b> {
                 self.replace(number, best.pair, product);
             }
         }
-        self.pairs.remove(&best.pair);
+        self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
         for pair in std::mem::take(&mut self.grown) {
-            let count = self.pairs.get(&pair).map_or(0, |pair| pair.count);
+            let count = self.pairs.get(&pair_key(pair.0, pair.1)).map_or(0, |pair| pair.count);
             if count >= min_count {
                 let candidate = self.candidate(pair, count);
                 self.heap.push(candidate);
@@ -320,13 +325,13 @@ impl<'b> Trainer<'b> {
     }
 
     fn lose(&mut self, pair: (u32, u32), number: u32) {
-        if let Some(pair) = self.pairs.get_mut(&pair) {
+        if let Some(pair) = self.pairs.get_mut(&pair_key(pair.0, pair.1)) {
             pair.count = pair.count.saturating_sub(self.words.counts[number as usize]);
         }
     }
 
     fn gain(&mut self, pair: (u32, u32), number: u32) {
-        let found = self.pairs.entry(pair).or_default();
+        let found = self.pairs.entry(pair_key(pair.0, pair.1)).or_default();
         found.count = found.count.saturating_add(self.words.counts[number as usize]);
         if found.words.last() != Some(&number) {
             found.words.push(number);

@@ -13,13 +13,32 @@ from pathlib import Path
 from tokengraft.errors import OutputError
 
 
-def write_folder(files: Mapping[str, bytes], out: Path, *, replaceable: Callable[[Path], bool] | None) -> None:
+def require_new(out: Path, *, force: bool) -> None:
+    """Refuses an output that exists, before hours are spent on what cannot be written.
+
+    Raises:
+        OutputError: It exists and ``force`` is not given.
+    """
+    if not force and os.path.lexists(out):
+        raise OutputError(
+            f"`{out}` exists; the output must be new", hint="choose another name, or pass --force (force=True)"
+        )
+
+
+def write_folder(
+    files: Mapping[str, bytes],
+    out: Path,
+    *,
+    replaceable: Callable[[Path], bool] | None,
+    check: Callable[[Path], object] | None = None,
+) -> None:
     """Writes a folder of files, given by relative path.
 
     Args:
         files: What the folder shall hold.
         out: The folder. Its parents are made.
         replaceable: Where given, an existing folder is replaced, if this is true of every file in it.
+        check: Called with the written folder before it gets its name; what it raises leaves nothing behind.
 
     Raises:
         OutputError: The folder exists and may not be replaced, or cannot be written.
@@ -33,6 +52,8 @@ def write_folder(files: Mapping[str, bytes], out: Path, *, replaceable: Callable
             partial.chmod(0o777 & ~_umask())
             for name, data in files.items():
                 _write_synced(partial / name, data)
+            if check:
+                check(partial)
             _move(partial, out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -46,8 +67,7 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
         OutputError: The file exists and ``force`` is not given, or it cannot be written.
     """
     with _writing(out):
-        if os.path.lexists(out) and (out.is_dir() or not force):
-            raise OutputError(f"`{out}` exists; the output must be new", hint="choose another name, or pass --force")
+        require_new(out, force=force and not out.is_dir())
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = _temporary_sibling(out)
         try:
@@ -62,9 +82,8 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
 
 def _require_replaceable(out: Path, replaceable: Callable[[Path], bool] | None) -> None:
     if replaceable is None:
-        raise OutputError(
-            f"`{out}` exists; the output must be new", hint="choose another name, or pass --force (force=True)"
-        )
+        require_new(out, force=False)
+        return
     if out.is_symlink() or not out.is_dir():
         raise OutputError(f"`{out}` exists and is not a folder", hint="choose another name, or remove it yourself")
     entries = [path for path in out.rglob("*") if path.is_symlink() or not path.is_dir()]

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ Format = Literal["text", "jsonl", "parquet"]
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
 
 BLOCK = 1 << 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
 FORMATS: dict[str, Format] = {
     ".txt": "text",
     ".text": "text",
@@ -34,6 +35,7 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,18 @@ class Reading:
     documents: Literal["files", "lines"] = "files"
     """What a document of a text file is."""
     format: Format | None = None
-    """The format of inputs whose name does not tell; else by suffix, and text for unknown ones."""
+    """The format of all inputs; without it, each has that of its suffix, and unknown ones are text."""
     skip_bad: bool = False
     """Leave out what cannot be read and count it, instead of stopping there."""
     shard: tuple[int, int] | None = None
     """Read one share of the inputs: (number from 0, how many shares)."""
 
     def __post_init__(self) -> None:
+        if self.documents not in ("files", "lines") or self.format not in (None, "text", "jsonl", "parquet"):
+            raise OptionError(
+                f"there is no way to read {self.format!r} by {self.documents!r}",
+                hint="documents are files or lines, formats text, jsonl or parquet",
+            )
         if self.shard and not 0 <= self.shard[0] < self.shard[1]:
             raise OptionError(
                 f"there is no shard {self.shard[0]} of {self.shard[1]}",
@@ -72,6 +79,8 @@ class Block:
     """For text: whether it begins a document."""
     first_line: int = 1
     """For lines: the number of the first."""
+    replaced: int = 0
+    """Half surrogate pairs replaced on the way here."""
     progress: int = 0
     """How many bytes of the input, as it lies on disk, this block is the end of reading."""
 
@@ -107,6 +116,11 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
         inputs = [found for item in corpus for found in _inputs_at(item, reading)]
     elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         inputs = [Input("the dataset", 0, lambda _: _dataset_blocks(corpus, reading))]
+    elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
+        raise CorpusError(
+            f"a {type(corpus).__name__} is no corpus",
+            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
+        )
     else:
         texts: Any = corpus
         inputs = [Input("the iterable", 0, lambda _: _iterable_blocks(texts))]
@@ -118,7 +132,15 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
 def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:
     name = os.fspath(item)
     if name == "-":
-        return [Input("standard input", 0, lambda cut: _stream_blocks(sys.stdin.buffer, "-", None, reading, cut))]
+        return [Input("standard input", 0, partial(_standard_input_blocks, reading))]
+    try:
+        paths = _paths_at(name)
+        return [found for path in paths for found in _file_inputs(path, reading)]
+    except (OSError, ValueError) as error:  # a name too long, or with a NUL: perhaps text in place of a path
+        raise _unreadable(name[:200], error) from error
+
+
+def _paths_at(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         paths = [found for found in sorted(path.rglob("*")) if found.is_file() and _format(found)[0]]
@@ -129,7 +151,14 @@ def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:
     if not paths:
         kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
         raise CorpusError(f"`{name}`: the {kind}", hint="check the path; quote patterns so that the shell leaves them")
-    return [found for path in paths for found in _file_inputs(path, reading)]
+    return paths
+
+
+def _standard_input_blocks(reading: Reading, cut: "Cut") -> Iterator[Block]:
+    if sys.stdin is None:
+        raise CorpusError("there is no standard input", hint="name files instead of -")
+    with _reporting("standard input"):
+        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, reading, cut)
 
 
 def _format(path: Path) -> tuple[Format | None, str | None]:
@@ -143,12 +172,16 @@ def _format(path: Path) -> tuple[Format | None, str | None]:
 def _file_inputs(path: Path, reading: Reading) -> list[Input]:
     form, compression = _format(path)
     form = reading.format or form or "text"
+    if path.suffix.lower() in UNSUPPORTED:
+        raise CorpusError(f"`{path}` is compressed in a way that is not read", hint="unpack it, or use .gz or .zst")
     try:
         size = path.stat().st_size
         if form == "parquet" and not compression:
             return _parquet_inputs(path, size, reading)
     except OSError as error:
-        raise _unreadable(str(path), error) from error
+        if not reading.skip_bad:
+            raise _unreadable(str(path), error) from error
+        size = 0  # opening it will fail again, and be counted as skipped there
     return [Input(str(path), size, lambda cut: _file_blocks(path, form, compression, reading, cut))]
 
 
@@ -262,13 +295,14 @@ def _dataset_blocks(dataset: Any, reading: Reading) -> Iterator[Block]:
 def _arrow_block(column: Any, name: str, progress: int) -> Block:
     import pyarrow as pa
 
-    try:
-        texts = column.drop_null().cast(pa.large_string()).cast(pa.large_binary())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    if not any(test(kind) for test in (*is_text, *is_bytes)):
         raise CorpusError(
-            f"the text of `{name}` is of type {column.type}, not string: {error}",
-            hint="name the column of the text: --text-field",
-        ) from error
+            f"the text of `{name}` is of type {column.type}, not string", hint="name the column: --text-field"
+        )
+    texts = column.drop_null().cast(kind).cast(pa.large_binary())
     data, offsets = binary_buffers(texts)
     return Block("documents", data, name, offsets=offsets, progress=progress)
 
@@ -276,28 +310,32 @@ def _arrow_block(column: Any, name: str, progress: int) -> Block:
 def _iterable_blocks(texts: Iterable[str]) -> Iterator[Block]:
     """Strings, gathered until they make a block."""
     gathered: list[bytes] = []
-    size = 0
+    size = replaced = 0
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise CorpusError(
                 f"document {number:,} of the iterable is a {type(text).__name__}, not a string",
                 hint="give strings, such as `(row['text'] for row in rows)`",
             )
-        # Half surrogate pairs, which Python strings may have, are replaced and counted by the core.
-        gathered.append(text.encode(errors="surrogatepass"))
+        try:
+            gathered.append(text.encode())
+        except UnicodeEncodeError:
+            whole, halves = _SURROGATE.subn("\ufffd", text)
+            gathered.append(whole.encode())
+            replaced += halves
         size += len(gathered[-1])
         if size >= BLOCK:
-            yield _document_block(gathered)
-            gathered, size = [], 0
+            yield _document_block(gathered, replaced)
+            gathered, size, replaced = [], 0, 0
     if gathered:
-        yield _document_block(gathered)
+        yield _document_block(gathered, replaced)
 
 
-def _document_block(documents: list[bytes]) -> Block:
+def _document_block(documents: list[bytes], replaced: int) -> Block:
     offsets = array("q", accumulate(map(len, documents), initial=0))
     if sys.byteorder == "big":
         offsets.byteswap()
-    return Block("documents", b"".join(documents), "the iterable", offsets=offsets.tobytes())
+    return Block("documents", b"".join(documents), "the iterable", offsets=offsets.tobytes(), replaced=replaced)
 
 
 @contextmanager

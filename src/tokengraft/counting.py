@@ -19,8 +19,8 @@ from types import MappingProxyType
 from tokengraft import _core
 from tokengraft.corpus import Block, Corpus, Input, Reading, open_corpus
 from tokengraft.counts import EVERYTHING, ROWS, PretokenCounts, Totals, as_weight, open_counts, write_counts
-from tokengraft.errors import CorpusError, OptionError
-from tokengraft.fingerprint import Fingerprint, PieceRules
+from tokengraft.errors import CorpusError, OptionError, require_positive
+from tokengraft.fingerprint import Fingerprint
 from tokengraft.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -47,12 +47,7 @@ class Effort:
 
     def __post_init__(self) -> None:
         for name in ("workers", "memory", "max_documents", "max_bytes", "min_count"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                flag = f"--{name.replace('_', '-')}"
-                raise OptionError(
-                    f"{flag} is {value}; it must be at least 1", hint=f"pass {flag} 1 or more, or leave it"
-                )
+            require_positive(name, getattr(self, name))
 
 
 def count(
@@ -87,19 +82,31 @@ def count(
     if weights is None:
         with counted(tokenizer, corpus, reading, effort, progress) as (described, rows):
             return replace(described, table=rows.take(EVERYTHING, effort.min_count))
-    items, ratios = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus), [*map(as_weight, weights)]
-    if len(items) != len(ratios):
+    items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
+    ratios = [*map(as_weight, weights)]
+    if len(items) != len(ratios) or not items:
         raise OptionError(
             f"{len(ratios)} weights were given for {len(items)} corpora", hint="give one weight for each corpus"
         )
-    parts = [
-        count(tokenizer, item, reading=reading, effort=effort, progress=progress).scale(ratio)
-        for item, ratio in zip(items, ratios, strict=True)
-    ]
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
+    total: PretokenCounts | None = None
+    for item, ratio in zip(items, ratios, strict=True):
+        left = _left_of(effort, total.totals if total else Totals())
+        if left is None:
+            break
+        part = count(tokenizer, item, reading=reading, effort=left, progress=progress).scale(ratio)
+        total = total + part if total else part
+    if total is None:
+        raise OptionError("there is nothing to count", hint="give a corpus")
+    return replace(total, table=total.table.frequent(effort.min_count), min_count=effort.min_count)
+
+
+def _left_of(effort: Effort, done: Totals) -> Effort | None:
+    """What is left of an effort after so much, with nothing left out for being rare; None where a limit is reached."""
+    documents = None if effort.max_documents is None else effort.max_documents - done.documents
+    text = None if effort.max_bytes is None else effort.max_bytes - done.bytes
+    if (documents is not None and documents < 1) or (text is not None and text < 1):
+        return None
+    return replace(effort, max_documents=documents, max_bytes=text, min_count=1)
 
 
 def count_to_file(
@@ -161,13 +168,13 @@ def counted(
     tokenizer: Tokenizer, corpus: Corpus, reading: Reading, effort: Effort, progress: Progress | None
 ) -> Iterator[tuple[PretokenCounts, _core.Rows]]:
     """The description of what a corpus came to, with an empty table, and the rows to be read within the block."""
-    rules = PieceRules() if tokenizer.kind == "sentencepiece" else None
+    fingerprint = Fingerprint.of(tokenizer)
     inputs = open_corpus(corpus, reading)
     with _spill_folder(effort) as (folder, bytes_per_table):
         counter = _core.Counter(
             _skeleton(tokenizer),
             byte_level=tokenizer.kind == "byte-level",
-            cutter=rules.cutter(tokenizer) if rules and not tokenizer.ignore_merges else None,
+            cutter=fingerprint.rules.cutter(tokenizer) if fingerprint.rules else None,
             through_upstream=effort.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
@@ -178,7 +185,7 @@ def counted(
             table=_core.Counts(b"", bytes(8), b""),
             totals=totals,
             added=MappingProxyType(dict(sorted((contents[i], n) for i, n in counter.added()))),
-            fingerprint=Fingerprint.of(tokenizer, rules),
+            fingerprint=fingerprint,
             min_count=effort.min_count,
         )
         yield described, counter.finish()
@@ -232,13 +239,14 @@ class _Counted:
         # What is left of a limit is known only when all before it is counted: then one block at a time.
         self.at_once = 2 * _workers(effort) if self.limits == UNLIMITED else 0
         self.totals = Totals()
-        self.pending: deque[Future[Totals]] = deque()
+        self.cut_short = False
+        self.pending: deque[Future[tuple[Totals, bool]]] = deque()
 
     def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
         """Has a block counted; False where a limit is reached and nothing more is to be counted."""
         documents, text = self.limits[0] - self.totals.documents, self.limits[1] - self.totals.bytes
         goes_on = block.form == "text" and not block.at_start
-        if text <= 0 or (documents <= 0 and not goes_on):
+        if self.cut_short or text <= 0 or (documents <= 0 and not goes_on):
             return False
         self.pending.append(pool.submit(self._count, block, (max(documents, 1), text)))
         self.collect(leave=self.at_once)
@@ -247,7 +255,9 @@ class _Counted:
     def collect(self, *, leave: int) -> None:
         """Adds up what is done, waiting until at most so many blocks are being counted."""
         while len(self.pending) > leave:
-            self.totals += self.pending.popleft().result()
+            totals, cut_short = self.pending.popleft().result()
+            self.totals += totals
+            self.cut_short |= cut_short
 
     @contextmanager
     def skipping_bad_files(self) -> Iterator[None]:
@@ -258,23 +268,25 @@ class _Counted:
                 raise
             self.totals += Totals(skipped=1)
 
-    def _count(self, block: Block, limits: tuple[int, int]) -> Totals:
+    def _count(self, block: Block, limits: tuple[int, int]) -> tuple[Totals, bool]:
         return _count_block(self.counter, block, self.reading, limits)
 
 
-def _count_block(counter: _core.Counter, block: Block, reading: Reading, limits: tuple[int, int]) -> Totals:
+def _count_block(
+    counter: _core.Counter, block: Block, reading: Reading, limits: tuple[int, int]
+) -> tuple[Totals, bool]:
     try:
         if block.form == "text":
-            tally = counter.count_text(block.data, block.at_start, limits)
+            numbers, cut_short = counter.count_text(block.data, block.at_start, limits)
         elif block.form == "lines":
-            tally = counter.count_lines(block.data, limits)
+            numbers, cut_short = counter.count_lines(block.data, limits)
         elif block.form == "documents":
-            tally = counter.count_documents(block.data, block.offsets, limits)
+            numbers, cut_short = counter.count_documents(block.data, block.offsets, limits)
         else:
-            tally = counter.count_json_lines(block.data, reading.text_field, reading.skip_bad, limits)
+            numbers, cut_short = counter.count_json_lines(block.data, reading.text_field, reading.skip_bad, limits)
     except CorpusError as error:
         raise _placed(error, block) from error
-    return Totals(*tally)
+    return Totals(*numbers) + Totals(replaced=block.replaced), cut_short
 
 
 def _placed(error: CorpusError, block: Block) -> CorpusError:

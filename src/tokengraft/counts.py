@@ -6,6 +6,7 @@ occurrences of added tokens and the fingerprint of the pipeline are in its metad
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
@@ -68,6 +69,9 @@ class PretokenCounts:
     def __len__(self) -> int:
         return len(self.table)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.table, self.totals, dict(self.added), self.fingerprint, self.min_count)
+
     def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
         """The counts of both corpora together.
 
@@ -103,7 +107,7 @@ class PretokenCounts:
 
     def top(self, most: int) -> list[tuple[bytes, int]]:
         """The most frequent pretokens, equal counts in the order of their bytes."""
-        return self.table.top(max(most, 0))
+        return self.table.top(min(max(most, 0), len(self)))
 
     def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[int, int]:
         """How often each token of a tokenizer occurs in the corpus, by ascending id; tokens that never do are left out.
@@ -158,14 +162,22 @@ def as_weight(weight: int | Fraction | str) -> Fraction:
     Raises:
         OptionError: It is no number above 0.
     """
+    text = str(weight)
+    # Bounded before it is read: `Fraction("1e9999999")` would compute for minutes.
+    if (
+        isinstance(weight, bool)
+        or not re.fullmatch(r"\d{1,15}(/\d{1,15}|\.\d{1,15})?", text)
+        or not re.search(r"[1-9]", text)
+    ):
+        raise OptionError(f"the weight {weight!r} is no number above 0", hint="pass a whole number or a ratio: 2, 1/3")
     try:
-        ratio = Fraction(weight)
-    except (ValueError, ZeroDivisionError, TypeError) as error:
+        ratio = Fraction(text)
+    except ZeroDivisionError as error:
         raise OptionError(
-            f"the weight {weight!r} is no number", hint="pass a whole number or a ratio: 2, 1/3"
+            f"the weight {weight!r} divides by 0", hint="pass a whole number or a ratio: 2, 1/3"
         ) from error
-    if not 0 < ratio.numerator < 2**63 or ratio.denominator >= 2**63:
-        raise OptionError(f"the weight {weight!r} is not above 0", hint="pass a whole number or a ratio: 2, 1/3")
+    if not ratio:
+        raise OptionError(f"the weight {weight!r} is 0", hint="pass a whole number or a ratio: 2, 1/3")
     return ratio
 
 
@@ -198,12 +210,12 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
         described = json.loads((file.schema_arrow.metadata or {})[METADATA])
         counts = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
-            totals=Totals(**described["totals"]),
-            added=MappingProxyType(described["added"]),
+            totals=Totals(**{name: int(value) for name, value in described["totals"].items()}),
+            added=MappingProxyType({str(name): int(value) for name, value in described["added"].items()}),
             fingerprint=Fingerprint.from_dict(described["fingerprint"]),
-            min_count=described["min_count"],
+            min_count=int(described["min_count"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CountsError(
             f"`{path}` is not a file of counts: {type(error).__name__}: {error}", hint="make one: `tokengraft count`"
         ) from error
@@ -215,6 +227,10 @@ def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
 
     try:
         for batch in file.iter_batches(min(rows, max(file.metadata.num_rows, 1)), columns=["pretoken", "count"]):
+            if batch.num_columns != 2 or any(column.null_count for column in batch.columns):
+                raise CountsError(
+                    f"`{path}` lacks a column `pretoken` or `count`, or a value in one", hint="count the corpus again"
+                )
             pretokens = batch.column(0).cast(pa.large_binary())
             data, offsets = binary_buffers(pretokens)
             counts = batch.column(1).cast(pa.uint64())
@@ -252,3 +268,9 @@ def _description(counts: PretokenCounts) -> str:
         "min_count": counts.min_count,
     }
     return json.dumps(described, ensure_ascii=False)
+
+
+def _rebuild(
+    table: _core.Counts, totals: Totals, added: dict[str, int], fingerprint: Fingerprint, min_count: int
+) -> PretokenCounts:
+    return PretokenCounts(table, totals, MappingProxyType(added), fingerprint, min_count)

@@ -11,7 +11,7 @@ from itertools import chain, count
 from types import MappingProxyType
 
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.jsonfile import JsonStyle, parse_json
+from tokengraft.jsonfile import JsonStyle, parse_json, require_plain
 from tokengraft.tokenizer import Tokenizer
 
 STALE = ("tekken.json", "tokenizer.model", "tiktoken.model")
@@ -78,6 +78,7 @@ def _files_with(
             continue
         if name == "vocab.json":
             vocab = parse_json(raw, name)
+            require_plain(vocab, name)
             yield name, JsonStyle.of(raw).dump({**vocab, **tokens} if isinstance(vocab, dict) else vocab)
         elif name == "merges.txt":
             lines = "".join(f"{left} {right}\n" for left, right in merges)

@@ -62,5 +62,16 @@ class OptionError(TokengraftError):
     """An option has a value that makes no sense."""
 
 
+def require_positive(name: str, value: int | None) -> None:
+    """Refuses an option below 1 or beyond what 63 bits hold; None is an option left alone.
+
+    Raises:
+        OptionError: With the flag of the option.
+    """
+    if value is not None and not 1 <= value < 2**63:
+        flag = f"--{name.replace('_', '-')}"
+        raise OptionError(f"{flag} is {value}; it must be at least 1 and below 2^63", hint=f"pass {flag} 1 or more")
+
+
 class OutputError(TokengraftError):
     """The result cannot be written where the caller asked."""

@@ -37,7 +37,7 @@ class Fingerprint:
     added: tuple[tuple[str, str], ...]
     """Added tokens, each with the flags that decide where it is found."""
     rules: PieceRules | None = None
-    """For SentencePiece types: the rules that pretokens were cut by."""
+    """For SentencePiece types: the rules that pretokens were cut by; None where they are whole."""
     joined: frozenset[str] = frozenset()
     """For SentencePiece types: pairs of characters left together only because a token has them side by side."""
 
@@ -46,7 +46,7 @@ class Fingerprint:
         """The fingerprint of a tokenizer, for SentencePiece types under some rules."""
         flags = ("single_word", "lstrip", "rstrip", "normalized")
         added = {t.content: " ".join(name for name in flags if getattr(t, name)) for t in tokenizer.added}
-        cut = (rules or PieceRules()) if tokenizer.kind == "sentencepiece" else None
+        cut = (rules or PieceRules()) if may_be_cut(tokenizer) else None
         return cls(
             kind=tokenizer.kind,
             normalizer=_canonical(tokenizer.document.get("normalizer")),
@@ -85,6 +85,14 @@ class Fingerprint:
                 "the counts were made for another pipeline:\n  " + "\n  ".join(differences),
                 hint="count the corpus with this tokenizer: `tokengraft count`",
             )
+
+
+def may_be_cut(tokenizer: Tokenizer) -> bool:
+    """Whether the pretokens of a tokenizer are taken apart: those of SentencePiece types, which are whole documents.
+
+    Not where a whole pretoken can skip its merges, or where what stands for unknown characters touches its neighbours.
+    """
+    return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges and tokenizer.bpe.may_be_cut
 
 
 def _canonical(step: Any) -> str:

@@ -68,6 +68,6 @@ def _transformers_difference(folder: Path, samples: list[str], expected: list[li
         return None
     return (
         f"transformers reads the folder otherwise than tokenizer.json says: {len(different):,} of {len(samples):,} "
-        f"sample texts, such as {different[0]!r}; its class for this model rebuilds the tokenizer. Load it with "
-        "`PreTrainedTokenizerFast.from_pretrained`, or set `tokenizer_class` to that in tokenizer_config.json"
+        f"sample texts, such as {different[0]!r}; perhaps its class for this model rebuilds it. Try "
+        "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json"
     )

@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from tokengraft.atomic import require_new
 from tokengraft.commands.options import (
     Commands,
     add_effort,
@@ -63,6 +64,7 @@ def _add_merge(commands: Commands) -> None:
 
 
 def _count(options: argparse.Namespace) -> int:
+    require_new(Path(options.out), force=options.force)
     tokenizer = load(options.source)
     reading, out = reading_of(options), Path(options.out)
     effort = effort_of(options, min_count=options.min_count)
@@ -101,7 +103,7 @@ def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -
     if totals.replaced:
         rows.append(("warning", f"{totals.replaced:,} stretches were not UTF-8 and were replaced by U+FFFD"))
     if totals.skipped:
-        rows.append(("warning", f"{totals.skipped:,} documents or files could not be read and were left out"))
+        rows.append(("warning", f"{totals.skipped:,} documents or files could not be read, or not to their end"))
     if not totals.documents:
         rows.append(("warning", "the corpus is empty"))
     print_table(rows)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tokengraft.atomic import require_new
 from tokengraft.commands.options import (
     Commands,
     add_json,
@@ -21,6 +22,7 @@ from tokengraft.counts import PretokenCounts
 from tokengraft.edit import stale_files
 from tokengraft.errors import OptionError
 from tokengraft.extend import Extension, Limits, extend
+from tokengraft.extend.continued import require_extendable
 from tokengraft.formats import load, save
 from tokengraft.progress import bytes_read
 from tokengraft.show import print_table, readable
@@ -58,15 +60,20 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    require(options.add > 0, f"--add is {options.add}", hint="ask for at least 1 new token: --add 1000")
-    tokenizer, out = load(options.source), Path(options.out)
+    out = Path(options.out)
+    require_new(out, force=options.force)
+    if options.extension:
+        require_new(options.extension, force=options.force)
+    tokenizer = load(options.source)
+    require_extendable(tokenizer, options.add)
     limits = Limits(options.min_count, options.max_token_bytes, _denied(options.deny), options.deny_pattern)
     extension = extend(tokenizer, _counts(tokenizer, options), options.add, limits=limits)
     extended = extension.apply(tokenizer)
-    save(extended, out, force=options.force)
+    verified: list[Verification] = []
+    save(extended, out, force=options.force, check=lambda folder: verified.append(verify_folder(folder, extended)))
     if options.extension:
         extension.save(options.extension, force=options.force)
-    _report(tokenizer, extended, extension, verify_folder(out, extended), options)
+    _report(tokenizer, extended, extension, verified[0], options)
     return 0
 
 

@@ -63,7 +63,7 @@ def add_reading(command: argparse.ArgumentParser) -> None:
         "--documents", choices=("files", "lines"), default="files", help="what a document of a text file is (files)"
     )
     group.add_argument(
-        "--format", choices=("text", "jsonl", "parquet"), help="the format of inputs, where their names do not tell"
+        "--format", choices=("text", "jsonl", "parquet"), help="the format of all inputs, whatever their names"
     )
     group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
     group.add_argument("--shard", type=shard, metavar="I/N", help="read share I of N of the inputs, counted from 0")
@@ -75,7 +75,13 @@ def add_reading(command: argparse.ArgumentParser) -> None:
 def add_effort(group: "argparse._ActionsContainer") -> None:
     """--workers, --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")
-    group.add_argument("--memory", type=size, default=DEFAULT_MEMORY, metavar="SIZE", help="for tables (4GiB)")
+    group.add_argument(
+        "--memory",
+        type=size,
+        default=DEFAULT_MEMORY,
+        metavar="SIZE",
+        help="memory for the tables of pretokens; more goes to disk (4GiB)",
+    )
 
 
 def reading_of(options: argparse.Namespace) -> Reading:

@@ -8,11 +8,12 @@ from types import MappingProxyType
 from tokengraft import _core
 from tokengraft.alphabet import token_bytes
 from tokengraft.counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
+from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
 from tokengraft.tokenizer import Tokenizer
 
 UNBOUNDED = 2**63 - 1
+MAX_ID = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("min_count", "max_token_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                flag = f"--{name.replace('_', '-')}"
-                raise OptionError(
-                    f"{flag} is {value}; it must be at least 1", hint=f"pass {flag} 1 or more, or leave it"
-                )
+            require_positive(name, getattr(self, name))
+        if isinstance(self.deny, str):
+            raise OptionError(f"`deny` is the string {self.deny!r}", hint="pass a list of strings: deny=['...']")
         try:
             re.compile(self.deny_pattern or "")
         except re.error as error:
@@ -58,6 +56,7 @@ def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limi
 
     Raises:
         OptionError: ``n`` is less than 1.
+        UnsupportedTokenizerError: The tokenizer is SentencePiece-type, or cannot keep its ids.
         CountsError: The counts were made for another pipeline, or there are none.
 
     Example:
@@ -65,13 +64,7 @@ def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limi
         <Tokenizer byte-level: 144,256 vocabulary entries, 296,150 merges>
     """
     limits = limits or Limits()
-    if n < 1:
-        raise OptionError(f"{n:,} new tokens were asked for", hint="ask for at least 1: --add 1000")
-    if tokenizer.kind != "byte-level":
-        raise UnsupportedTokenizerError(
-            "continued training of SentencePiece-type tokenizers is not there yet",
-            hint="pass a byte-level tokenizer (Llama-3, Qwen, Mistral-Nemo, GPT types)",
-        )
+    require_extendable(tokenizer, n)
     counts.require(tokenizer)
     if not len(counts):
         raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
@@ -92,6 +85,29 @@ def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limi
         learned.append(LearnedMerge(strings[left], strings[right], frequency, product == made))
         made += product == made
     return Extension(tuple(learned), n, limits.min_count, _provenance(counts))
+
+
+def require_extendable(tokenizer: Tokenizer, n: int) -> None:
+    """Refuses, before any work is done, what `extend` cannot do.
+
+    Raises:
+        OptionError: ``n`` is not a number of tokens.
+        UnsupportedTokenizerError: The tokenizer cannot be extended.
+    """
+    if not 1 <= n <= MAX_ID:
+        raise OptionError(f"{n:,} new tokens were asked for", hint="ask for at least 1: --add 1000")
+    if tokenizer.kind != "byte-level":
+        raise UnsupportedTokenizerError(
+            "continued training of SentencePiece-type tokenizers is not there yet",
+            hint="pass a byte-level tokenizer (Llama-3, Qwen, Mistral-Nemo, GPT types)",
+        )
+    outside = [t.content for t in tokenizer.added if t.single_word and t.content not in tokenizer.vocab]
+    if tokenizer.ignore_merges and outside:
+        raise UnsupportedTokenizerError(
+            f"the added token `{outside[0]}` must be a whole word and is not in the vocabulary; to keep its id it "
+            "would be listed there, and merge skipping would then bring it out inside other words too",
+            hint="set `single_word` to false for it, or `ignore_merges` to false",
+        )
 
 
 def _judge(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:

@@ -69,7 +69,9 @@ class Extension:
             raise OptionError(f"an extension can only be cut as [:k], not [{cut}]", hint="write extension[:4000]")
         size = len(range(*cut.indices(len(self))))
         made = list(accumulate((merge.new for merge in self.merges), initial=0))
-        end = made.index(size) if size < len(self) else len(self.merges)
+        # Merges after the last token asked for make none, and training for so many would have stopped before them.
+        within = cut.stop is not None and cut.stop <= len(self)
+        end = made.index(size) if within else len(self.merges)
         asked = min(self.asked, cut.stop) if cut.stop is not None and cut.stop >= 0 else size
         return replace(self, merges=self.merges[:end], asked=asked if cut.stop is not None else self.asked)
 
@@ -80,6 +82,9 @@ class Extension:
             InvalidTokenizerError: It is not the tokenizer that the extension was learned for.
         """
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.merges, self.asked, self.min_count, dict(self.provenance))
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the extension as JSON and returns the path.
@@ -108,9 +113,22 @@ class Extension:
         name = os.fspath(path)
         try:
             document = parse_json(Path(path).read_bytes(), name)
-            merges = tuple(LearnedMerge(*merge) for merge in document["merges"])
-            return cls(merges, document["asked"], document["min_count"], MappingProxyType(document["provenance"]))
-        except (OSError, KeyError, TypeError) as error:
+            merges = tuple(_learned_merge(*merge) for merge in document["merges"])
+            return cls(
+                merges, int(document["asked"]), int(document["min_count"]), MappingProxyType(document["provenance"])
+            )
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise CountsError(
                 f"`{name}` is not a file of an extension: {error}", hint="make one: `tokengraft extend`"
             ) from error
+
+
+def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedMerge:
+    """A merge out of a file, if it is one."""
+    if not (isinstance(left, str) and isinstance(right, str) and isinstance(new, bool) and isinstance(frequency, int)):
+        raise TypeError(f"{(left, right, frequency, new)!r} is no merge")
+    return LearnedMerge(left, right, frequency, new)
+
+
+def _rebuild(merges: tuple[LearnedMerge, ...], asked: int, min_count: int, provenance: dict[str, Any]) -> Extension:
+    return Extension(merges, asked, min_count, MappingProxyType(provenance))

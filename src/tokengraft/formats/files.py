@@ -4,6 +4,7 @@ Weights and model configs are left behind on purpose: old weights beside new ids
 """
 
 import os
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
@@ -66,7 +67,13 @@ def load_file(path: Path) -> Tokenizer:
     return read_tokenizer_json(_read(path), name=str(path), files=MappingProxyType({}))
 
 
-def save(tokenizer: Tokenizer, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+def save(
+    tokenizer: Tokenizer,
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    check: Callable[[Path], object] | None = None,
+) -> Path:
     """Writes a tokenizer as a folder and returns its path.
 
     The folder appears whole or not at all. An unchanged tokenizer is written as it was read.
@@ -75,13 +82,14 @@ def save(tokenizer: Tokenizer, out: str | os.PathLike[str], *, force: bool = Fal
         tokenizer: The tokenizer.
         out: The folder to write. It must not exist.
         force: Replace an existing folder, if it holds tokenizer files alone.
+        check: Called with the written folder before it gets its name; what it raises leaves nothing behind.
 
     Raises:
         OutputError: The folder exists or cannot be written.
     """
     folder = Path(out)
     files = {MAIN: write_tokenizer_json(tokenizer), **tokenizer.files}
-    write_folder(files, folder, replaceable=is_tokenizer_file if force else None)
+    write_folder(files, folder, replaceable=is_tokenizer_file if force else None, check=check)
     return folder
 
 
