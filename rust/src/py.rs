@@ -300,7 +300,7 @@ type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
 
 /// Continued training. `allow` is asked about every new token; Ctrl-C is looked for now and then.
 #[pyfunction]
-#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, allow))]
+#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, at_hand, allow))]
 #[allow(clippy::too_many_arguments)]
 fn extend(
     py: Python<'_>,
@@ -311,10 +311,11 @@ fn extend(
     min_count: u64,
     max_token_bytes: usize,
     forbidden: Vec<String>,
+    at_hand: usize,
     allow: Option<Py<PyAny>>,
 ) -> PyResult<PyLearned> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-    let task = Task { tokens, min_count, max_token_bytes, forbidden: forbidden.into_iter().collect() };
+    let task = Task { tokens, min_count, max_token_bytes, forbidden: forbidden.into_iter().collect(), at_hand };
     let mut failure = None;
     let mut steps = 0u32;
     let learned = py.detach(|| {

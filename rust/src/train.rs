@@ -30,6 +30,9 @@ pub struct Task {
     pub max_token_bytes: usize,
     /// Strings that must become neither tokens nor parts of tokens: the added tokens.
     pub forbidden: FxHashSet<String>,
+    /// How many of the most frequent pairs to keep at hand; fewer are quicker to search and sooner used up. The result
+    /// does not depend on it.
+    pub at_hand: usize,
 }
 
 /// A merge that was learned; tokens by their place: base tokens by ascending id, then the new ones in order.
@@ -177,6 +180,8 @@ struct Trainer<'b> {
     learned: Vec<LearnedMerge>,
     /// Pairs that grew in the current step.
     grown: Vec<(u32, u32)>,
+    /// Rarer pairs are not on the heap: most are never wanted, and a small heap stays in the cache.
+    floor: u64,
 }
 
 impl<'b> Trainer<'b> {
@@ -204,12 +209,27 @@ impl<'b> Trainer<'b> {
             merges: FxHashMap::default(),
             learned: Vec::new(),
             grown: Vec::new(),
+            floor: u64::MAX,
         };
-        let frequent = trainer.pairs.iter().filter(|(_, pair)| pair.count >= task.min_count);
-        let candidates: Vec<Candidate> =
-            frequent.map(|(&key, found)| trainer.candidate((((key >> 32) as u32), key as u32), found.count)).collect();
-        trainer.heap = BinaryHeap::from(candidates);
+        trainer.lower_floor(task);
         trainer
+    }
+
+    /// Puts the most frequent of the pairs below the floor on the heap, which must have none above it left.
+    fn lower_floor(&mut self, task: &Task) {
+        let wanted = task.at_hand.max(1);
+        let below = |pair: &Pair| pair.count >= task.min_count && pair.count < self.floor;
+        let mut counts: Vec<u64> = self.pairs.values().filter(|pair| below(pair)).map(|pair| pair.count).collect();
+        let floor = if counts.len() > wanted {
+            *counts.select_nth_unstable_by(wanted, |a, b| b.cmp(a)).1
+        } else {
+            task.min_count
+        };
+        let chosen = self.pairs.iter().filter(|(_, pair)| below(pair) && pair.count >= floor);
+        let tokens = |key: u64| ((key >> 32) as u32, key as u32);
+        let candidates: Vec<Candidate> = chosen.map(|(&key, pair)| self.candidate(tokens(key), pair.count)).collect();
+        self.heap = BinaryHeap::from(candidates);
+        self.floor = floor;
     }
 
     fn learned_strings(&self) -> Vec<String> {
@@ -223,12 +243,18 @@ impl<'b> Trainer<'b> {
 
     fn learn(&mut self, task: &Task, allow: &mut dyn FnMut(&str) -> bool) {
         while self.new.len() < task.tokens && allow("") {
-            let Some(best) = self.heap.pop() else { return };
+            let Some(best) = self.heap.pop() else {
+                if self.floor <= task.min_count {
+                    return;
+                }
+                self.lower_floor(task);
+                continue;
+            };
             let Some(pair) = self.pairs.get(&pair_key(best.pair.0, best.pair.1)) else { continue };
             if pair.count != best.count {
                 // It has changed since; where it grew, a newer candidate is on the heap too, and this one is dropped
                 // like it when its turn comes.
-                if pair.count >= task.min_count && pair.count < best.count {
+                if pair.count >= self.floor && pair.count < best.count {
                     let candidate = self.candidate(best.pair, pair.count);
                     self.heap.push(candidate);
                 }
@@ -244,12 +270,12 @@ impl<'b> Trainer<'b> {
                 self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
                 continue;
             }
-            self.append(best, string, task.min_count);
+            self.append(best, string);
         }
     }
 
     /// Appends a merge and applies it wherever its pair stands.
-    fn append(&mut self, best: Candidate, string: String, min_count: u64) {
+    fn append(&mut self, best: Candidate, string: String) {
         let existing = self.bpe.index(&string).or_else(|| self.new.get(string.as_str()).copied());
         let product = existing.unwrap_or_else(|| {
             let token = self.strings.len() as u32;
@@ -273,7 +299,7 @@ impl<'b> Trainer<'b> {
         self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
         for pair in std::mem::take(&mut self.grown) {
             let count = self.pairs.get(&pair_key(pair.0, pair.1)).map_or(0, |pair| pair.count);
-            if count >= min_count {
+            if count >= self.floor {
                 let candidate = self.candidate(pair, count);
                 self.heap.push(candidate);
             }

@@ -110,6 +110,7 @@ def extend(
     min_count: int,
     max_token_bytes: int,
     forbidden: list[str],
+    at_hand: int,
     allow: Callable[[str], bool] | None,
 ) -> tuple[list[str], list[tuple[int, int, int, int]]]:
     """New tokens, and merges as (left, right, product, count): base tokens by ascending id, then the new ones."""

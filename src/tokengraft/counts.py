@@ -169,7 +169,10 @@ def as_weight(weight: int | Fraction | str) -> Fraction:
         or not re.fullmatch(r"\d{1,15}(/\d{1,15}|\.\d{1,15})?", text)
         or not re.search(r"[1-9]", text)
     ):
-        raise OptionError(f"the weight {weight!r} is no number above 0", hint="pass a whole number or a ratio: 2, 1/3")
+        raise OptionError(
+            f"the weight {weight!r} is no number above 0 of at most 15 digits",
+            hint="pass a whole number or a ratio: 2, 1/3",
+        )
     try:
         ratio = Fraction(text)
     except ZeroDivisionError as error:

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -18,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokengraft as tg
+from tokengraft import cli, errors
 from tokengraft import corpus as corpus_module
-from tokengraft import errors
 from tokengraft.alphabet import token_bytes
 from tokengraft.counting import count_to_file, merge_counts
 
@@ -403,3 +404,114 @@ def test_interrupting_leaves_no_file(tmp_path):
             assert process.wait(timeout=20) == 130
         assert b"Traceback" not in process.stderr.read()
     assert not list(tmp_path.glob("out/*"))
+
+
+# What an adversarial reading of counting found.
+
+
+def sentencepiece_with(tmp_path, *added, **model):
+    document = builders.sentencepiece()
+    document["model"] |= model
+    for place, token in enumerate(added):
+        document["model"]["vocab"][token["content"]] = token["id"] = 9000 + place
+    document["added_tokens"] += added
+    return tg.load(builders.write(tmp_path, document))
+
+
+@pytest.mark.parametrize("block", [3, 4, 7, 13])
+def test_a_cut_after_an_added_token_or_between_white_space_changes_nothing(tmp_path, monkeypatch, block):
+    strip = builders.added(0, "<m>", lstrip=True)
+    tokenizer = sentencepiece_with(tmp_path / "tok", builders.added(0, "\n "), strip)
+    text = "the</s> cat</s> \t\t <m>sat\n on\n  mat " * 9
+    (tmp_path / "c.txt").write_text(text)
+    monkeypatch.setattr(corpus_module, "BLOCK", block)
+    assert tg.count(tokenizer, tmp_path / "c.txt") == tg.count(tokenizer, iter([text]))
+
+
+def test_a_limit_inside_a_character_ends_there(tokenizer, tmp_path, monkeypatch):
+    counts = tg.count(tokenizer, iter(["ééé", "ää", "abc"]), effort=tg.Effort(max_bytes=5))
+    assert (counts.totals.documents, counts.totals.bytes) == (1, 4)
+    monkeypatch.setattr(corpus_module, "BLOCK", 16)
+    (tmp_path / "c.txt").write_text("x猫猫猫 tere kass koer " * 9)
+    assert as_dict(tg.count(tokenizer, tmp_path / "c.txt", effort=tg.Effort(max_bytes=6))) == {"x猫".encode(): 1}
+
+
+def test_with_weights_minimum_and_limits_hold_for_the_whole(tokenizer, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("tere")
+    paths = [tmp_path / "a", tmp_path / "b"]
+    assert as_dict(tg.count(tokenizer, paths, weights=[1, 1], effort=tg.Effort(min_count=2))) == {b"tere": 2}
+    assert tg.count(tokenizer, paths, weights=[1, 1], effort=tg.Effort(max_documents=1)).totals.documents == 1
+
+
+def test_a_sum_beyond_64_bits_is_an_error(tokenizer, tmp_path):
+    huge = tg.count(tokenizer, iter(["tere"])).scale(10**14).scale(10**5)
+    path = huge.save(tmp_path / "huge.parquet")
+    with pytest.raises(errors.CountsError, match="beyond 2"):
+        merge_counts([path, path], tmp_path / "sum.parquet", effort=tg.Effort())
+    assert not (tmp_path / "sum.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ({"byte_fallback": False, "unk_token": None}, "i猫s"),
+        ({"byte_fallback": False, "fuse_unk": True}, "a猫犬a"),
+        ({"byte_fallback": False, "fuse_unk": False}, "a猫犬a"),
+    ],
+)
+def test_unknown_characters_touch_their_neighbours_as_in_the_library(tmp_path, model, text):
+    tokenizer = sentencepiece_with(tmp_path, **model)
+    encoded = Counter(tokenizer.encode(text))
+    assert tg.count(tokenizer, iter([text])).tokens(tokenizer) == dict(sorted(encoded.items()))
+
+
+def test_so_many_runs_on_disk_are_merged_on_the_way(tokenizer, monkeypatch):
+    monkeypatch.setattr(corpus_module, "BLOCK", 8)
+    texts = [f"w{n % 50} " for n in range(400)]
+    effort = tg.Effort(memory=1, workers=2)
+    assert tg.count(tokenizer, iter(texts), effort=effort) == tg.count(tokenizer, iter(texts))
+
+
+@pytest.mark.parametrize("corpus", [{"text": "a"}, b"text", 5, None, "x" * 5000, "a\0b"])
+def test_what_is_no_corpus_is_refused(tokenizer, corpus):
+    with pytest.raises(errors.CorpusError):
+        tg.count(tokenizer, corpus)
+
+
+def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
+    (tmp_path / "c.txt").write_text("kass")
+    counts = tg.count(tokenizer, [tmp_path / "no.txt", tmp_path / "c.txt"], reading=tg.Reading(skip_bad=True))
+    assert (as_dict(counts), counts.totals.skipped) == ({b"kass": 1}, 1)
+
+
+def test_bytes_in_parquet_are_read_leniently_and_numbers_refused(tokenizer, tmp_path):
+    path = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"text": pa.array([b"a\xff", None], pa.binary())}), path)
+    assert tg.count(tokenizer, path).totals == tg.Totals(1, 4, 2, 2, replaced=1)
+    pq.write_table(pa.table({"text": [5]}), path)
+    with pytest.raises(errors.CorpusError, match="of type int64"):
+        tg.count(tokenizer, path)
+    (tmp_path / "c.txt.bz2").write_bytes(b"x")
+    with pytest.raises(errors.CorpusError, match="compressed in a way"):
+        tg.count(tokenizer, tmp_path / "c.txt.bz2")
+
+
+@pytest.mark.parametrize("weight", ["1e9999999", float("inf"), True, "0.0", "0/5"])
+def test_a_strange_weight_is_refused_at_once(tokenizer, weight):
+    with pytest.raises(errors.OptionError, match="the weight"):
+        tg.count(tokenizer, iter(["a"])).scale(weight)
+
+
+def test_counts_and_extensions_can_be_pickled(tokenizer):
+    counts = tg.count(tokenizer, iter(["xyzzy xyzzy<|end|>"]))
+    extension = tg.extend(tokenizer, counts, 2)
+    assert pickle.loads(pickle.dumps(counts)) == counts
+    assert pickle.loads(pickle.dumps(extension)) == extension
+
+
+def test_an_output_that_exists_is_refused_before_anything_is_read(tmp_path, capsys):
+    for command in ("count {0} nowhere.txt", "extend {0} --corpus nowhere.txt --add 5"):
+        arguments = command.format("nowhere").split()
+        assert cli.main([*arguments, "--out", str(tmp_path)]) == 2
+        assert "exists; the output must be new" in capsys.readouterr().err

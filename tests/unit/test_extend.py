@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import builders
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer as Upstream
 from tokenizers import models, pre_tokenizers, trainers
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import _core, cli, errors
 from tokengraft.alphabet import token_bytes
 from tokengraft.verify import verify_folder
 
@@ -80,6 +81,60 @@ def test_a_prefix_is_the_extension_of_smaller_size(base, counts):
     assert whole[:99] == whole
     with pytest.raises(errors.OptionError, match="can only be cut as"):
         whole[3:5]
+
+
+def test_a_prefix_of_an_extension_that_fell_short_ends_at_its_last_token(tmp_path):
+    document = builders.byte_level()
+    document["model"]["vocab"]["zq"] = 900  # exists, but no merge makes it
+    base = tg.load(builders.write(tmp_path, document))
+    counts = tg.count(base, iter(["xy"] * 3 + ["zq"] * 2))
+    whole = tg.extend(base, counts, 100)
+    assert [merge.new for merge in whole.merges] == [True, False]
+    assert whole[:1].merges == tg.extend(base, counts, 1).merges
+    assert whole[:2].merges == whole.merges == tg.extend(base, counts, 2).merges
+
+
+def test_no_token_is_made_of_the_unknown_token(tmp_path):
+    document = builders.byte_level(unk_token="<|start|>")
+    vocab = document["model"]["vocab"]
+    vocab["<|start|>"] = vocab.pop("ÿ")
+    document["added_tokens"] = [builders.added(vocab["<|start|>"], "<|start|>")]
+    base = tg.load(builders.write(tmp_path, document))
+    key, offsets, frequency = "\u00ffx".encode("latin-1") * 2, (4).to_bytes(8, "little"), (9).to_bytes(8, "little")
+    counts = replace(tg.count(base, iter(["q"])), table=_core.Counts(key, bytes(8) + offsets, frequency))
+    assert tg.extend(base, counts, 5).tokens == ()
+
+
+def test_an_added_word_that_its_id_would_bring_out_inside_others_is_refused(tmp_path):
+    document = builders.byte_level(ignore_merges=True)
+    document["added_tokens"][0] |= {"content": "foo", "single_word": True}
+    base = tg.load(builders.write(tmp_path, document))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="must be a whole word"):
+        tg.extend(base, tg.count(base, iter(TEXT)), 5)
+
+
+def test_a_result_that_does_not_verify_leaves_no_folder(base, counts, tmp_path, monkeypatch):
+    from tokengraft.commands import extend as command
+
+    def fail(*_):
+        raise errors.InvalidTokenizerError("`tokenizers` encodes otherwise", hint="please report this")
+
+    monkeypatch.setattr(command, "verify_folder", fail)
+    tg.save(base, tmp_path / "saved")
+    counts.save(tmp_path / "c.parquet")
+    arguments = [
+        "extend",
+        tmp_path / "saved",
+        "--counts",
+        tmp_path / "c.parquet",
+        "--add",
+        5,
+        "--out",
+        tmp_path / "out",
+    ]
+    assert cli.main(list(map(str, arguments))) == 2
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".tokengraft-*"))
 
 
 def test_kept_ids_do_not_move_and_new_ones_come_after_the_highest(base, counts):
@@ -167,14 +222,20 @@ def test_denied_texts_and_patterns_and_lengths(base, counts):
 
 
 def test_an_error_in_a_judgement_reaches_the_caller(base, counts):
-    from tokengraft import _core
-
     def fail(_):
         raise RuntimeError("no judgement today")
 
     with pytest.raises(RuntimeError, match="no judgement today"):
         _core.extend(
-            base.bpe, counts.table, 5, byte_level=True, min_count=2, max_token_bytes=99, forbidden=[], allow=fail
+            base.bpe,
+            counts.table,
+            5,
+            byte_level=True,
+            min_count=2,
+            max_token_bytes=99,
+            forbidden=[],
+            at_hand=9,
+            allow=fail,
         )
 
 

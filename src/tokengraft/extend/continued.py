@@ -76,6 +76,7 @@ def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limi
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
         forbidden=[token.content for token in tokenizer.added],
+        at_hand=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
         allow=_judge(tokenizer, limits),
     )
     strings = [string for string, _ in sorted(tokenizer.vocab.items(), key=lambda item: item[1])] + tokens
