@@ -38,6 +38,7 @@ mod guard;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
+mod rows;
 mod scan;
 mod structure;
 mod table;
@@ -48,10 +49,11 @@ mod unicode_runs;
 
 pub use alphabet::Alphabet;
 pub use bpe::{Bpe, Options};
-pub use count::{Block, Counter, Limits, Rows, Tally};
+pub use count::{Block, Counter, Limits, Tally};
 pub use counts::Counts;
 pub use cut::{Cutter, PieceRules};
 pub use error::{Error, Result};
 pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spelling};
+pub use rows::Rows;
 pub use structure::{Origin, Structure};
 pub use train::{Learned, LearnedMerge, Task};

@@ -9,11 +9,12 @@ use pyo3::types::{PyBytes, PyDict, PyType};
 
 use crate::alphabet::Alphabet;
 use crate::bpe::{Bpe, Options};
-use crate::count::{Block, Counter, Limits, Rows};
+use crate::count::{Block, Counter, Limits};
 use crate::counts::Counts;
 use crate::cut::{Cutter, PieceRules};
 use crate::error::Error;
 use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spelling};
+use crate::rows::Rows;
 use crate::structure::{Origin, Structure};
 use crate::train::{Learned, Task};
 
