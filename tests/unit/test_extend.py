@@ -79,8 +79,9 @@ def test_a_prefix_is_the_extension_of_smaller_size(base, counts):
         if size:
             assert part.merges == tg.extend(base, counts, size).merges
     assert whole[:99] == whole
-    with pytest.raises(errors.OptionError, match="can only be cut as"):
-        whole[3:5]
+    for cut in (slice(3, 5), slice(None, "a"), slice(None, None, 2), 5):
+        with pytest.raises(errors.OptionError, match="can only be cut as"):
+            whole[cut]
 
 
 def test_a_prefix_of_an_extension_that_fell_short_ends_at_its_last_token(tmp_path):

@@ -65,7 +65,8 @@ class Extension:
 
     def __getitem__(self, cut: slice) -> "Extension":
         """The extension of the first k new tokens, ending at the merge that makes the last of them."""
-        if not isinstance(cut, slice) or cut.start not in (None, 0) or cut.step not in (None, 1):
+        whole = isinstance(cut, slice) and cut.start in (None, 0) and cut.step in (None, 1)
+        if not whole or not isinstance(cut.stop, int | None):
             raise OptionError(f"an extension can only be cut as [:k], not [{cut}]", hint="write extension[:4000]")
         size = len(range(*cut.indices(len(self))))
         made = list(accumulate((merge.new for merge in self.merges), initial=0))
