@@ -172,7 +172,7 @@ def counted(
     inputs = open_corpus(corpus, reading)
     with _spill_folder(effort) as (folder, bytes_per_table):
         counter = _core.Counter(
-            _skeleton(tokenizer),
+            tokenizer.skeleton,
             byte_level=tokenizer.kind == "byte-level",
             cutter=fingerprint.rules.cutter(tokenizer) if fingerprint.rules else None,
             through_upstream=effort.through_upstream,
@@ -189,12 +189,6 @@ def counted(
             min_count=effort.min_count,
         )
         yield described, counter.finish()
-
-
-def _skeleton(tokenizer: Tokenizer) -> str:
-    document = json.loads(tokenizer.rest)
-    document["model"]["vocab"] = {token.content: token.id for token in tokenizer.added}
-    return json.dumps(document, ensure_ascii=False)
 
 
 @contextmanager

@@ -142,11 +142,16 @@ class Tokenizer:
         )
 
     @cached_property
+    def skeleton(self) -> str:
+        """``rest`` with the added tokens as its whole vocabulary, so that a pipeline made of it has their real ids."""
+        document = json.loads(self.rest)
+        document["model"]["vocab"] = {token.content: token.id for token in self.added}
+        return json.dumps(document, ensure_ascii=False)
+
+    @cached_property
     def pipeline(self) -> _core.Pipeline:
         """Normalizer, pre-tokenizer and added tokens in the core, as the `tokenizers` library runs them."""
-        skeleton = json.loads(self.rest)
-        skeleton["model"]["vocab"] = {token.content: token.id for token in self.added}
-        return _core.Pipeline(json.dumps(skeleton, ensure_ascii=False))
+        return _core.Pipeline(self.skeleton)
 
     @cached_property
     def structure(self) -> MergeStructure:

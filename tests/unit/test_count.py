@@ -307,7 +307,8 @@ def test_a_corrupt_file_is_named_or_skipped(tokenizer, tmp_path, name, damage):
     path.write_bytes(bad)
     (tmp_path / "fine.txt").write_text("kass")
     if damage == "empty" and not name.endswith("parquet"):
-        return  # an empty stream is an empty corpus
+        assert as_dict(tg.count(tokenizer, [path, tmp_path / "fine.txt"])) == {b"kass": 1}
+        return
     with pytest.raises(errors.CorpusError, match=name):
         tg.count(tokenizer, [path, tmp_path / "fine.txt"])
     counts = tg.count(tokenizer, [path, tmp_path / "fine.txt"], reading=tg.Reading(skip_bad=True))

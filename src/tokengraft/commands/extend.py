@@ -78,7 +78,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _counts(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
-    weights = options.weight or [1] * len(options.counts or options.corpus)
     if options.corpus:
         effort = effort_of(options, min_count=1)
         with bytes_read("counting", quiet=options.quiet) as progress:
@@ -90,6 +89,7 @@ def _counts(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts
                 effort=effort,
                 progress=progress,
             )
+    weights = options.weight or [1] * len(options.counts)
     require(
         len(weights) == len(options.counts),
         f"{len(weights)} weights were given for {len(options.counts)} files of counts",
