@@ -174,6 +174,20 @@ impl Counts {
         frequent
     }
 
+    /// How often each character occurs in pretokens that are text, by code point.
+    #[must_use]
+    pub fn characters(&self) -> Vec<(char, u64)> {
+        let mut totals = vec![0u64; 0x11_0000];
+        for (pretoken, count) in self.iter() {
+            for character in String::from_utf8_lossy(pretoken).chars() {
+                let total = &mut totals[character as usize];
+                *total = total.saturating_add(count);
+            }
+        }
+        let found = (0u32..).zip(totals).filter(|(_, total)| *total > 0);
+        found.filter_map(|(code, total)| Some((char::from_u32(code)?, total))).collect()
+    }
+
     /// The places of the `most` largest counts, largest first, equal ones in the order of their bytes.
     #[must_use]
     pub fn top(&self, most: usize) -> Vec<usize> {

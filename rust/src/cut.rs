@@ -5,93 +5,13 @@
 //! continued training will not either, and counting the pieces apart is exact.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use rustc_hash::FxHashSet;
-use unicode_script::{Script, UnicodeScript};
 
 use crate::bpe::Bpe;
+use crate::pieces::{PieceRules, SPACE};
 
-/// The white space of SentencePiece.
-pub(crate) const SPACE: char = '▁';
-/// Goes with every script: characters that inherit theirs from a neighbour.
-const ANY: u8 = u8::MAX;
 const ASCII: usize = 128;
-
-/// Which pieces SentencePiece's trainer may make: the fields of its `trainer_spec` that decide it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // the names and types are SentencePiece's
-pub struct PieceRules {
-    /// Pieces keep to one script; Hiragana and Katakana count as Han.
-    pub split_by_unicode_script: bool,
-    /// Digits are of the script Common, and so apart from letters; otherwise they go with every script.
-    pub split_by_number: bool,
-    /// A digit is a piece of its own.
-    pub split_digits: bool,
-    /// `▁` stands at the end of a piece rather than at its front.
-    pub treat_whitespace_as_suffix: bool,
-    /// Runs of `▁` may be pieces.
-    pub allow_whitespace_only_pieces: bool,
-}
-
-impl Default for PieceRules {
-    /// Llama's.
-    fn default() -> Self {
-        Self {
-            split_by_unicode_script: true,
-            split_by_number: true,
-            split_digits: true,
-            treat_whitespace_as_suffix: false,
-            allow_whitespace_only_pieces: true,
-        }
-    }
-}
-
-impl PieceRules {
-    /// Whether the trainer may make a piece with these two characters side by side, whatever stands around them.
-    #[must_use]
-    pub fn may_join(&self, left: char, right: char) -> bool {
-        if self.split_digits && (is_digit(left) || is_digit(right)) {
-            return false;
-        }
-        match (left == SPACE, right == SPACE) {
-            (true, true) => self.allow_whitespace_only_pieces,
-            (true, false) => !self.treat_whitespace_as_suffix,
-            (false, true) => self.treat_whitespace_as_suffix,
-            (false, false) => {
-                let (left, right) = (self.script(left), self.script(right));
-                !self.split_by_unicode_script || left == right || left == ANY || right == ANY
-            }
-        }
-    }
-
-    fn script(&self, character: char) -> u8 {
-        if is_digit(character) && !self.split_by_number {
-            ANY
-        } else {
-            scripts()[character as usize]
-        }
-    }
-}
-
-fn is_digit(character: char) -> bool {
-    matches!(character, '0'..='9' | '０'..='９')
-}
-
-/// The script of every code point, by code point, as a number; Hiragana and Katakana as Han.
-fn scripts() -> &'static [u8] {
-    static SCRIPTS: OnceLock<Vec<u8>> = OnceLock::new();
-    SCRIPTS.get_or_init(|| {
-        (0..0x11_0000)
-            .map(|code| match char::from_u32(code).map(|character| character.script()) {
-                _ if code == 0x30FC => Script::Han as u8, // the long-vowel mark, whose script is Common
-                Some(Script::Hiragana | Script::Katakana) => Script::Han as u8,
-                Some(Script::Inherited) | None => ANY,
-                Some(script) => script as u8,
-            })
-            .collect()
-    })
-}
 
 /// Cuts text where no token and no piece to come can span.
 #[derive(Debug)]

@@ -35,6 +35,7 @@ mod counts;
 mod cut;
 mod error;
 mod guard;
+mod pieces;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
@@ -51,8 +52,9 @@ pub use alphabet::Alphabet;
 pub use bpe::{Bpe, Options};
 pub use count::{Block, Counter, Limits, Tally};
 pub use counts::Counts;
-pub use cut::{Cutter, PieceRules};
+pub use cut::Cutter;
 pub use error::{Error, Result};
+pub use pieces::PieceRules;
 pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spelling};
 pub use rows::Rows;
 pub use structure::{Origin, Structure};

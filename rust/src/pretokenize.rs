@@ -12,13 +12,14 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
-use unicode_normalization_alignments::{is_nfc_quick, IsNormalized, UnicodeNormalization};
+use unicode_normalization_alignments::{is_nfc_quick, is_nfkc_quick, IsNormalized, UnicodeNormalization};
 
 use crate::added::{AddedToken, Segment, Splitter};
 use crate::alphabet::byte_of;
-use crate::cut::{Cutter, SPACE};
+use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
+use crate::pieces::SPACE;
 use crate::scan::Pattern;
 
 /// A stretch of text on its way to the model.
@@ -150,8 +151,8 @@ enum Route {
     Upstream,
     /// A known pattern after no normalization or NFC.
     Scan { added: Splitter, nfc: bool, pattern: Pattern },
-    /// Spaces become `▁`, and nothing else happens.
-    Spaces { added: Splitter, prefix: Prefix },
+    /// Spaces become `▁`, after no normalization or NFKC, and nothing else happens.
+    Spaces { added: Splitter, nfkc: bool, prefix: Prefix },
 }
 
 /// When a `▁` is put before a stretch of text.
@@ -217,14 +218,15 @@ impl Pretokenizer {
                 });
                 Ok(())
             }
-            Route::Spaces { added, prefix } => {
+            Route::Spaces { added, nfkc, prefix } => {
                 let start = text.as_ptr();
                 let mut spelled = String::new();
                 added.split(text, &mut |segment| match segment {
                     Segment::Added(place) => sink.added(self.added_ids[place]),
                     Segment::Text(text) => {
                         let begins = text.as_ptr() == start;
-                        spell_spaces(text, *prefix, at_start && begins, begins, &mut spelled);
+                        let text = if *nfkc { to_nfkc(text) } else { Cow::Borrowed(text) };
+                        spell_spaces(&text, *prefix, at_start && begins, begins, &mut spelled);
                         self.cut(&spelled, sink);
                     }
                 });
@@ -238,11 +240,13 @@ impl Pretokenizer {
     pub fn last_cut(&self, text: &str) -> Option<usize> {
         match (&self.route, &self.spelling) {
             (Route::Scan { added, .. }, _) if added.allows_cuts() => Pattern::last_cut(text),
-            (Route::Spaces { added, .. }, Spelling::Text(Some(cutter))) if added.allows_cuts() => {
+            (Route::Spaces { added, nfkc, .. }, Spelling::Text(Some(cutter))) if added.allows_cuts() => {
                 let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| *byte == b' ').map(|(at, _)| at);
                 let mut cuts = spaces.filter(|&at| {
                     // After an added token a new stretch begins, which may get a `▁` of its own: no place for a cut.
-                    let may_end = |left: char| !left.is_whitespace() && !added.ends_with(left);
+                    // Nor after what normalization may change.
+                    let stays = |left: char| left.is_ascii() || !nfkc;
+                    let may_end = |left: char| !left.is_whitespace() && !added.ends_with(left) && stays(left);
                     let before = text[..at].chars().next_back();
                     before.is_some_and(|left| may_end(left) && cutter.cuts(left, SPACE))
                 });
@@ -292,10 +296,20 @@ impl Route {
                 _ => Self::Upstream,
             });
         }
+        let (nfkc, normalizer) = without_nfkc(normalizer);
         Ok(match prefix_rule(normalizer, pre_tokenizer) {
-            Some(prefix) if !normalized_tokens => Self::Spaces { added, prefix },
+            Some(prefix) if !normalized_tokens => Self::Spaces { added, nfkc, prefix },
             _ => Self::Upstream,
         })
+    }
+}
+
+/// Whether a normalizer begins with NFKC, and what of it follows.
+fn without_nfkc(normalizer: &Value) -> (bool, &Value) {
+    match normalizer["normalizers"].as_array().map(Vec::as_slice) {
+        Some([first, rest]) if first["type"] == "NFKC" => (true, rest),
+        Some([first]) if first["type"] == "NFKC" => (true, &Value::Null),
+        _ => (false, normalizer),
     }
 }
 
@@ -358,6 +372,14 @@ fn to_nfc(text: &str) -> Cow<'_, str> {
         Cow::Borrowed(text)
     } else {
         Cow::Owned(text.nfc().map(|(character, _)| character).collect())
+    }
+}
+
+fn to_nfkc(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || matches!(is_nfkc_quick(text.chars()), IsNormalized::Yes) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(text.nfkc().map(|(character, _)| character).collect())
     }
 }
 

@@ -11,8 +11,9 @@ use crate::alphabet::Alphabet;
 use crate::bpe::{Bpe, Options};
 use crate::count::{Block, Counter, Limits};
 use crate::counts::Counts;
-use crate::cut::{Cutter, PieceRules};
+use crate::cut::Cutter;
 use crate::error::Error;
+use crate::pieces::PieceRules;
 use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spelling};
 use crate::rows::Rows;
 use crate::structure::{Origin, Structure};
@@ -115,29 +116,41 @@ impl PyPipeline {
     }
 }
 
+/// A `PieceRules`, read by its fields.
+#[derive(FromPyObject)]
+struct PyRules {
+    split_by_unicode_script: bool,
+    split_by_number: bool,
+    split_by_whitespace: bool,
+    split_digits: bool,
+    treat_whitespace_as_suffix: bool,
+    allow_whitespace_only_pieces: bool,
+    max_sentencepiece_length: usize,
+}
+
+impl From<PyRules> for PieceRules {
+    fn from(rules: PyRules) -> Self {
+        Self {
+            split_by_unicode_script: rules.split_by_unicode_script,
+            split_by_number: rules.split_by_number,
+            split_by_whitespace: rules.split_by_whitespace,
+            split_digits: rules.split_digits,
+            treat_whitespace_as_suffix: rules.treat_whitespace_as_suffix,
+            allow_whitespace_only_pieces: rules.allow_whitespace_only_pieces,
+            max_sentencepiece_length: rules.max_sentencepiece_length,
+        }
+    }
+}
+
 #[pyclass(frozen, name = "Cutter", module = "tokengraft._core")]
 struct PyCutter(Arc<Cutter>);
 
 #[pymethods]
 impl PyCutter {
     #[new]
-    #[pyo3(signature = (bpe, *, split_by_unicode_script, split_by_number, split_digits, treat_whitespace_as_suffix, allow_whitespace_only_pieces))]
-    fn new(
-        bpe: &PyBpe,
-        split_by_unicode_script: bool,
-        split_by_number: bool,
-        split_digits: bool,
-        treat_whitespace_as_suffix: bool,
-        allow_whitespace_only_pieces: bool,
-    ) -> Self {
-        let rules = PieceRules {
-            split_by_unicode_script,
-            split_by_number,
-            split_digits,
-            treat_whitespace_as_suffix,
-            allow_whitespace_only_pieces,
-        };
-        Self(Arc::new(Cutter::new(&bpe.0, rules)))
+    #[pyo3(signature = (bpe, rules))]
+    fn new(bpe: &PyBpe, rules: PyRules) -> Self {
+        Self(Arc::new(Cutter::new(&bpe.0, rules.into())))
     }
 
     /// The pairs of characters that the rules would keep apart and some token joins.
@@ -283,6 +296,10 @@ impl PyCounts {
         Self(py.detach(|| self.0.frequent(min_count)))
     }
 
+    fn characters(&self, py: Python<'_>) -> Vec<(char, u64)> {
+        py.detach(|| self.0.characters())
+    }
+
     fn top<'py>(&self, py: Python<'py>, most: usize) -> Vec<(Bound<'py, PyBytes>, u64)> {
         let places = py.detach(|| self.0.top(most));
         places.into_iter().map(|at| (PyBytes::new(py, self.0.pretoken(at)), self.0.counts()[at])).collect()
@@ -301,7 +318,7 @@ type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
 
 /// Continued training. `allow` is asked about every new token; Ctrl-C is looked for now and then.
 #[pyfunction]
-#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, at_hand, allow))]
+#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, asleep, at_hand, allow))]
 #[allow(clippy::too_many_arguments)]
 fn extend(
     py: Python<'_>,
@@ -312,11 +329,14 @@ fn extend(
     min_count: u64,
     max_token_bytes: usize,
     forbidden: Vec<String>,
+    rules: Option<PyRules>,
+    asleep: Vec<(String, u32)>,
     at_hand: usize,
     allow: Option<Py<PyAny>>,
 ) -> PyResult<PyLearned> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-    let task = Task { tokens, min_count, max_token_bytes, forbidden: forbidden.into_iter().collect(), at_hand };
+    let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
+    let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, asleep, at_hand };
     let mut failure = None;
     let mut steps = 0u32;
     let learned = py.detach(|| {

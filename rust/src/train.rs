@@ -18,6 +18,7 @@ use crate::alphabet::Alphabet;
 use crate::bpe::{pair_key, Bpe, Merge, Merges};
 use crate::counts::Counts;
 use crate::error::{Error, Result};
+use crate::pieces::PieceRules;
 
 /// What continued training is asked for.
 #[derive(Debug)]
@@ -30,6 +31,11 @@ pub struct Task {
     pub max_token_bytes: usize,
     /// Strings that must become neither tokens nor parts of tokens: the added tokens.
     pub forbidden: FxHashSet<String>,
+    /// SentencePiece: which pieces may be made.
+    pub rules: Option<PieceRules>,
+    /// Where any pair that makes a token is a merge, listed or not, as SentencePiece has it: the tokens that the base
+    /// cannot reach, with the rank of the first merge that would come after theirs. A new token may wake one.
+    pub asleep: Vec<(String, u32)>,
     /// How many of the most frequent pairs to keep at hand; fewer are quicker to search and sooner used up. The result
     /// does not depend on it.
     pub at_hand: usize,
@@ -262,20 +268,25 @@ impl<'b> Trainer<'b> {
             }
             let string: String = [&*best.left, &*best.right].concat();
             let too_long = self.alphabet.byte_length(&string) > task.max_token_bytes;
-            let barred = |token: u32, string: &str| {
-                task.forbidden.contains(string) || ((token as usize) < self.bpe.len() && self.bpe.stands_in(token))
-            };
-            let has_barred_part = barred(best.pair.0, &best.left) || barred(best.pair.1, &best.right);
-            if too_long || has_barred_part || task.forbidden.contains(&string) || !allow(&string) {
+            let against_rules = task.rules.is_some_and(|rules| !rules.allow(&string));
+            let has_barred_part = self.bars(best.pair.0, task) || self.bars(best.pair.1, task);
+            let unwanted = too_long || against_rules || has_barred_part || task.forbidden.contains(&string);
+            if unwanted || !allow(&string) {
                 self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
                 continue;
             }
-            self.append(best, string);
+            self.append(best, string, task);
         }
     }
 
+    /// Whether a token may not be part of another.
+    fn bars(&self, token: u32, task: &Task) -> bool {
+        let is_base = (token as usize) < self.bpe.len();
+        task.forbidden.contains(&*self.strings[token as usize]) || is_base && self.bpe.stands_in(token)
+    }
+
     /// Appends a merge and applies it wherever its pair stands.
-    fn append(&mut self, best: Candidate, string: String) {
+    fn append(&mut self, best: Candidate, string: String, task: &Task) {
         let existing = self.bpe.index(&string).or_else(|| self.new.get(string.as_str()).copied());
         let product = existing.unwrap_or_else(|| {
             let token = self.strings.len() as u32;
@@ -284,7 +295,8 @@ impl<'b> Trainer<'b> {
             self.new.insert(string, token);
             token
         });
-        let rank = (self.bpe.merge_count() + self.learned.len()) as u32;
+        let woken = if existing.is_none() { self.wake(product, task) } else { Vec::new() };
+        let rank = Both::rank((self.bpe.merge_count() + self.learned.len()) as u32);
         self.merges.insert(best.pair, Merge { rank, product });
         let (left, right) = best.pair;
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
@@ -297,6 +309,10 @@ impl<'b> Trainer<'b> {
             }
         }
         self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
+        for pair in woken {
+            let pair = self.pairs.remove(&pair_key(pair.0, pair.1));
+            pair.into_iter().flat_map(|pair| pair.words).for_each(|number| self.encode_again(number));
+        }
         for pair in std::mem::take(&mut self.grown) {
             let count = self.pairs.get(&pair_key(pair.0, pair.1)).map_or(0, |pair| pair.count);
             if count >= self.floor {
@@ -304,6 +320,30 @@ impl<'b> Trainer<'b> {
                 self.heap.push(candidate);
             }
         }
+    }
+
+    /// Lists the merges by which a new token makes tokens that could not be reached, and returns their pairs.
+    ///
+    /// They stand before the merge of the new token among the learned ones, so that what is cut at a token has all of
+    /// the merges that the token brought.
+    fn wake(&mut self, token: u32, task: &Task) -> Vec<(u32, u32)> {
+        let string = Rc::clone(&self.strings[token as usize]);
+        let known = |rest: &str| self.bpe.index(rest).or_else(|| self.new.get(rest).copied());
+        let mut found = Vec::new();
+        for (asleep, place) in &task.asleep {
+            let Some(product) = self.bpe.index(asleep) else { continue };
+            let after = asleep.strip_prefix(&*string).and_then(known).map(|rest| (token, rest));
+            let before = asleep.strip_suffix(&*string).and_then(known).map(|rest| (rest, token));
+            let merge = Merge { rank: Both::rank_before(*place), product };
+            found.extend(after.into_iter().chain(before).map(|pair| (pair, merge)));
+        }
+        found.retain(|((left, right), _)| !self.bars(*left, task) && !self.bars(*right, task));
+        found.dedup();
+        for &((left, right), merge) in &found {
+            self.merges.insert((left, right), merge);
+            self.learned.push(LearnedMerge { left, right, product: merge.product, count: 0 });
+        }
+        found.into_iter().map(|(pair, _)| pair).collect()
     }
 
     /// Replaces a pair by a token that is in no merge yet.
@@ -368,11 +408,22 @@ impl<'b> Trainer<'b> {
     }
 }
 
-/// The merges of the base and those learned since.
+/// The merges of the base and those learned since. Ranks are odd, so that there is room before each.
 struct Both<'m>(&'m Bpe, &'m FxHashMap<(u32, u32), Merge>);
+
+impl Both<'_> {
+    fn rank(place: u32) -> u32 {
+        2 * place + 1
+    }
+
+    fn rank_before(place: u32) -> u32 {
+        2 * place
+    }
+}
 
 impl Merges for Both<'_> {
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
-        self.0.merge_of(left, right).or_else(|| self.1.get(&(left, right)).copied())
+        let listed = self.0.merge_of(left, right).map(|merge| Merge { rank: Self::rank(merge.rank), ..merge });
+        listed.or_else(|| self.1.get(&(left, right)).copied())
     }
 }

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from os import PathLike
-from typing import final
+from typing import Protocol, final
 
 __all__ = ["Bpe", "Counter", "Counts", "Cutter", "Pipeline", "Rows", "__version__", "encode_with_tokenizers", "extend"]
 
@@ -33,19 +33,27 @@ class Pipeline:
     def __new__(cls, skeleton: str) -> Pipeline: ...
     def pieces(self, text: str) -> list[str | int]: ...
 
+class _PieceRules(Protocol):
+    """What is read of a `tokengraft.piecemodel.PieceRules`."""
+    @property
+    def split_by_unicode_script(self) -> bool: ...
+    @property
+    def split_by_number(self) -> bool: ...
+    @property
+    def split_by_whitespace(self) -> bool: ...
+    @property
+    def split_digits(self) -> bool: ...
+    @property
+    def treat_whitespace_as_suffix(self) -> bool: ...
+    @property
+    def allow_whitespace_only_pieces(self) -> bool: ...
+    @property
+    def max_sentencepiece_length(self) -> int: ...
+
 @final
 class Cutter:
     """Where the text of a SentencePiece-type vocabulary may be cut."""
-    def __new__(
-        cls,
-        bpe: Bpe,
-        *,
-        split_by_unicode_script: bool,
-        split_by_number: bool,
-        split_digits: bool,
-        treat_whitespace_as_suffix: bool,
-        allow_whitespace_only_pieces: bool,
-    ) -> Cutter: ...
+    def __new__(cls, bpe: Bpe, rules: _PieceRules) -> Cutter: ...
     def joined(self) -> list[str]: ...
 
 _Limits = tuple[int, int]
@@ -98,6 +106,7 @@ class Counts:
     def plus(self, other: Counts) -> Counts: ...
     def scaled(self, numerator: int, denominator: int) -> Counts: ...
     def frequent(self, min_count: int) -> Counts: ...
+    def characters(self) -> list[tuple[str, int]]: ...
     def top(self, most: int) -> list[tuple[bytes, int]]: ...
     def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool) -> list[tuple[int, int]]: ...
 
@@ -110,6 +119,8 @@ def extend(
     min_count: int,
     max_token_bytes: int,
     forbidden: list[str],
+    rules: _PieceRules | None,
+    asleep: list[tuple[str, int]],
     at_hand: int,
     allow: Callable[[str], bool] | None,
 ) -> tuple[list[str], list[tuple[int, int, int, int]]]:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from tokengraft.counts import binary_buffers
 from tokengraft.errors import CorpusError, OptionError
+from tokengraft.piecemodel import PieceRules
 
 Format = Literal["text", "jsonl", "parquet"]
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
@@ -52,6 +53,11 @@ class Reading:
     """Leave out what cannot be read and count it, instead of stopping there."""
     shard: tuple[int, int] | None = None
     """Read one share of the inputs: (number from 0, how many shares)."""
+    normalize: Literal["nfkc"] | None = None
+    """Normalize text before the tokenizer's own pipeline has it, as the paper does for SentencePiece types."""
+    rules: PieceRules | None = None
+    """SentencePiece types: the rules that pieces learned from the counts will keep. By default those of the model, or
+    Llama's where there is only a `tokenizer.json`."""
 
     def __post_init__(self) -> None:
         if self.documents not in ("files", "lines") or self.format not in (None, "text", "jsonl", "parquet"):
@@ -59,6 +65,8 @@ class Reading:
                 f"there is no way to read {self.format!r} by {self.documents!r}",
                 hint="documents are files or lines, formats text, jsonl or parquet",
             )
+        if self.normalize not in (None, "nfkc"):
+            raise OptionError(f"there is no normalization {self.normalize!r}", hint="pass nfkc")
         if self.shard and not 0 <= self.shard[0] < self.shard[1]:
             raise OptionError(
                 f"there is no shard {self.shard[0]} of {self.shard[1]}",

@@ -168,13 +168,13 @@ def counted(
     tokenizer: Tokenizer, corpus: Corpus, reading: Reading, effort: Effort, progress: Progress | None
 ) -> Iterator[tuple[PretokenCounts, _core.Rows]]:
     """The description of what a corpus came to, with an empty table, and the rows to be read within the block."""
-    fingerprint = Fingerprint.of(tokenizer)
+    fingerprint = Fingerprint.of(tokenizer, reading.rules)
     inputs = open_corpus(corpus, reading)
     with _spill_folder(effort) as (folder, bytes_per_table):
         counter = _core.Counter(
-            tokenizer.skeleton,
+            _normalizing(tokenizer.skeleton) if reading.normalize else tokenizer.skeleton,
             byte_level=tokenizer.kind == "byte-level",
-            cutter=fingerprint.rules.cutter(tokenizer) if fingerprint.rules else None,
+            cutter=_core.Cutter(tokenizer.bpe, fingerprint.rules) if fingerprint.rules else None,
             through_upstream=effort.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
@@ -187,8 +187,16 @@ def counted(
             added=MappingProxyType(dict(sorted((contents[i], n) for i, n in counter.added()))),
             fingerprint=fingerprint,
             min_count=effort.min_count,
+            normalize=reading.normalize,
         )
         yield described, counter.finish()
+
+
+def _normalizing(skeleton: str) -> str:
+    """The pipeline with NFKC before its own normalizer."""
+    document = json.loads(skeleton)
+    steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
+    return json.dumps(document | {"normalizer": {"type": "Sequence", "normalizers": steps}}, ensure_ascii=False)
 
 
 @contextmanager

@@ -65,12 +65,14 @@ class PretokenCounts:
     fingerprint: Fingerprint
     min_count: int = 1
     """Pretokens seen less often were left out."""
+    normalize: str | None = None
+    """How the text was normalized before the tokenizer's own pipeline had it."""
 
     def __len__(self) -> int:
         return len(self.table)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.table, self.totals, dict(self.added), self.fingerprint, self.min_count)
+        return _rebuild, (self.table, self.totals, dict(self.added), self.fingerprint, self.min_count, self.normalize)
 
     def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
         """The counts of both corpora together.
@@ -80,6 +82,11 @@ class PretokenCounts:
         """
         self.fingerprint.require_counts(other.fingerprint)
         other.fingerprint.require_counts(self.fingerprint)
+        if self.normalize != other.normalize:
+            raise CountsError(
+                f"one text was normalized by {self.normalize}, the other by {other.normalize}",
+                hint="count both with the same `--normalize`",
+            )
         names = {**self.added, **other.added}
         return replace(
             self,
@@ -217,6 +224,7 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
             added=MappingProxyType({str(name): int(value) for name, value in described["added"].items()}),
             fingerprint=Fingerprint.from_dict(described["fingerprint"]),
             min_count=int(described["min_count"]),
+            normalize=described.get("normalize"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CountsError(
@@ -269,11 +277,12 @@ def _description(counts: PretokenCounts) -> str:
         "totals": asdict(counts.totals),
         "added": dict(sorted(counts.added.items())),
         "min_count": counts.min_count,
+        "normalize": counts.normalize,
     }
     return json.dumps(described, ensure_ascii=False)
 
 
 def _rebuild(
-    table: _core.Counts, totals: Totals, added: dict[str, int], fingerprint: Fingerprint, min_count: int
+    table: _core.Counts, totals: Totals, added: dict[str, int], fingerprint: Fingerprint, *others: Any
 ) -> PretokenCounts:
-    return PretokenCounts(table, totals, MappingProxyType(added), fingerprint, min_count)
+    return PretokenCounts(table, totals, MappingProxyType(added), fingerprint, *others)

@@ -7,22 +7,8 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.alphabet import Kind
 from tokengraft.errors import CountsError
+from tokengraft.piecemodel import PieceRules
 from tokengraft.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class PieceRules:
-    """Which pieces SentencePiece's trainer may make: fields of its `trainer_spec`. The defaults are Llama's."""
-
-    split_by_unicode_script: bool = True
-    split_by_number: bool = True
-    split_digits: bool = True
-    treat_whitespace_as_suffix: bool = False
-    allow_whitespace_only_pieces: bool = True
-
-    def cutter(self, tokenizer: Tokenizer) -> _core.Cutter:
-        """Where text may be cut without a token of this vocabulary, or one that the rules allow, spanning the cut."""
-        return _core.Cutter(tokenizer.bpe, **asdict(self))
 
 
 @dataclass(frozen=True)
@@ -46,14 +32,14 @@ class Fingerprint:
         """The fingerprint of a tokenizer, for SentencePiece types under some rules."""
         flags = ("single_word", "lstrip", "rstrip", "normalized")
         added = {t.content: " ".join(name for name in flags if getattr(t, name)) for t in tokenizer.added}
-        cut = (rules or PieceRules()) if may_be_cut(tokenizer) else None
+        cut = (rules or piece_rules(tokenizer)) if may_be_cut(tokenizer) else None
         return cls(
             kind=tokenizer.kind,
             normalizer=_canonical(tokenizer.document.get("normalizer")),
             pre_tokenizer=_canonical(tokenizer.document.get("pre_tokenizer")),
             added=tuple(sorted(added.items())),
             rules=cut,
-            joined=frozenset(cut.cutter(tokenizer).joined()) if cut else frozenset(),
+            joined=frozenset(_core.Cutter(tokenizer.bpe, cut).joined()) if cut else frozenset(),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,6 +71,11 @@ class Fingerprint:
                 "the counts were made for another pipeline:\n  " + "\n  ".join(differences),
                 hint="count the corpus with this tokenizer: `tokengraft count`",
             )
+
+
+def piece_rules(tokenizer: Tokenizer) -> PieceRules:
+    """The rules that a SentencePiece-type tokenizer was trained by: its model's, or Llama's where it has no model."""
+    return tokenizer.piece_model.rules if tokenizer.piece_model else PieceRules()
 
 
 def may_be_cut(tokenizer: Tokenizer) -> bool:

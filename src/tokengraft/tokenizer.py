@@ -14,6 +14,7 @@ from tokengraft import _core
 from tokengraft.alphabet import Kind, token_bytes
 from tokengraft.jsonfile import JsonStyle
 from tokengraft.kind import detect_kind
+from tokengraft.piecemodel import PieceModel, piece_file
 from tokengraft.structure import MergeStructure
 
 
@@ -64,12 +65,15 @@ class Tokenizer:
     """The layout of the file, for writing it back alike."""
     merges_as_text: bool = False
     """Whether the file lists merges as ``"a b"`` rather than as pairs."""
+    main: str = "tokenizer.json"
+    """The file that says all this: a `tokenizer.json`, or the SentencePiece model among the files, from which the rest
+    was derived and which alone is written."""
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (dict(self.vocab), self.merges, self.rest, dict(self.files), self.style, self.merges_as_text)
+        state = (dict(self.vocab), self.merges, self.rest, dict(self.files), self.style, self.merges_as_text, self.main)
         return _rebuild, state
 
     @cached_property
@@ -87,6 +91,17 @@ class Tokenizer:
     def kind(self) -> Kind:
         """How the vocabulary spells bytes, detected from the pipeline."""
         return detect_kind(self.document)
+
+    @property
+    def piece_file(self) -> str | None:
+        """The name of the SentencePiece model among the files, if there is one."""
+        return piece_file(self.files)
+
+    @cached_property
+    def piece_model(self) -> PieceModel | None:
+        """The SentencePiece model among the files, if there is one."""
+        name = self.piece_file
+        return PieceModel.read(self.files[name], name) if name else None
 
     @property
     def ignore_merges(self) -> bool:

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.alphabet import token_bytes
+from tokengraft.alphabet import SPACE, Kind, token_bytes
+from tokengraft.counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.formats.files import MAIN
+from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.formats.sentencepiece import read_piece_model
 from tokengraft.tokenizer import Tokenizer
 
 SAMPLES = 2000
+PIECE_SAMPLES = 20_000
+"""Where two forms of a tokenizer must agree."""
 
 
 @dataclass(frozen=True)
@@ -31,26 +36,78 @@ def verify_folder(folder: Path, tokenizer: Tokenizer, texts: list[str] | None = 
     Compares ids on text drawn from the vocabulary, which reaches merges that ordinary text does not.
 
     Raises:
-        InvalidTokenizerError: The `tokenizers` library reads it otherwise: a bug, not yours.
+        InvalidTokenizerError: The `tokenizers` library reads it otherwise, or the SentencePiece model in it merges
+            otherwise than its `tokenizer.json`.
     """
     samples = (texts or []) + sample_texts(tokenizer)
     expected = [tokenizer.encode(text) for text in samples]
-    upstream = _core.encode_with_tokenizers((folder / MAIN).read_text(encoding="utf-8"), samples)
+    written = (folder / MAIN).read_bytes() if tokenizer.main == MAIN else write_tokenizer_json(tokenizer)
+    upstream = _core.encode_with_tokenizers(written.decode(), samples)
     wrong = next((text for text, a, b in zip(samples, expected, upstream, strict=True) if a != b), None)
     if wrong is not None:
         raise InvalidTokenizerError(f"`tokenizers` encodes {wrong!r} otherwise", hint="please report this")
-    note = _transformers_difference(folder, samples, expected)
-    loaders = ("tokenizers", *(["transformers"] if note is None else []))
-    return Verification(loaders, (note,) if note else ())
+    notes: dict[str, str | None] = {}
+    if tokenizer.main == MAIN:
+        notes["transformers"] = _transformers_difference(folder, samples, expected)
+    if tokenizer.piece_file:
+        raw = (folder / tokenizer.piece_file).read_bytes()
+        _require_same_merging(raw, tokenizer, samples)
+        notes["sentencepiece"] = _sentencepiece_difference(raw, tokenizer, samples)
+    loaders = ("tokenizers", *(name for name, note in notes.items() if note is None))
+    return Verification(loaders, tuple(note for note in notes.values() if note))
 
 
 def sample_texts(tokenizer: Tokenizer) -> list[str]:
     """Text of tokens joined at random; the same for the same vocabulary."""
     generator = random.Random(0)
-    strings = list(tokenizer.vocab)
-    chosen = (generator.choices(strings, k=8) for _ in range(SAMPLES))
+    model = tokenizer.piece_model
+    strings = list(model.normal if model else tokenizer.vocab)
+    chosen = (generator.choices(strings, k=8) for _ in range(PIECE_SAMPLES if model else SAMPLES))
     joined = (b"".join(token_bytes(string, tokenizer.kind) for string in some) for some in chosen)
     return [text.decode(errors="replace") for text in joined]
+
+
+def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
+    """Texts of pretokens that are frequent in a corpus, joined at random; the same for the same counts."""
+    generator = random.Random(0)
+    frequent = [pretoken for pretoken, _ in counts.top(SAMPLES)]
+    chosen = (b"".join(generator.choices(frequent, k=8)).decode(errors="replace") for _ in range(SAMPLES))
+    return [text.replace(SPACE, " ") if kind == "sentencepiece" else text for text in chosen] if frequent else []
+
+
+def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> None:
+    """Refuses a SentencePiece model whose merging is not that of the tokenizer."""
+    name = tokenizer.piece_file or ""
+    model = read_piece_model(raw, name=name, file=name, files={})
+    for text in samples:
+        for pretoken in tokenizer.pretokenize(text):
+            if isinstance(pretoken, str) and model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
+                raise InvalidTokenizerError(
+                    f"`{name}` splits {pretoken!r} otherwise than `{MAIN}`",
+                    hint="check that the two agreed before: pass the path of one of them alone, and please report this",
+                )
+
+
+def _sentencepiece_difference(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> str | None:
+    """How `sentencepiece` encodes text otherwise; None where it does alike, "" where it is not installed.
+
+    Text around which the two have always differed is left out: what spells an added token, and spaces at the ends.
+    """
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        return ""
+    contents = [token.content for token in tokenizer.added]
+    stripped = [text.strip(" ") for text in samples]
+    texts = [text for text in stripped if not any(content in text for content in contents)]
+    found = SentencePieceProcessor(model_proto=raw).encode(texts)
+    different = [text for text, ids in zip(texts, found, strict=True) if tokenizer.encode(text) != ids]
+    if not different:
+        return None
+    return (
+        f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts otherwise than {MAIN} says, such as "
+        f"{different[0]!r}: the two normalize differently"
+    )
 
 
 def _transformers_difference(folder: Path, samples: list[str], expected: list[list[int]]) -> str | None:

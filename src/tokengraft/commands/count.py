@@ -66,7 +66,7 @@ def _add_merge(commands: Commands) -> None:
 def _count(options: argparse.Namespace) -> int:
     require_new(Path(options.out), force=options.force)
     tokenizer = load(options.source)
-    reading, out = reading_of(options), Path(options.out)
+    reading, out = reading_of(options, tokenizer), Path(options.out)
     effort = effort_of(options, min_count=options.min_count)
     with bytes_read("counting", quiet=options.quiet) as progress:
         if options.weight:

@@ -22,12 +22,12 @@ from tokengraft.counts import PretokenCounts
 from tokengraft.edit import stale_files
 from tokengraft.errors import OptionError
 from tokengraft.extend import Extension, Limits, extend
-from tokengraft.extend.continued import require_extendable
+from tokengraft.extend.continued import COVERAGE, require_extendable
 from tokengraft.formats import load, save
 from tokengraft.progress import bytes_read
 from tokengraft.show import print_table, readable
 from tokengraft.tokenizer import Tokenizer
-from tokengraft.verify import Verification, verify_folder
+from tokengraft.verify import Verification, sample_pretokens, verify_folder
 
 
 def add(commands: Commands) -> None:
@@ -49,6 +49,14 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--min-count", type=int, default=2, metavar="N", help="merge only pairs that occur at least so often (2)"
     )
+    command.add_argument(
+        "--coverage",
+        type=float,
+        default=COVERAGE,
+        metavar="SHARE",
+        help="SentencePiece types: add missing characters first, until the vocabulary has this share of the text's "
+        "(0.9995; 0 adds none)",
+    )
     command.add_argument("--max-token-bytes", type=int, metavar="N", help="make no longer tokens")
     command.add_argument("--deny", type=Path, metavar="FILE", help="texts, one a line, never to make tokens of")
     command.add_argument("--deny-pattern", metavar="REGEX", help="make no token whose text matches it anywhere")
@@ -67,10 +75,14 @@ def _run(options: argparse.Namespace) -> int:
     tokenizer = load(options.source)
     require_extendable(tokenizer, options.add)
     limits = Limits(options.min_count, options.max_token_bytes, _denied(options.deny), options.deny_pattern)
-    extension = extend(tokenizer, _counts(tokenizer, options), options.add, limits=limits)
+    counts = _counts(tokenizer, options)
+    extension = extend(tokenizer, counts, options.add, limits=limits, coverage=options.coverage)
     extended = extension.apply(tokenizer)
     verified: list[Verification] = []
-    save(extended, out, force=options.force, check=lambda folder: verified.append(verify_folder(folder, extended)))
+    texts = sample_pretokens(counts, tokenizer.kind)
+    save(
+        extended, out, force=options.force, check=lambda folder: verified.append(verify_folder(folder, extended, texts))
+    )
     if options.extension:
         extension.save(options.extension, force=options.force)
     _report(tokenizer, extended, extension, verified[0], options)
@@ -85,7 +97,7 @@ def _counts(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts
                 tokenizer,
                 options.corpus,
                 weights=options.weight,
-                reading=reading_of(options),
+                reading=reading_of(options, tokenizer),
                 effort=effort,
                 progress=progress,
             )
@@ -109,15 +121,23 @@ def _denied(path: Path | None) -> list[str]:
         raise OptionError(f"cannot read `{path}`: {error}", hint="check --deny") from error
 
 
+def _rules(extension: Extension) -> str:
+    """The rules that new pieces kept, in words."""
+    rules = dict(extension.provenance["rules"])
+    length = rules.pop("max_sentencepiece_length")
+    return f"{', '.join(name for name, on in rules.items() if on)}; at most {length} characters"
+
+
 def _report(
     base: Tokenizer, extended: Tokenizer, extension: Extension, verified: Verification, options: argparse.Namespace
 ) -> None:
-    left_out = stale_files(base.files)
+    left_out = stale_files(base)
     if options.json:
         facts: dict[str, Any] = {
             "out": options.out,
             "added": len(extension),
             "asked": extension.asked,
+            "characters": len(extension.characters),
             "merges": len(extension.merges),
             "rows": extended.n_rows,
             "left_out": left_out,
@@ -126,6 +146,8 @@ def _report(
         }
         print(json.dumps(facts, ensure_ascii=False))
         return
+    shown = " ".join(extension.characters[:16]) or "none was missing"
+    origin = f"of {base.piece_file}" if base.piece_file else "Llama's, for there is no tokenizer.model"
     first = " ".join(readable(token, base.kind) for token in extension.tokens[:8])
     rows = [
         ("learned", extension.stopped),
@@ -134,6 +156,11 @@ def _report(
         ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
+    if base.kind == "sentencepiece":
+        rows[1:1] = [
+            ("characters", f"{len(extension.characters):,} of the new tokens: {shown}"),
+            ("piece rules", f"{origin}; {_rules(extension)}"),
+        ]
     rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
     rows += [("warning", note) for note in verified.notes]
     if len(extension) < extension.asked:

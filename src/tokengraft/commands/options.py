@@ -2,11 +2,15 @@
 
 import argparse
 import re
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from tokengraft.corpus import Reading
 from tokengraft.counting import DEFAULT_MEMORY, Effort
 from tokengraft.errors import OptionError
+from tokengraft.fingerprint import piece_rules
+from tokengraft.piecemodel import PieceRules
+from tokengraft.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -34,6 +38,18 @@ def shard(text: str) -> tuple[int, int]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is no shard; write it like 3/64, counted from 0")
     return int(found[1]), int(found[2])
+
+
+def rule(text: str) -> tuple[str, int]:
+    """A rule for pieces: ``split_digits=false -> ("split_digits", False)``."""
+    name, _, value = text.partition("=")
+    values = {"true": True, "false": False}
+    if name == "max_sentencepiece_length" and value.isdecimal() and 0 < int(value) < 2**31:
+        return name, int(value)
+    if name not in {field.name for field in fields(PieceRules)} - {"max_sentencepiece_length"} or value not in values:
+        names = ", ".join(field.name for field in fields(PieceRules))
+        raise argparse.ArgumentTypeError(f"{text!r} is no rule; write it like split_digits=false; there are {names}")
+    return name, values[value]
 
 
 def add_source(command: argparse.ArgumentParser) -> None:
@@ -67,6 +83,18 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
     group.add_argument("--shard", type=shard, metavar="I/N", help="read share I of N of the inputs, counted from 0")
+    group.add_argument(
+        "--normalize", choices=("nfkc",), help="normalize text before the tokenizer's own pipeline has it"
+    )
+    group.add_argument(
+        "--rule",
+        action="append",
+        type=rule,
+        default=[],
+        metavar="NAME=VALUE",
+        help="SentencePiece types: a field of trainer_spec that decides which pieces may be made, such as "
+        "split_digits=false or max_sentencepiece_length=20, in place of the model's own or Llama's",
+    )
     group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after so much text")
     group.add_argument("--max-documents", type=int, metavar="N", help="stop after so many documents")
     add_effort(group)
@@ -84,14 +112,16 @@ def add_effort(group: "argparse._ActionsContainer") -> None:
     )
 
 
-def reading_of(options: argparse.Namespace) -> Reading:
-    """How the options say to read a corpus."""
+def reading_of(options: argparse.Namespace, tokenizer: Tokenizer) -> Reading:
+    """How the options say to read a corpus for a tokenizer."""
     return Reading(
         text_field=options.text_field,
         documents=options.documents,
         format=options.format,
         skip_bad=options.skip_bad,
         shard=options.shard,
+        normalize=options.normalize,
+        rules=replace(piece_rules(tokenizer), **dict(options.rule)) if options.rule else None,
     )
 
 

@@ -1,19 +1,27 @@
 """Continued BPE training: `extend`. The method of the paper, exactly; the loop is in the core (`train.rs`)."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from types import MappingProxyType
+from unicodedata import category
 
 from tokengraft import _core
-from tokengraft.alphabet import token_bytes
+from tokengraft.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.counts import PretokenCounts
+from tokengraft.edit import add_tokens, asleep
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.fingerprint import piece_rules
+from tokengraft.piecemodel import NORMAL, PieceRules
 from tokengraft.tokenizer import Tokenizer
 
 UNBOUNDED = 2**63 - 1
 MAX_ID = 2**32 - 1
+COVERAGE = 0.9995
+RESERVED = "\u2585\ufffd"
+"""What SentencePiece's trainer keeps for unknown characters, and what stands for bytes that were no text."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +50,31 @@ class Limits:
             ) from error
 
 
-def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limits | None = None) -> Extension:
+def extend(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts,
+    n: int,
+    *,
+    limits: Limits | None = None,
+    coverage: float = COVERAGE,
+) -> Extension:
     """The next n tokens that BPE training would learn on the counted text, going on where the tokenizer stopped.
 
     Every new token is really produced: by its own merge, in the text it was learned from. Where fewer than n pairs are
-    frequent enough, the result is shorter and says so.
+    frequent enough, the result is shorter and says so. With SentencePiece types, missing characters come first, and
+    every piece is one that SentencePiece's trainer could have made under the rules that the counts were made with.
 
     Args:
         tokenizer: The base. It is not changed.
         counts: What the text came to, counted with this tokenizer or another of the same pipeline.
         n: How many new tokens.
         limits: Which tokens may be made.
+        coverage: SentencePiece types: the share of the text's characters that the vocabulary should have; the most
+            frequent of those it lacks are added until it does. 0 adds none.
 
     Raises:
-        OptionError: ``n`` is less than 1.
-        UnsupportedTokenizerError: The tokenizer is SentencePiece-type, or cannot keep its ids.
+        OptionError: ``n`` is less than 1, or ``coverage`` not from 0 to 1.
+        UnsupportedTokenizerError: The tokenizer cannot keep its ids.
         CountsError: The counts were made for another pipeline, or there are none.
 
     Example:
@@ -68,14 +86,25 @@ def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limi
     counts.require(tokenizer)
     if not len(counts):
         raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
+    characters = missing_characters(tokenizer, counts, coverage)
+    base = add_tokens(tokenizer, characters, []) if characters else tokenizer
+    merges = _learn(base, counts, n - len(characters), limits) if n > len(characters) else ()
+    return Extension(merges, n, limits.min_count, _provenance(tokenizer, counts), characters[:n])
+
+
+def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits) -> tuple[LearnedMerge, ...]:
+    """The merges that make the next n tokens."""
+    pieces = tokenizer.kind == "sentencepiece"
     tokens, merges = _core.extend(
         tokenizer.bpe,
         counts.table,
         n,
-        byte_level=True,
+        byte_level=not pieces,
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
-        forbidden=[token.content for token in tokenizer.added],
+        forbidden=[*_never_made(tokenizer)],
+        rules=_rules(tokenizer, counts),
+        asleep=[*asleep(tokenizer).items()] if pieces else [],
         at_hand=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
         allow=_judge(tokenizer, limits),
     )
@@ -85,7 +114,52 @@ def extend(tokenizer: Tokenizer, counts: PretokenCounts, n: int, *, limits: Limi
     for left, right, product, frequency in merges:
         learned.append(LearnedMerge(strings[left], strings[right], frequency, product == made))
         made += product == made
-    return Extension(tuple(learned), n, limits.min_count, _provenance(counts))
+    return tuple(learned)
+
+
+def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
+    """Strings that no merge may make: added tokens, bytes, and whatever SentencePiece does not merge."""
+    yield from (token.content for token in tokenizer.added)
+    if tokenizer.byte_fallback:
+        yield from map(byte_token, range(256))
+    if tokenizer.piece_model:
+        yield from (piece.string for piece in tokenizer.piece_model.pieces if piece.type != NORMAL)
+
+
+def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, coverage: float) -> tuple[str, ...]:
+    """The characters to add to a SentencePiece-type vocabulary, most frequent first, equal ones by code point.
+
+    Not added are white space and controls, which SentencePiece's trainer never sees as characters of words, and what
+    byte fallback spells in one token already.
+
+    Raises:
+        OptionError: ``coverage`` is not from 0 to 1.
+    """
+    if not 0 <= coverage <= 1:
+        raise OptionError(f"the coverage is {coverage}", hint="pass a share from 0 to 1: --coverage 0.9995")
+    if tokenizer.kind != "sentencepiece" or not coverage:
+        return ()
+    known = {token.string for token in tokenizer.tokens}
+    counted = {character: count for character, count in counts.table.characters() if _is_visible(character)}
+    total = sum(counted.values())
+    covered = sum(count for character, count in counted.items() if _is_known(character, known, tokenizer))
+    missing = [character for character in counted if not _is_known(character, known, tokenizer)]
+    found: list[str] = []
+    for character in sorted(missing, key=lambda character: (-counted[character], character)):
+        # subtle: exact in whole numbers; a quotient would depend on how floats round
+        if covered >= Fraction(str(coverage)) * total:
+            break
+        found.append(character)
+        covered += counted[character]
+    return tuple(found)
+
+
+def _is_visible(character: str) -> bool:
+    return character != SPACE and character not in RESERVED and not character.isspace() and category(character) != "Cc"
+
+
+def _is_known(character: str, known: set[str], tokenizer: Tokenizer) -> bool:
+    return character in known or (tokenizer.byte_fallback and character.isascii())
 
 
 def require_extendable(tokenizer: Tokenizer, n: int) -> None:
@@ -97,11 +171,6 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
     """
     if not 1 <= n <= MAX_ID:
         raise OptionError(f"{n:,} new tokens were asked for", hint="ask for at least 1: --add 1000")
-    if tokenizer.kind != "byte-level":
-        raise UnsupportedTokenizerError(
-            "continued training of SentencePiece-type tokenizers is not there yet",
-            hint="pass a byte-level tokenizer (Llama-3, Qwen, Mistral-Nemo, GPT types)",
-        )
     outside = [t.content for t in tokenizer.added if t.single_word and t.content not in tokenizer.vocab]
     if tokenizer.ignore_merges and outside:
         raise UnsupportedTokenizerError(
@@ -125,5 +194,18 @@ def _judge(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None
     return allow
 
 
-def _provenance(counts: PretokenCounts) -> MappingProxyType[str, object]:
-    return MappingProxyType({"tokengraft": _core.__version__, "counted": asdict(counts.totals)})
+def _rules(tokenizer: Tokenizer, counts: PretokenCounts) -> PieceRules | None:
+    """The rules that new pieces must keep: those that the counts were made with."""
+    return (counts.fingerprint.rules or piece_rules(tokenizer)) if tokenizer.kind == "sentencepiece" else None
+
+
+def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> MappingProxyType[str, object]:
+    rules = _rules(tokenizer, counts)
+    return MappingProxyType(
+        {
+            "tokengraft": _core.__version__,
+            "counted": asdict(counts.totals),
+            "rules": asdict(rules) if rules else None,
+            "normalize": counts.normalize,
+        }
+    )

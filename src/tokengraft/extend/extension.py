@@ -45,11 +45,13 @@ class Extension:
     min_count: int
     provenance: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Version, and what the counts it was learned from came from."""
+    characters: tuple[str, ...] = ()
+    """SentencePiece types: characters that the vocabulary lacked, which come before all merges."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The new tokens, as the vocabulary spells them."""
-        return tuple(merge.left + merge.right for merge in self.merges if merge.new)
+        return self.characters + tuple(merge.left + merge.right for merge in self.merges if merge.new)
 
     @property
     def stopped(self) -> str:
@@ -61,7 +63,7 @@ class Extension:
 
     def __len__(self) -> int:
         """The number of new tokens."""
-        return sum(merge.new for merge in self.merges)
+        return len(self.characters) + sum(merge.new for merge in self.merges)
 
     def __getitem__(self, cut: slice) -> "Extension":
         """The extension of the first k new tokens, ending at the merge that makes the last of them."""
@@ -69,12 +71,17 @@ class Extension:
         if not whole or not isinstance(cut.stop, int | None):
             raise OptionError(f"an extension can only be cut as [:k], not [{cut}]", hint="write extension[:4000]")
         size = len(range(*cut.indices(len(self))))
-        made = list(accumulate((merge.new for merge in self.merges), initial=0))
+        made = list(accumulate((merge.new for merge in self.merges), initial=len(self.characters)))
         # Merges after the last token asked for make none, and training for so many would have stopped before them.
         within = cut.stop is not None and cut.stop <= len(self)
-        end = made.index(size) if within else len(self.merges)
+        end = (made.index(size) if size in made else 0) if within else len(self.merges)
         asked = min(self.asked, cut.stop) if cut.stop is not None and cut.stop >= 0 else size
-        return replace(self, merges=self.merges[:end], asked=asked if cut.stop is not None else self.asked)
+        return replace(
+            self,
+            merges=self.merges[:end],
+            asked=asked if cut.stop is not None else self.asked,
+            characters=self.characters[:size],
+        )
 
     def apply(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer with the new tokens. Kept ids do not move; holes among the ids are filled first.
@@ -85,7 +92,7 @@ class Extension:
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.merges, self.asked, self.min_count, dict(self.provenance))
+        return _rebuild, (self.merges, self.asked, self.min_count, dict(self.provenance), self.characters)
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the extension as JSON and returns the path.
@@ -97,6 +104,7 @@ class Extension:
             "asked": self.asked,
             "min_count": self.min_count,
             "provenance": dict(self.provenance),
+            "characters": self.characters,
             "merges": self.merges,
         }
         path = Path(out)
@@ -115,9 +123,9 @@ class Extension:
         try:
             document = parse_json(Path(path).read_bytes(), name)
             merges = tuple(_learned_merge(*merge) for merge in document["merges"])
-            return cls(
-                merges, int(document["asked"]), int(document["min_count"]), MappingProxyType(document["provenance"])
-            )
+            characters = tuple(_character(string) for string in document["characters"])
+            provenance = MappingProxyType(document["provenance"])
+            return cls(merges, int(document["asked"]), int(document["min_count"]), provenance, characters)
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise CountsError(
                 f"`{name}` is not a file of an extension: {error}", hint="make one: `tokengraft extend`"
@@ -131,5 +139,17 @@ def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedM
     return LearnedMerge(left, right, frequency, new)
 
 
-def _rebuild(merges: tuple[LearnedMerge, ...], asked: int, min_count: int, provenance: dict[str, Any]) -> Extension:
-    return Extension(merges, asked, min_count, MappingProxyType(provenance))
+def _character(string: str) -> str:
+    if not isinstance(string, str) or len(string) != 1:
+        raise TypeError(f"{string!r} is no character")
+    return string
+
+
+def _rebuild(
+    merges: tuple[LearnedMerge, ...],
+    asked: int,
+    min_count: int,
+    provenance: dict[str, Any],
+    characters: tuple[str, ...],
+) -> Extension:
+    return Extension(merges, asked, min_count, MappingProxyType(provenance), characters)

@@ -12,6 +12,8 @@ from types import MappingProxyType
 from tokengraft.atomic import write_folder
 from tokengraft.errors import SourceNotFoundError, UnreadableFileError
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
+from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
+from tokengraft.piecemodel import NAMES, piece_file
 from tokengraft.tokenizer import Tokenizer
 
 MAIN = "tokenizer.json"
@@ -47,24 +49,34 @@ def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
     """The tokenizer of a model folder, with every tokenizer file of it; ``name`` is what errors call it.
 
     Raises:
-        SourceNotFoundError: The folder has no `tokenizer.json`.
+        SourceNotFoundError: The folder has neither a `tokenizer.json` nor a SentencePiece model.
+        InvalidTokenizerError: It has both, and they differ.
     """
     found = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
     main = folder / MAIN
-    if main not in found:
+    files = {path.relative_to(folder).as_posix(): _read(path) for path in found if path != main}
+    if main in found:
+        tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
+        require_agreement(tokenizer, name or str(folder))
+        return tokenizer
+    model = piece_file(files)
+    if model is None:
         others = ", ".join(f"`{path.relative_to(folder)}`" for path in found) or "no tokenizer file at all"
         raise SourceNotFoundError(
-            f"`{folder}` has no `{MAIN}`; it has {others}",
+            f"`{folder}` has neither a `{MAIN}` nor a SentencePiece model; it has {others}",
             hint="pass another folder, or write the file: "
             f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
         )
-    files = {path.relative_to(folder).as_posix(): _read(path) for path in found if path != main}
-    return read_tokenizer_json(_read(main), name=name or str(main), files=files)
+    return read_piece_model(files[model], name=name or str(folder / model), file=model, files=files)
 
 
 def load_file(path: Path) -> Tokenizer:
-    """The tokenizer of a single `tokenizer.json`; nothing else of its folder comes along."""
-    return read_tokenizer_json(_read(path), name=str(path), files=MappingProxyType({}))
+    """The tokenizer of a single `tokenizer.json` or SentencePiece model; nothing else of its folder comes along."""
+    raw, nothing = _read(path), MappingProxyType[str, bytes]({})
+    file = path.name if path.name in NAMES else NAMES[0]
+    if piece_file({file: raw}) and path.suffix != ".json":
+        return read_piece_model(raw, name=str(path), file=file, files=nothing)
+    return read_tokenizer_json(raw, name=str(path), files=nothing)
 
 
 def save(
@@ -88,7 +100,8 @@ def save(
         OutputError: The folder exists or cannot be written.
     """
     folder = Path(out)
-    files = {MAIN: write_tokenizer_json(tokenizer), **tokenizer.files}
+    main = {MAIN: write_tokenizer_json(tokenizer)} if tokenizer.main == MAIN else {}
+    files = main | dict(tokenizer.files)
     write_folder(files, folder, replaceable=is_tokenizer_file if force else None, check=check)
     return folder
 

@@ -21,8 +21,9 @@ def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
     """The tokenizer at ``source``, checked for consistency.
 
     Args:
-        source: A model folder, a `tokenizer.json`, the name of a model on the hub, or a fast tokenizer object of
-            `transformers` or `tokenizers`. A path that exists is never looked up on the hub.
+        source: A model folder, a `tokenizer.json`, a SentencePiece `tokenizer.model`, the name of a model on the hub,
+            or a fast tokenizer object of `transformers` or `tokenizers`. A path that exists is never looked up on the
+            hub.
 
     Raises:
         SourceNotFoundError: There is nothing there.

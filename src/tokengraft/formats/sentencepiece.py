@@ -1,0 +1,138 @@
+"""SentencePiece `.model` files as tokenizers: one that stands alone, and one beside a `tokenizer.json`.
+
+A model that stands alone is seen as the `tokenizer.json` that Hugging Face's converter would make of it. Two things are
+then as with transformers rather than as with `sentencepiece`: text that spells a control piece, ``<s>``, is read as
+that piece, and a ``▁`` is put before text that follows one.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tokengraft.alphabet import SPACE
+from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
+from tokengraft.piecemodel import CONTROL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
+from tokengraft.tokenizer import Tokenizer
+
+
+def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, bytes]) -> Tokenizer:
+    """The tokenizer in the bytes of a `.model` that no `tokenizer.json` stands beside.
+
+    Args:
+        raw: The bytes.
+        name: What to call the file in errors.
+        file: Its name in the folder that will be written.
+        files: The other tokenizer files of the folder, to come along.
+
+    Raises:
+        UnreadableFileError: It is not a SentencePiece model.
+        UnsupportedTokenizerError: It is not BPE, or normalizes in a way that no pipeline has.
+        InvalidTokenizerError: It contradicts itself.
+    """
+    model = PieceModel.read(raw, name)
+    holes = model.holes
+    ids = {piece.string: i for i, piece in enumerate(model.pieces) if i not in holes}
+    if len(ids) + len(holes) < len(model.pieces):
+        double = next(piece.string for i, piece in enumerate(model.pieces) if ids.get(piece.string, i) != i)
+        raise InvalidTokenizerError(f"`{name}` has the piece {double!r} twice", hint="pass another model")
+    tokenizer = Tokenizer(
+        vocab=MappingProxyType(ids),
+        merges=tuple((ids[left], ids[right]) for left, right in all_splits(model.normal, ids)),
+        rest=json.dumps(_document(model, name), ensure_ascii=False),
+        files=MappingProxyType({**files, file: raw}),
+        main=file,
+    )
+    _ = tokenizer.bpe, tokenizer.pipeline  # building them checks both
+    return tokenizer
+
+
+def require_agreement(tokenizer: Tokenizer, folder: str) -> None:
+    """Refuses a `.model` that does not say what the `tokenizer.json` beside it says.
+
+    Raises:
+        InvalidTokenizerError: With the first difference.
+    """
+    model = tokenizer.piece_model
+    difference = None if model is None else next(_differences(tokenizer, model), None)
+    if difference:
+        raise InvalidTokenizerError(
+            f"`{tokenizer.piece_file}` and `tokenizer.json` in `{folder}` differ: {difference}",
+            hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
+        )
+
+
+def _differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
+    ids = {token.string: token.id for token in tokenizer.tokens}
+    holes = model.holes
+    for token_id, piece in enumerate(model.pieces):
+        if token_id not in holes and ids.get(piece.string) != token_id:
+            other = ids.get(piece.string, "no id")
+            yield f"the piece {piece.string!r} has the id {token_id:,} in the one and {other} in the other"
+    strings = {token_id: string for string, token_id in ids.items()}
+    scores, before, lowest = model.normal, "", math.inf
+    for left, right in tokenizer.merges:
+        product = strings[left] + strings[right]
+        if ids[product] >= len(model.pieces):
+            yield f"merges of tokenizer.json make {product!r}, which is no piece of the other"
+        if scores.get(product, lowest) > lowest:
+            yield f"{product!r} scores higher than {before!r}, and tokenizer.json merges it later"
+        if product in scores:
+            before, lowest = product, scores[product]
+
+
+def _document(model: PieceModel, name: str) -> dict[str, Any]:
+    """A `tokenizer.json` without vocabulary and merges."""
+    unknown = next((piece.string for piece in model.pieces if piece.type == UNKNOWN), None)
+    space = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+    decoders: list[dict[str, Any]] = [space, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    if model.normalizer.add_dummy_prefix:
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [*_added_tokens(model)],
+        "normalizer": {"type": "Sequence", "normalizers": [*_normalizers(model, name)]},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unknown,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": model.byte_fallback,
+            "vocab": {},
+            "merges": [],
+        },
+    }
+
+
+def _added_tokens(model: PieceModel) -> Iterator[dict[str, Any]]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for token_id, piece in enumerate(model.pieces):
+        if piece.type in (UNKNOWN, CONTROL, USER_DEFINED):
+            yield {"id": token_id, "content": piece.string, **flags, "special": piece.type != USER_DEFINED}
+
+
+def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
+    """The steps of the file's normalizer, as the `tokenizers` library names them."""
+    spec = model.normalizer
+    if not spec.escape_whitespaces or (spec.add_dummy_prefix and model.rules.treat_whitespace_as_suffix):
+        raise UnsupportedTokenizerError(
+            f"`{name}` keeps spaces as they are or writes `{SPACE}` after words, for which there is no pipeline",
+            hint="pass a folder with the `tokenizer.json` of this model",
+        )
+    if spec.charsmap:
+        yield {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(spec.charsmap).decode()}
+    if spec.remove_extra_whitespaces:
+        for pattern, content in ((r"\A +| +\z", ""), (" {2,}", " ")):
+            yield {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+    if spec.add_dummy_prefix:
+        yield {"type": "Prepend", "prepend": SPACE}
+    yield {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
