@@ -105,6 +105,41 @@ def sentencepiece(*, metaspace: bool = False, byte_fallback: bool = True) -> Doc
     )
 
 
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+
+
+def piece_model(pieces: list[tuple[str, float, int]], *, normalizer: Document | None = None, **trainer: Any) -> bytes:
+    """A SentencePiece model file, written by SentencePiece's own message classes."""
+    from sentencepiece import sentencepiece_model_pb2 as messages
+
+    model = messages.ModelProto()
+    for string, score, kind in pieces:
+        model.pieces.add(piece=string, score=score, type=kind)
+    settings = {"model_type": 2, "split_digits": True, "allow_whitespace_only_pieces": True, "byte_fallback": True}
+    for name, value in (settings | trainer).items():
+        setattr(model.trainer_spec, name, value)
+    identity = {"name": "identity", "add_dummy_prefix": True, "remove_extra_whitespaces": False}
+    for name, value in (identity | (normalizer or {})).items():
+        setattr(model.normalizer_spec, name, value)
+    raw: bytes = model.SerializeToString()
+    return raw
+
+
+def pieces_of(learned: list[str], characters: str, runs: tuple[str, ...] = ()) -> list[tuple[str, float, int]]:
+    """The pieces of a model as Llama's are: specials, bytes, what was learned best first, characters, runs of `▁`."""
+    pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    pieces += [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
+    pieces += [(run, -1e9, NORMAL) for run in runs]
+    return pieces + [(piece, float(-at), NORMAL) for at, piece in enumerate([*learned, *characters], start=1)]
+
+
+def llama2_like() -> bytes:
+    """A small model in the manner of Llama-2, runs of white space included."""
+    learned = ["▁t", "he", "▁the", "at", "▁c", "▁cat", "is", "tu", "istu", "▁k", "as", "▁kas", "▁kass"]
+    characters = "".join(sorted(set("".join(TEXT)) - set(" 猫\n")))
+    return piece_model(pieces_of(learned, characters, runs=("▁▁", "▁▁▁▁", "▁▁▁", "▁")))
+
+
 def merges_by_rank(products: dict[str, int], ranks: dict[str, int]) -> list[list[str]]:
     """Every pair of tokens that makes a product, in the order of the products, then of the parts."""
     merges = []

@@ -58,3 +58,36 @@ def continued(
         known.add(pair[0] + pair[1])
         words = {word: merge_all(symbols, ranks)[0] for word, symbols in words.items()}
     return learned
+
+
+def merge_by_score(symbols: list[str], scores: Mapping[str, float]) -> list[str]:
+    """SentencePiece's rule: of all neighbours that make a piece, those that make the best one; leftmost first.
+
+    ["a", "b", "c"], {"a": 0, "b": 0, "c": 0, "bc": -1, "ab": -2} -> ["a", "bc"]
+    """
+    while True:
+        places = [(-scores[a + b], at) for at, (a, b) in enumerate(pairwise(symbols)) if a + b in scores]
+        if not places:
+            return symbols
+        _, at = min(places)
+        symbols = [*symbols[:at], symbols[at] + symbols[at + 1], *symbols[at + 2 :]]
+
+
+def continued_by_score(
+    pretokens: Mapping[str, int], scores: Mapping[str, float], n: int, *, min_count: int = 2
+) -> list[tuple[str, str, int]]:
+    """Continued training under SentencePiece's rule, by the book; every merge makes a new piece."""
+    known = dict(scores)
+    learned: list[tuple[str, str, int]] = []
+    while len(learned) < n:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, count in pretokens.items():
+            for pair in pairwise(merge_by_score(list(word), known)):
+                pairs[pair] += count
+        frequent = [(-count, pair) for pair, count in pairs.items() if count >= min_count]
+        if not frequent:
+            break
+        negative, pair = min(frequent)
+        learned.append((*pair, -negative))
+        known[pair[0] + pair[1]] = min(known.values()) - 1
+    return learned

@@ -295,24 +295,20 @@ impl<'b> Trainer<'b> {
             self.new.insert(string, token);
             token
         });
-        let woken = if existing.is_none() { self.wake(product, task) } else { Vec::new() };
+        let comes_alive = existing.is_some() || self.wakes(product, task);
         let rank = Both::rank((self.bpe.merge_count() + self.learned.len()) as u32);
         self.merges.insert(best.pair, Merge { rank, product });
         let (left, right) = best.pair;
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
         let words = self.pairs.remove(&pair_key(best.pair.0, best.pair.1)).map(|pair| pair.words).unwrap_or_default();
         for number in words {
-            if existing.is_some() {
+            if comes_alive {
                 self.encode_again(number);
             } else {
                 self.replace(number, best.pair, product);
             }
         }
         self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
-        for pair in woken {
-            let pair = self.pairs.remove(&pair_key(pair.0, pair.1));
-            pair.into_iter().flat_map(|pair| pair.words).for_each(|number| self.encode_again(number));
-        }
         for pair in std::mem::take(&mut self.grown) {
             let count = self.pairs.get(&pair_key(pair.0, pair.1)).map_or(0, |pair| pair.count);
             if count >= self.floor {
@@ -322,11 +318,11 @@ impl<'b> Trainer<'b> {
         }
     }
 
-    /// Lists the merges by which a new token makes tokens that could not be reached, and returns their pairs.
+    /// Lists the merges by which a new token makes tokens that could not be reached; whether there are any.
     ///
     /// They stand before the merge of the new token among the learned ones, so that what is cut at a token has all of
     /// the merges that the token brought.
-    fn wake(&mut self, token: u32, task: &Task) -> Vec<(u32, u32)> {
+    fn wakes(&mut self, token: u32, task: &Task) -> bool {
         let string = Rc::clone(&self.strings[token as usize]);
         let known = |rest: &str| self.bpe.index(rest).or_else(|| self.new.get(rest).copied());
         let mut found = Vec::new();
@@ -343,7 +339,7 @@ impl<'b> Trainer<'b> {
             self.merges.insert((left, right), merge);
             self.learned.push(LearnedMerge { left, right, product: merge.product, count: 0 });
         }
-        found.into_iter().map(|(pair, _)| pair).collect()
+        !found.is_empty()
     }
 
     /// Replaces a pair by a token that is in no merge yet.
@@ -374,7 +370,7 @@ impl<'b> Trainer<'b> {
         self.words.spans[number as usize].1 = (write - start) as u32;
     }
 
-    /// Lets the encoder go on with a word: a listed merge may apply to the token that has come alive.
+    /// Lets the encoder go on with a word: listed merges may apply to a token that has come alive.
     fn encode_again(&mut self, number: u32) {
         let (start, length) = self.words.spans[number as usize];
         let (start, end) = (start as usize, (start + length) as usize);
