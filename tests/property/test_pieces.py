@@ -40,7 +40,9 @@ def test_new_pieces_equal_those_of_the_obvious_trainer(learned, data, n, min_cou
     assert [merge[:3] for merge in found.merges if merge.new] == expected
     for size in range(len(found)):
         part = found[: size + 1]
-        assert part.merges == tg.extend(base, counts, size + 1, limits=tg.Limits(min_count=min_count), coverage=0).merges
+        assert (
+            part.merges == tg.extend(base, counts, size + 1, limits=tg.Limits(min_count=min_count), coverage=0).merges
+        )
 
 
 @given(piece_scores(), st.data(), st.integers(1, 10))

@@ -131,7 +131,8 @@ def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
     if spec.charsmap:
         yield {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(spec.charsmap).decode()}
     if spec.remove_extra_whitespaces:
-        for pattern, content in ((r"\A +| +\z", ""), (" {2,}", " ")):
+        # A literal `▁` at the end counts as a space, one at the beginning does not.
+        for pattern, content in ((rf"\A +|[ {SPACE}]+\z", ""), (" {2,}", " ")):
             yield {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
     if spec.add_dummy_prefix:
         yield {"type": "Prepend", "prepend": SPACE}

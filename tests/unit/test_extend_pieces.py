@@ -1,0 +1,190 @@
+"""Extending SentencePiece types: rules, characters, both files, the command."""
+
+import json
+from dataclasses import replace
+
+import builders
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.verify import verify_folder
+
+TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad 123 123"] * 3 + ["猫が座る 猫が座る ежик ежик"] * 4
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
+    return builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder))))
+
+
+@pytest.fixture
+def base(folder):
+    return tg.load(folder)
+
+
+@pytest.fixture
+def counts(base):
+    return tg.count(base, iter(TEXT))
+
+
+def test_missing_characters_come_first_and_most_frequent_first(base, counts):
+    extension = tg.extend(base, counts, 60, coverage=1.0)
+    assert set(extension.characters) >= {"猫", "ж"}
+    frequency = dict(counts.table.characters())
+    assert list(extension.characters) == sorted(extension.characters, key=lambda c: (-frequency[c], c))
+    assert extension.tokens[: len(extension.characters)] == extension.characters
+    extended = extension.apply(base)
+    for character in extension.characters:
+        assert extended.encode_pretoken(character) == [extended.vocab[character]]
+    assert any("猫" in token and len(token) > 1 for token in extension.tokens)
+
+
+def test_coverage_says_how_many_characters_are_added(base, counts):
+    missing = {c for c, _ in counts.table.characters()} - set(base.vocab) - {" "}
+    assert tg.extend(base, counts, 5, coverage=0).characters == ()
+    assert set(tg.extend(base, counts, 60, coverage=1).characters) == {c for c in missing if not c.isascii()}
+    some = tg.extend(base, counts, 60, coverage=0.95).characters
+    assert 0 < len(some) < len(missing)
+    assert some == tg.extend(base, counts, 60, coverage=1).characters[: len(some)]
+    for coverage in (-0.1, 1.5, float("nan")):
+        with pytest.raises(errors.OptionError, match="coverage"):
+            tg.extend(base, counts, 5, coverage=coverage)
+
+
+def test_white_space_controls_and_bytes_are_never_added_as_characters(base):
+    counts = tg.count(base, iter(["a\nb\tc\u00a0d\u3000e\x07f\u2585g\ufffdh~"]))
+    assert tg.extend(base, counts, 20, coverage=1, limits=tg.Limits(min_count=9)).tokens == ()
+
+
+def test_a_prefix_is_the_extension_of_smaller_size_characters_included(base, counts, tmp_path):
+    whole = tg.extend(base, counts, 40, coverage=1)
+    assert len(whole.characters) > 2
+    for size in range(1, 41, 3):
+        part, smaller = whole[:size], tg.extend(base, counts, size, coverage=1)
+        assert (part.characters, part.merges) == (smaller.characters, smaller.merges)
+    assert tg.Extension.load(whole.save(tmp_path / "e.json")) == whole
+
+
+def test_no_piece_breaks_the_rules(base, counts):
+    for token in tg.extend(base, counts, 500, coverage=1, limits=tg.Limits(min_count=1)).tokens:
+        assert "▁" not in token[1:]
+        assert len(token) <= 16
+        assert len(token) == 1 or not any(c.isdigit() for c in token)
+        scripts = {"kana-han" if c in "猫が座る" else "cyrillic" if c in "ежик" else "other" for c in token.strip("▁")}
+        assert len(scripts) <= 1
+
+
+def test_rules_may_be_given_in_place_of_the_models_own(base):
+    rules = replace(base.piece_model.rules, split_digits=False, max_sentencepiece_length=5)
+    counts = tg.count(base, iter(TEXT), reading=tg.Reading(rules=rules))
+    tokens = tg.extend(base, counts, 100, limits=tg.Limits(min_count=1)).tokens
+    assert "123" in tokens
+    assert max(map(len, tokens)) == 5
+    with pytest.raises(errors.CountsError, match="cut rules"):
+        _ = counts + tg.count(base, iter(TEXT))
+
+
+def test_a_tokenizer_json_alone_has_llamas_rules(folder):
+    alone = tg.load(folder / "tokenizer.json")
+    extension = tg.extend(alone, tg.count(alone, iter(TEXT)), 10)
+    assert extension.provenance["rules"]["max_sentencepiece_length"] == 16
+    assert extension.merges == tg.extend(tg.load(folder), tg.count(tg.load(folder), iter(TEXT)), 10).merges
+
+
+def test_text_is_normalized_where_that_is_asked(base):
+    plain = tg.count(base, iter(["ｋａｓｓ ﬁ"]))
+    normalized = tg.count(base, iter(["ｋａｓｓ ﬁ"]), reading=tg.Reading(normalize="nfkc"))
+    assert normalized.table == tg.count(base, iter(["kass fi"])).table != plain.table
+    assert normalized.normalize == "nfkc"
+    with pytest.raises(errors.CountsError, match="normalized"):
+        _ = plain + normalized
+    with pytest.raises(errors.OptionError, match="normalization"):
+        tg.Reading(normalize="nfx")
+
+
+def test_normalized_text_is_counted_alike_fast_and_slow(base, tmp_path):
+    texts = [*TEXT, "ﬁ ½ Ⅳ e\u0301 \u00a0x", "① ② ｱ", "a\u0301 \u0301b"]
+    reading = tg.Reading(normalize="nfkc")
+    fast = tg.count(base, iter(texts), reading=reading)
+    assert fast == tg.count(base, iter(texts), reading=reading, effort=tg.Effort(through_upstream=True))
+    (tmp_path / "long.txt").write_text(" ".join(texts * 9000), encoding="utf-8")
+    whole = tg.count(base, iter([" ".join(texts * 9000)]), reading=reading)
+    assert tg.count(base, tmp_path / "long.txt", reading=reading).table == whole.table
+
+
+def test_a_piece_that_comes_alive_splits_alike_in_both_forms(tmp_path):
+    # `abc` cannot be reached: neither `ab` nor `bc` is a piece. Once `ab` is learned, SentencePiece makes `abc`, and
+    # before anything else, for it scores best.
+    raw = builders.piece_model(builders.pieces_of(["abc", "cd"], "abcd", runs=("▁",)))
+    (tmp_path / "m.model").write_bytes(raw)
+    base = tg.load(tmp_path / "m.model")
+    assert [token.string for token in base.tokens if token.id in base.structure.unreachable] == ["abc"]
+    extension = tg.extend(base, tg.count(base, iter(["ab"] * 9 + ["abcd", "abcabc"])), 2)
+    assert extension.merges[0] == ("ab", "c", 0, False)
+    assert extension.merges[1][:2] == ("a", "b")
+    extended = extension.apply(base)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for text in ("abc", "abcd", "abab", "abcabcd", "aabcc"):
+        assert extended.encode(text) == library.encode(text)
+    assert extended.structure.unreachable == ()
+
+
+def test_byte_and_special_pieces_never_merge(base):
+    texts = ["<s> <0x41> 🙂🙂🙂 [x]"] * 9
+    tokens = tg.extend(base, tg.count(base, iter(texts)), 50, coverage=0, limits=tg.Limits(min_count=1)).tokens
+    assert not [token for token in tokens if "<0x" in token or "<s" in token]
+
+
+def test_untouched_text_encodes_as_before_and_every_piece_as_itself(base, counts):
+    extension = tg.extend(base, counts, 40)
+    extended = extension.apply(base)
+    assert extended.encode("the cat\n\n  sat") == base.encode("the cat\n\n  sat")
+    for token in extension.tokens:
+        assert extended.bpe.encode_by_merges(token) == [extended.vocab[token]]
+    assert {t.id: t.string for t in extended.tokens}.items() >= {t.id: t.string for t in base.tokens}.items()
+
+
+def test_the_command_writes_both_forms_and_compares_them(folder, tmp_path, capsys):
+    (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
+    arguments = ["extend", folder, "--corpus", tmp_path / "c.txt", "--add", 20, "--out", tmp_path / "out", "--quiet"]
+    arguments += ["--normalize", "nfkc", "--rule", "split_digits=false", "--coverage", 0.99]
+    assert cli.main(list(map(str, arguments))) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "tokenizers, transformers, sentencepiece: the same ids" in shown
+    assert "piece rules of tokenizer.model" in shown
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {p.name for p in folder.iterdir()}
+    tg.load(tmp_path / "out")
+    for rule in ("split_digits=maybe", "no_such=true", "max_sentencepiece_length=0", "split_digits"):
+        with pytest.raises(SystemExit):
+            cli.main([*map(str, arguments), "--rule", rule])
+        assert "is no rule" in capsys.readouterr().err
+
+
+def test_the_command_says_whose_rules_it_took(folder, tmp_path, capsys):
+    (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
+    arguments = ["extend", folder / "tokenizer.json", "--corpus", tmp_path / "c.txt", "--add", 5]
+    assert cli.main([*map(str, arguments), "--out", str(tmp_path / "out")]) == 0
+    assert "Llama's, for there is no tokenizer.model" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_model_alone_is_extended_and_written_alone(folder, tmp_path, capsys):
+    (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
+    arguments = ["extend", folder / "tokenizer.model", "--corpus", tmp_path / "c.txt", "--add", 5]
+    assert cli.main([*map(str, arguments), "--out", str(tmp_path / "out")]) == 0
+    assert "tokenizers, sentencepiece: the same ids" in " ".join(capsys.readouterr().out.split())
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["tokenizer.model"]
+    assert len(tg.load(tmp_path / "out").tokens) == len(tg.load(folder).tokens) + 5
+
+
+def test_a_model_that_splits_otherwise_is_not_written(base, counts, tmp_path):
+    extended = tg.extend(base, counts, 5).apply(base)
+    stale = replace(extended, files=base.files)
+    out = tg.save(stale, tmp_path / "out")
+    with pytest.raises(errors.InvalidTokenizerError, match="otherwise than"):
+        verify_folder(out, stale, TEXT)
