@@ -144,20 +144,33 @@ impl Bpe {
 
     /// How often each token comes out of counted pretokens, by ascending id; those that never do are left out.
     ///
+    /// With `uses`, every use of a token in a merge counts too.
+    ///
     /// # Errors
     ///
     /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
-    pub fn token_counts(&self, counts: &Counts, spelling: Alphabet, by_merges: bool) -> Result<Vec<(u32, u64)>> {
+    pub fn token_counts(
+        &self,
+        counts: &Counts,
+        spelling: Alphabet,
+        by_merges: bool,
+        uses: bool,
+    ) -> Result<Vec<(u32, u64)>> {
         let spelled = self.spelled(spelling, self.ignore_merges && !by_merges);
         let part = |places: Range<usize>| -> Result<Vec<u64>> {
             let mut totals = vec![0u64; self.ids.len()];
             let (mut string, mut symbols) = (String::new(), Vec::new());
             for place in places {
                 let count = counts.counts()[place];
-                spelled.encode(counts.pretoken(place), &mut string, &mut symbols)?;
-                for &index in &symbols {
-                    totals[index as usize] = totals[index as usize].saturating_add(count);
-                }
+                let mut add = |index: u32| totals[index as usize] = totals[index as usize].saturating_add(count);
+                let used = |(left, right): (u32, u32), _| {
+                    if uses {
+                        add(left);
+                        add(right);
+                    }
+                };
+                spelled.encode_telling(counts.pretoken(place), &mut string, &mut symbols, used)?;
+                symbols.iter().for_each(|&index| add(index));
             }
             Ok(totals)
         };
@@ -315,6 +328,17 @@ pub(crate) struct Spelled<'b> {
 impl Spelled<'_> {
     /// The tokens of a pretoken, as indices, in `symbols`; `string` is room to work in.
     pub(crate) fn encode(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<()> {
+        self.encode_telling(pretoken, string, symbols, |_, _| ())
+    }
+
+    /// As [`Spelled::encode`]; tells `used` of every merge.
+    pub(crate) fn encode_telling(
+        &self,
+        pretoken: &[u8],
+        string: &mut String,
+        symbols: &mut Vec<u32>,
+        used: impl FnMut((u32, u32), Merge),
+    ) -> Result<()> {
         symbols.clear();
         if let Some(&index) = self.whole.get(pretoken) {
             symbols.push(index);
@@ -323,7 +347,7 @@ impl Spelled<'_> {
         if self.alphabet == Alphabet::ByteLevel {
             symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));
             if symbols.len() == pretoken.len() {
-                self.bpe.merge(symbols, |_, _| ());
+                self.bpe.merge(symbols, used);
                 return Ok(());
             }
             symbols.clear(); // a byte has no token: the long way, which knows what becomes of it
@@ -333,7 +357,7 @@ impl Spelled<'_> {
             Some(index) => symbols.push(index),
             None => {
                 self.bpe.symbols(string, symbols)?;
-                self.bpe.merge(symbols, |_, _| ());
+                self.bpe.merge(symbols, used);
             }
         }
         Ok(())

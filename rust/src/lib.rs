@@ -54,7 +54,7 @@ pub use count::{Block, Counter, Limits, Tally};
 pub use counts::Counts;
 pub use cut::Cutter;
 pub use error::{Error, Result};
-pub use pieces::PieceRules;
+pub use pieces::{script_names, PieceRules};
 pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spelling};
 pub use rows::Rows;
 pub use structure::{Origin, Structure};

@@ -127,6 +127,15 @@ fn scripts() -> &'static [u8] {
     })
 }
 
+/// The Unicode names of the scripts that the characters of a text have, sorted.
+#[must_use]
+pub fn script_names(text: &str) -> Vec<&'static str> {
+    let mut names: Vec<_> = text.chars().map(|character| character.script().full_name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use crate::count::{Block, Counter, Limits};
 use crate::counts::Counts;
 use crate::cut::Cutter;
 use crate::error::Error;
-use crate::pieces::PieceRules;
+use crate::pieces::{script_names, PieceRules};
 use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spelling};
 use crate::rows::Rows;
 use crate::structure::{Origin, Structure};
@@ -306,10 +306,17 @@ impl PyCounts {
     }
 
     /// How often each token of a model comes out of the pretokens, by ascending id.
-    #[pyo3(signature = (bpe, *, byte_level, by_merges))]
-    fn tokens(&self, py: Python<'_>, bpe: &PyBpe, byte_level: bool, by_merges: bool) -> PyResult<Vec<(u32, u64)>> {
+    #[pyo3(signature = (bpe, *, byte_level, by_merges, uses))]
+    fn tokens(
+        &self,
+        py: Python<'_>,
+        bpe: &PyBpe,
+        byte_level: bool,
+        by_merges: bool,
+        uses: bool,
+    ) -> PyResult<Vec<(u32, u64)>> {
         let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-        Ok(py.detach(|| bpe.0.token_counts(&self.0, alphabet, by_merges))?)
+        Ok(py.detach(|| bpe.0.token_counts(&self.0, alphabet, by_merges, uses))?)
     }
 }
 
@@ -371,6 +378,12 @@ fn encode_with_tokenizers(py: Python<'_>, tokenizer_json: &str, texts: Vec<Strin
     Ok(py.detach(|| encode_upstream(tokenizer_json, &texts))?)
 }
 
+/// The scripts that each text is written in, by their Unicode names, sorted.
+#[pyfunction]
+fn scripts(py: Python<'_>, texts: Vec<String>) -> Vec<Vec<&'static str>> {
+    py.detach(|| texts.iter().map(|text| script_names(text)).collect())
+}
+
 fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
 }
@@ -385,6 +398,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyCutter>()?;
     module.add_class::<PyRows>()?;
     module.add_function(wrap_pyfunction!(extend, module)?)?;
+    module.add_function(wrap_pyfunction!(scripts, module)?)?;
     module.add_function(wrap_pyfunction!(encode_with_tokenizers, module)?)?;
     module.add_class::<PyPipeline>()
 }

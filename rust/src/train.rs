@@ -141,6 +141,8 @@ impl Words {
 struct Pair {
     count: u64,
     words: Vec<u32>,
+    /// It must not be merged: nothing is kept of it any more.
+    refused: bool,
 }
 
 /// A pair that was this frequent when it was put on the heap.
@@ -224,7 +226,7 @@ impl<'b> Trainer<'b> {
     /// Puts the most frequent of the pairs below the floor on the heap, which must have none above it left.
     fn lower_floor(&mut self, task: &Task) {
         let wanted = task.at_hand.max(1);
-        let below = |pair: &Pair| pair.count >= task.min_count && pair.count < self.floor;
+        let below = |pair: &Pair| !pair.refused && pair.count >= task.min_count && pair.count < self.floor;
         let mut counts: Vec<u64> = self.pairs.values().filter(|pair| below(pair)).map(|pair| pair.count).collect();
         let floor = if counts.len() > wanted {
             *counts.select_nth_unstable_by(wanted, |a, b| b.cmp(a)).1
@@ -272,7 +274,8 @@ impl<'b> Trainer<'b> {
             let has_barred_part = self.bars(best.pair.0, task) || self.bars(best.pair.1, task);
             let unwanted = too_long || against_rules || has_barred_part || task.forbidden.contains(&string);
             if unwanted || !allow(&string) {
-                self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
+                let refused = Pair { refused: true, ..Pair::default() };
+                self.pairs.insert(pair_key(best.pair.0, best.pair.1), refused);
                 continue;
             }
             self.append(best, string, task);
@@ -394,6 +397,9 @@ impl<'b> Trainer<'b> {
 
     fn gain(&mut self, pair: (u32, u32), number: u32) {
         let found = self.pairs.entry(pair_key(pair.0, pair.1)).or_default();
+        if found.refused {
+            return;
+        }
         found.count = found.count.saturating_add(self.words.counts[number as usize]);
         if found.words.last() != Some(&number) {
             found.words.push(number);

@@ -2,7 +2,18 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Protocol, final
 
-__all__ = ["Bpe", "Counter", "Counts", "Cutter", "Pipeline", "Rows", "__version__", "encode_with_tokenizers", "extend"]
+__all__ = [
+    "Bpe",
+    "Counter",
+    "Counts",
+    "Cutter",
+    "Pipeline",
+    "Rows",
+    "__version__",
+    "encode_with_tokenizers",
+    "extend",
+    "scripts",
+]
 
 __version__: str
 
@@ -108,7 +119,7 @@ class Counts:
     def frequent(self, min_count: int) -> Counts: ...
     def characters(self) -> list[tuple[str, int]]: ...
     def top(self, most: int) -> list[tuple[bytes, int]]: ...
-    def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool) -> list[tuple[int, int]]: ...
+    def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
 
 def extend(
     bpe: Bpe,
@@ -125,6 +136,9 @@ def extend(
     allow: Callable[[str], bool] | None,
 ) -> tuple[list[str], list[tuple[int, int, int, int]]]:
     """New tokens, and merges as (left, right, product, count): base tokens by ascending id, then the new ones."""
+
+def scripts(texts: list[str]) -> list[list[str]]:
+    """The Unicode names of the scripts that each text is written in, sorted."""
 
 def encode_with_tokenizers(tokenizer_json: str, texts: list[str]) -> list[list[int]]:
     """The ids that the `tokenizers` library itself gives, without special tokens."""

@@ -116,7 +116,7 @@ class PretokenCounts:
         """The most frequent pretokens, equal counts in the order of their bytes."""
         return self.table.top(min(max(most, 0), len(self)))
 
-    def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[int, int]:
+    def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False, uses: bool = False) -> dict[int, int]:
         """How often each token of a tokenizer occurs in the corpus, by ascending id; tokens that never do are left out.
 
         The corpus is not read again. The tokenizer may be any that keeps the pipeline: pruned, extended.
@@ -124,12 +124,15 @@ class PretokenCounts:
         Args:
             tokenizer: The tokenizer.
             by_merges: Turn merge skipping (`ignore_merges`) off.
+            uses: Count every use of a token in a merge too.
 
         Raises:
             CountsError: The counts were made for another pipeline.
         """
         self.require(tokenizer)
-        found = self.table.tokens(tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges)
+        found = self.table.tokens(
+            tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges, uses=uses
+        )
         total = dict(found)
         for token in tokenizer.added:
             if self.added.get(token.content):

@@ -10,6 +10,8 @@ from tokengraft.alphabet import CHARACTER_OF, Kind, byte_token
 from tokengraft.kind import pipeline_parts
 from tokengraft.tokenizer import Token, Tokenizer
 
+_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
+"""Text beside which a token may be a pretoken of its own although alone it is not."""
 EXAMPLES = 8
 
 
@@ -99,7 +101,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         shared_bytes=sum(count for count in sharing.values() if count > 1),
         unreachable=len(unreachable),
         unreachable_examples=tuple(token.string for token in unreachable[:EXAMPLES]),
-        usable_whole=sum(_comes_out_whole(tokenizer, token) for token in unreachable),
+        usable_whole=sum(comes_out_whole(tokenizer, token) for token in unreachable),
         not_utf8=sum(not _is_utf8(token.bytes) for token in learned),
         longest=tuple(t.string for t in sorted(learned, key=lambda t: (-len(t.bytes), t.id))[:EXAMPLES]),
         files=tuple(sorted(tokenizer.files)),
@@ -129,10 +131,13 @@ def _missing_bytes(tokenizer: Tokenizer) -> int:
     return sum(byte_token(byte) not in tokenizer.vocab for byte in range(256)) if tokenizer.byte_fallback else 0
 
 
-def _comes_out_whole(tokenizer: Tokenizer, token: Token) -> bool:
-    """Whether the token's own text is a whole pretoken, which skips the merges."""
-    whole = tokenizer.ignore_merges and _is_utf8(token.bytes)
-    return whole and tokenizer.pretokenize(token.bytes.decode()) == [token.string]
+def comes_out_whole(tokenizer: Tokenizer, token: Token) -> bool:
+    """Whether the token's own text, alone or beside other text, is a whole pretoken, which skips the merges."""
+    if not tokenizer.ignore_merges or not _is_utf8(token.bytes):
+        return False
+    text = token.bytes.decode()
+    places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
+    return any(token.string in tokenizer.pretokenize(place) for place in places)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -131,24 +131,25 @@ class PieceModel:
         """Ids whose piece only keeps the place."""
         return frozenset(i for i, piece in enumerate(self.pieces) if piece[:3] == _placeholder(i)[:3])
 
-    def with_tokens(self, tokens: Mapping[str, int], specials: Mapping[int, tuple[str, bool]]) -> "PieceModel":
-        """The model with new normal pieces, scored in order below all others but runs of white space.
+    def rewritten(
+        self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
+    ) -> "PieceModel":
+        """The model with other pieces. What is no longer there leaves a placeholder, if others come after it.
 
         Args:
-            tokens: The new pieces with their ids, best first.
-            specials: Tokens that the file does not have, by id: their strings, and whether text never spells them.
+            new: New normal pieces with their ids, best first; they score below all others but runs of white space.
+            moved: Old ids and new ones of the pieces that stay.
+            specials: Added tokens by id, whether the file has them or not: text, and whether it is special.
 
         Raises:
             UnsupportedTokenizerError: There is no room for so many scores.
         """
-        pieces = list(self.pieces)
-        for token_id in range(len(pieces), max(tokens.values(), default=-1) + 1):
-            string, is_special = specials.get(token_id, ("", True))
-            kind = CONTROL if is_special else USER_DEFINED
-            pieces.append(_piece(string, 0.0, kind) if string else _placeholder(token_id))
-        for (string, token_id), score in zip(tokens.items(), self._scores_below(len(tokens)), strict=True):
-            pieces[token_id] = _piece(string, score, NORMAL)
-        return replace(self, pieces=tuple(pieces))
+        kept = {moved[old]: piece for old, piece in enumerate(self.pieces) if old in moved}
+        scores = self._scores_below(len(new))
+        kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in new.items()}
+        missing = {i: _piece(text, 0.0, CONTROL if special else USER_DEFINED) for i, (text, special) in specials.items()}
+        size = max(kept, default=-1) + 1
+        return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or _placeholder(i) for i in range(size)))
 
     def _scores_below(self, n: int) -> Iterator[float]:
         """So many scores, descending, each another number in 32 bits."""

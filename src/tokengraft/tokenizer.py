@@ -4,8 +4,8 @@ Holds what the file says and derives everything else. Reads and writes nothing: 
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from tokengraft.alphabet import Kind, token_bytes
 from tokengraft.jsonfile import JsonStyle
 from tokengraft.kind import detect_kind
 from tokengraft.piecemodel import PieceModel, piece_file
+from tokengraft.rewrite import Change, rewrite_document, rewrite_files
 from tokengraft.structure import MergeStructure
 
 
@@ -68,12 +69,14 @@ class Tokenizer:
     main: str = "tokenizer.json"
     """The file that says all this: a `tokenizer.json`, or the SentencePiece model among the files, from which the rest
     was derived and which alone is written."""
+    freed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    """Tokens that were taken away, with the ids they had: one that is learned again gets its own back. Not written."""
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (dict(self.vocab), self.merges, self.rest, dict(self.files), self.style, self.merges_as_text, self.main)
+        state = (dict(self.vocab), self.merges, self.rest, dict(self.files), self.style, self.merges_as_text, self.main, dict(self.freed))
         return _rebuild, state
 
     @cached_property
@@ -179,6 +182,50 @@ class Tokenizer:
             unreachable=tuple(token for token in unreachable if token not in added),
         )
 
+    def with_tokens(
+        self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
+    ) -> "Tokenizer":
+        """The tokenizer with these tokens and merges and no others; every file that names one follows.
+
+        Added tokens are then all listed in the vocabulary, which alone makes loaders keep their ids.
+
+        Args:
+            ids: All tokens.
+            merges: All merges, in order.
+            learned: The tokens that are new, in the order they were learned.
+
+        Raises:
+            InvalidTokenizerError: They contradict each other.
+        """
+        pairs = list(merges)
+        change = Change(
+            ids=ids,
+            new={token: ids[token] for token in learned},
+            moved={token.id: ids[token.string] for token in self.tokens if token.string in ids},
+            specials={ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids},
+        )
+        gone = {token.string: token.id for token in self.tokens if token.string not in ids}
+        changed = replace(
+            self,
+            vocab=MappingProxyType(dict(sorted(ids.items(), key=lambda item: item[1]))),
+            merges=tuple((ids[left], ids[right]) for left, right in pairs),
+            rest=rewrite_document(self.rest, change),
+            files=MappingProxyType(dict(rewrite_files(self.files, change, pairs))),
+            freed=MappingProxyType({t: i for t, i in {**self.freed, **gone}.items() if t not in ids}),
+        )
+        _ = changed.bpe  # building the table checks every id and merge
+        return changed
+
+    def compact(self) -> "Tokenizer":
+        """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
+        ids = {token.string: place for place, token in enumerate(self.tokens)}
+        return replace(self.with_tokens(ids, self.merge_strings()), freed=MappingProxyType({}))
+
+    def merge_strings(self) -> list[tuple[str, str]]:
+        """The merges as pairs of strings."""
+        strings = {token_id: string for string, token_id in self.vocab.items()}
+        return [(strings[left], strings[right]) for left, right in self.merges]
+
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
         return self.bpe.encode(pretoken)
@@ -199,6 +246,7 @@ class Tokenizer:
 
 
 def _rebuild(
-    vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *style: Any
+    vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *others: Any
 ) -> Tokenizer:
-    return Tokenizer(MappingProxyType(vocab), merges, rest, MappingProxyType(files), *style)
+    *style, freed = others
+    return Tokenizer(MappingProxyType(vocab), merges, rest, MappingProxyType(files), *style, MappingProxyType(freed))

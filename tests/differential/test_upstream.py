@@ -3,9 +3,11 @@
 import random
 
 import pytest
+from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
+from tokengraft.formats.huggingface import write_tokenizer_json
 
 STRANGE = [
     "",
@@ -120,3 +122,25 @@ def test_transformers_and_tokenizers_objects_load_like_their_files(tiny_folder):
         assert (dict(loaded.vocab), loaded.merges) == (dict(expected.vocab), expected.merges)
         assert loaded.added == expected.added
     assert "tokenizer_config.json" in wrapped.files
+
+
+@pytest.mark.shared_data
+class TestSentencePieceExtension:
+    """Both forms of an extended SentencePiece type, on real text in five scripts."""
+
+    @pytest.mark.parametrize("language", ["est_Latn", "rus_Cyrl", "hin_Deva", "jpn_Jpan", "zho_Hans"])
+    @pytest.mark.parametrize("name", ["llama2", "mistral_v3", "gemma3"])
+    def test_forms_agree_every_new_token_is_reachable_and_text_is_shorter(self, name, language, shared_data):
+        base = tg.load(shared_data / name)
+        lines = (shared_data / "devtest" / f"{language}.devtest").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 1012
+        extension = tg.extend(base, tg.count(base, iter(lines)), 1000)
+        extended = extension.apply(base)
+        assert not {extended.vocab[token] for token in extension.tokens} & set(extended.structure.unreachable)
+        ids = [extended.encode(line) for line in lines]
+        assert sum(map(len, ids)) < 0.96 * sum(len(base.encode(line)) for line in lines)
+        upstream = Upstream.from_str(write_tokenizer_json(extended).decode())
+        assert [found.ids for found in upstream.encode_batch(lines, add_special_tokens=False)] == ids
+        if extended.piece_file:
+            model = SentencePieceProcessor(model_proto=extended.files[extended.piece_file])
+            assert model.encode(lines) == ids

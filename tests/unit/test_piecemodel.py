@@ -200,9 +200,10 @@ def test_there_is_no_room_between_words_and_runs_that_score_close():
     pieces = builders.pieces_of(["ab"], "ab")
     raw = builders.piece_model([*pieces, ("▁▁", pieces[-1][1] - 1.5, NORMAL)])
     model = PieceModel.read(raw, "x")
-    assert model.with_tokens({"ba": len(model.pieces)}, {}).pieces[-1].score == pieces[-1][1] - 1
+    stay = {i: i for i in range(len(model.pieces))}
+    assert model.rewritten({"ba": len(model.pieces)}, stay, {}).pieces[-1].score == pieces[-1][1] - 1
     with pytest.raises(errors.UnsupportedTokenizerError, match="no room for 2 scores"):
-        model.with_tokens({"ba": 999, "bb": 1000}, {})
+        model.rewritten({"ba": 999, "bb": 1000}, stay, {})
 
 
 def test_learned_merges_stand_before_those_of_white_space(both):

@@ -19,12 +19,12 @@ from tokengraft.commands.options import (
 )
 from tokengraft.counting import count
 from tokengraft.counts import PretokenCounts
-from tokengraft.edit import stale_files
 from tokengraft.errors import OptionError
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.extend.continued import COVERAGE, require_extendable
 from tokengraft.formats import load, save
 from tokengraft.progress import bytes_read
+from tokengraft.rewrite import stale_files
 from tokengraft.show import print_table, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
@@ -131,7 +131,7 @@ def _rules(extension: Extension) -> str:
 def _report(
     base: Tokenizer, extended: Tokenizer, extension: Extension, verified: Verification, options: argparse.Namespace
 ) -> None:
-    left_out = stale_files(base)
+    left_out = stale_files(base.files)
     if options.json:
         facts: dict[str, Any] = {
             "out": options.out,

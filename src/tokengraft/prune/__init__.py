@@ -1,0 +1,7 @@
+"""Tokens taken away: `prune_order` decides which go first, `PruneOrder` is what it decided."""
+
+from tokengraft.prune.methods import METHODS, Method, prune_order
+from tokengraft.prune.order import PruneOrder, Removal
+from tokengraft.prune.removable import Protection
+
+__all__ = ["METHODS", "Method", "Protection", "PruneOrder", "Removal", "prune_order"]

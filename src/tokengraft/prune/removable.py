@@ -1,0 +1,133 @@
+"""Which tokens may be taken away at all, whatever the order."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tokengraft.alphabet import SPACE, byte_token, token_bytes
+from tokengraft.errors import OptionError
+from tokengraft.tokenizer import Tokenizer
+
+RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
+"""Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What is never taken away, and what may be although it is not by default."""
+
+    tokens: Collection[str] = ()
+    """Tokens, as the vocabulary spells them or as the text they stand for; what they are built from stays too."""
+    pattern: str | None = None
+    """A regular expression; a token whose text matches it anywhere stays, with what it is built from."""
+    characters: bool = False
+    """Single characters may go, where byte fallback can spell them."""
+    reuse_reserved: bool = False
+    """Added tokens that are reserved and that nothing names, such as ``<unused42>``, may go. They go first."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, str):
+            raise OptionError(f"`tokens` is the string {self.tokens!r}", hint="pass a list of strings: tokens=['...']")
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise OptionError(
+                f"{self.pattern!r} is no regular expression: {error}", hint="mend --protect-pattern"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Removable:
+    """The tokens that may go, and why the others may not."""
+
+    ids: frozenset[int]
+    reserved: tuple[int, ...]
+    """Of them reserved added tokens, highest id first."""
+    kept: MappingProxyType[str, int]
+    """How many tokens stay for which reason."""
+
+
+def removable(tokenizer: Tokenizer, protection: Protection) -> Removable:
+    """The tokens of a tokenizer that may go.
+
+    Never special and other added tokens, nor the unknown token; never atomic ones: bytes, `<0xNN>`, characters.
+
+    Raises:
+        OptionError: A protected token does not exist, or characters could not be spelled any more.
+    """
+    reserved = _reserved(tokenizer) if protection.reuse_reserved else set()
+    added = {token.id for token in tokenizer.added} - reserved
+    unknown = tokenizer.model.get("unk_token")
+    added |= {tokenizer.vocab[unknown]} if unknown in tokenizer.vocab else set()
+    atomic = set(tokenizer.structure.atomic) - added
+    if protection.characters:
+        atomic -= _spelled_characters(tokenizer)
+    protected = _protected(tokenizer, protection) - added - atomic
+    built = _with_parts(tokenizer, added | protected) - added - protected - atomic
+    every = {token.id for token in tokenizer.tokens}
+    kept = {"added": added, "atomic": atomic, "protected": protected, "parts of those": built}
+    return Removable(
+        ids=frozenset(every - added - atomic - protected - built),
+        reserved=tuple(sorted(reserved, reverse=True)),
+        kept=MappingProxyType({reason: len(ids) for reason, ids in kept.items()}),
+    )
+
+
+def _reserved(tokenizer: Tokenizer) -> set[int]:
+    """Added tokens that are reserved and that no chat template, post-processor or setting names."""
+    listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file)
+    settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
+    # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
+    texts = [_without_listing(raw) for raw in settings]
+    texts.append(str({name: value for name, value in tokenizer.document.items() if name != "added_tokens"}))
+    candidates = [token for token in tokenizer.added if RESERVED.fullmatch(token.content)]
+    return {token.id for token in candidates if not any(token.content in text for text in texts)}
+
+
+def _without_listing(raw: bytes) -> str:
+    return re.sub(r'"added_tokens_decoder"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}', "", raw.decode(errors="replace"))
+
+
+def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
+    """Single characters that byte fallback spells when they are gone. Not ``▁``, which stands for a space."""
+    if not tokenizer.byte_fallback or any(byte_token(byte) not in tokenizer.vocab for byte in range(256)):
+        raise OptionError(
+            "single characters cannot go: the tokenizer has no byte fallback that could spell them",
+            hint="leave out --characters",
+        )
+    return {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
+
+
+def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
+    texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
+    strings = {token.string: token.id for token in tokenizer.tokens}
+    by_text: dict[str, set[int]] = {}
+    for token_id, text in texts.items():
+        by_text.setdefault(text, set()).add(token_id)
+    found: set[int] = set()
+    for wanted in protection.tokens:
+        ids = by_text.get(wanted, set()) | ({strings[wanted]} if wanted in strings else set())
+        if not ids:
+            raise OptionError(
+                f"{wanted!r} is to be protected and is no token", hint="write tokens as text, a leading space included"
+            )
+        found |= ids
+    pattern = re.compile(protection.pattern) if protection.pattern else None
+    return found | {i for i, text in texts.items() if pattern and pattern.search(text)}
+
+
+def _with_parts(tokenizer: Tokenizer, roots: Iterable[int]) -> set[int]:
+    """The tokens and everything that they are built from."""
+    found, left = set[int](), list(roots)
+    while left:
+        token = left.pop()
+        if token not in found:
+            found.add(token)
+            left.extend(tokenizer.structure.splits.get(token, ()))
+    return found
+
+
+def token_text(tokenizer: Tokenizer, string: str) -> str:
+    """The text of a token; bytes that are none become U+FFFD."""
+    return token_bytes(string, tokenizer.kind).decode(errors="replace")
