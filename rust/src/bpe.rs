@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::alphabet::{byte_of, character_of, Alphabet};
 use crate::counts::Counts;
@@ -206,10 +206,15 @@ impl Bpe {
         &self.strings[index as usize]
     }
 
-    /// The strings that are spelled by characters: all but the `<0xNN>` of byte fallback.
-    pub(crate) fn spelled_strings(&self) -> impl Iterator<Item = &str> {
+    /// The strings that characters may make: not the `<0xNN>` of byte fallback, nor those of `added` that are the
+    /// product of no merge.
+    pub(crate) fn spelled_strings<'a>(&'a self, added: &'a FxHashSet<String>) -> impl Iterator<Item = &'a str> {
+        let products: FxHashSet<u32> = self.merges.values().map(|merge| merge.product).collect();
         let is_byte = |index: u32| self.bytes.contains(&Some(index));
-        self.strings.iter().zip(0u32..).filter(move |(_, index)| !is_byte(*index)).map(|(string, _)| string.as_str())
+        let is_made = move |string: &String, index: u32| !added.contains(string) || products.contains(&index);
+        let all = self.strings.iter().zip(0u32..);
+        all.filter(move |(string, index)| !is_byte(*index) && is_made(string, *index))
+            .map(|(string, _)| string.as_str())
     }
 
     /// Whether text may be cut between characters that no token has side by side: what stands for unknown characters

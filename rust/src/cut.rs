@@ -26,9 +26,10 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// The cutter for a vocabulary and the pieces that may join it.
+    /// The cutter for a vocabulary and the pieces that may join it. The added tokens, which text is searched for before
+    /// it gets here, keep nothing together unless merges make them too.
     #[must_use]
-    pub fn new(bpe: &Bpe, rules: PieceRules) -> Self {
+    pub fn new(bpe: &Bpe, rules: PieceRules, added: &FxHashSet<String>) -> Self {
         let mut cutter = Self {
             rules,
             joined: FxHashSet::default(),
@@ -36,7 +37,7 @@ impl Cutter {
             before_space: Vec::new(),
             after_space: Vec::new(),
         };
-        for string in bpe.spelled_strings() {
+        for string in bpe.spelled_strings(added) {
             let pairs = string.chars().zip(string.chars().skip(1));
             cutter.joined.extend(pairs.filter(|&(left, right)| !rules.may_join(left, right)));
         }
@@ -94,7 +95,7 @@ mod tests {
 
     fn cutter(strings: &[&str]) -> Cutter {
         let tokens = strings.iter().zip(0..).map(|(string, id)| (id, (*string).to_string())).collect();
-        Cutter::new(&Bpe::new(tokens, &[], &Options::default()).unwrap(), PieceRules::default())
+        Cutter::new(&Bpe::new(tokens, &[], &Options::default()).unwrap(), PieceRules::default(), &FxHashSet::default())
     }
 
     fn pieces(cutter: &Cutter, text: &str) -> Vec<String> {

@@ -148,9 +148,9 @@ struct PyCutter(Arc<Cutter>);
 #[pymethods]
 impl PyCutter {
     #[new]
-    #[pyo3(signature = (bpe, rules))]
-    fn new(bpe: &PyBpe, rules: PyRules) -> Self {
-        Self(Arc::new(Cutter::new(&bpe.0, rules.into())))
+    #[pyo3(signature = (bpe, rules, added))]
+    fn new(bpe: &PyBpe, rules: PyRules, added: Vec<String>) -> Self {
+        Self(Arc::new(Cutter::new(&bpe.0, rules.into(), &added.into_iter().collect())))
     }
 
     /// The pairs of characters that the rules would keep apart and some token joins.

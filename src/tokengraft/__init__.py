@@ -8,6 +8,9 @@ from tokengraft.errors import TokengraftError
 from tokengraft.extend import Extension, LearnedMerge, Limits, extend
 from tokengraft.formats import load, save
 from tokengraft.inspection import Inspection, inspect
+from tokengraft.piecemodel import PieceRules
+from tokengraft.plan import VocabPlan, plan
+from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
 from tokengraft.structure import MergeStructure
 from tokengraft.tokenizer import AddedToken, Token, Tokenizer
 
@@ -19,16 +22,23 @@ __all__ = [
     "LearnedMerge",
     "Limits",
     "MergeStructure",
+    "PieceRules",
     "PretokenCounts",
+    "Protection",
+    "PruneOrder",
     "Reading",
+    "Removal",
     "Token",
     "TokengraftError",
     "Tokenizer",
     "Totals",
+    "VocabPlan",
     "__version__",
     "count",
     "extend",
     "inspect",
     "load",
+    "plan",
+    "prune_order",
     "save",
 ]

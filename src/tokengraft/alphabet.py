@@ -42,6 +42,20 @@ def token_bytes(string: str, kind: Kind) -> bytes:
     return bytes([int(byte[1], 16)]) if byte else string.replace(SPACE, " ").encode()
 
 
+def spell(data: bytes, kind: Kind) -> str | None:
+    """The string that a vocabulary spells bytes by; None where it spells text and the bytes are none.
+
+    >>> spell(b" \xc3\xb5", "byte-level"), spell(b" \xc3\xb5", "sentencepiece"), spell(b"\xc3", "sentencepiece")
+    ('ĠÃµ', '▁õ', None)
+    """
+    if kind == "byte-level":
+        return "".join(CHARACTER_OF[byte] for byte in data)
+    try:
+        return data.decode().replace(" ", SPACE)
+    except UnicodeDecodeError:
+        return None
+
+
 def byte_token(byte: int) -> str:
     """The byte-fallback token of a byte: ``0x41 -> "<0x41>"``."""
     return f"<0x{byte:02X}>"

@@ -20,7 +20,7 @@ from tokengraft import _core
 from tokengraft.corpus import Block, Corpus, Input, Reading, open_corpus
 from tokengraft.counts import EVERYTHING, ROWS, PretokenCounts, Totals, as_weight, open_counts, write_counts
 from tokengraft.errors import CorpusError, OptionError, require_positive
-from tokengraft.fingerprint import Fingerprint
+from tokengraft.fingerprint import Fingerprint, cutter
 from tokengraft.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -174,7 +174,7 @@ def counted(
         counter = _core.Counter(
             _normalizing(tokenizer.skeleton) if reading.normalize else tokenizer.skeleton,
             byte_level=tokenizer.kind == "byte-level",
-            cutter=_core.Cutter(tokenizer.bpe, fingerprint.rules) if fingerprint.rules else None,
+            cutter=cutter(tokenizer, fingerprint.rules) if fingerprint.rules else None,
             through_upstream=effort.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,

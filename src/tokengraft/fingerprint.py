@@ -39,7 +39,7 @@ class Fingerprint:
             pre_tokenizer=_canonical(tokenizer.document.get("pre_tokenizer")),
             added=tuple(sorted(added.items())),
             rules=cut,
-            joined=frozenset(_core.Cutter(tokenizer.bpe, cut).joined()) if cut else frozenset(),
+            joined=frozenset(cutter(tokenizer, cut).joined()) if cut else frozenset(),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,6 +76,11 @@ class Fingerprint:
 def piece_rules(tokenizer: Tokenizer) -> PieceRules:
     """The rules that a SentencePiece-type tokenizer was trained by: its model's, or Llama's where it has no model."""
     return tokenizer.piece_model.rules if tokenizer.piece_model else PieceRules()
+
+
+def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
+    """Where text may be cut without a token of this vocabulary, or one that the rules allow, spanning the cut."""
+    return _core.Cutter(tokenizer.bpe, rules, [token.content for token in tokenizer.added])
 
 
 def may_be_cut(tokenizer: Tokenizer) -> bool:

@@ -121,12 +121,12 @@ class PieceModel:
             escape_whitespaces=bool(found.get(_ESCAPE, True)),
         )
 
-    @property
+    @cached_property
     def normal(self) -> dict[str, float]:
         """The pieces that take part in merging, with their scores."""
         return {piece.string: piece.score for piece in self.pieces if piece.type == NORMAL}
 
-    @property
+    @cached_property
     def holes(self) -> frozenset[int]:
         """Ids whose piece only keeps the place."""
         return frozenset(i for i, piece in enumerate(self.pieces) if piece[:3] == _placeholder(i)[:3])
@@ -147,7 +147,9 @@ class PieceModel:
         kept = {moved[old]: piece for old, piece in enumerate(self.pieces) if old in moved}
         scores = self._scores_below(len(new))
         kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in new.items()}
-        missing = {i: _piece(text, 0.0, CONTROL if special else USER_DEFINED) for i, (text, special) in specials.items()}
+        missing = {
+            i: _piece(text, 0.0, CONTROL if special else USER_DEFINED) for i, (text, special) in specials.items()
+        }
         size = max(kept, default=-1) + 1
         return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or _placeholder(i) for i in range(size)))
 

@@ -76,7 +76,16 @@ class Tokenizer:
         return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (dict(self.vocab), self.merges, self.rest, dict(self.files), self.style, self.merges_as_text, self.main, dict(self.freed))
+        state = (
+            dict(self.vocab),
+            self.merges,
+            self.rest,
+            dict(self.files),
+            self.style,
+            self.merges_as_text,
+            self.main,
+            dict(self.freed),
+        )
         return _rebuild, state
 
     @cached_property
@@ -248,5 +257,6 @@ class Tokenizer:
 def _rebuild(
     vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *others: Any
 ) -> Tokenizer:
-    *style, freed = others
-    return Tokenizer(MappingProxyType(vocab), merges, rest, MappingProxyType(files), *style, MappingProxyType(freed))
+    style, as_text, main, freed = others
+    maps = MappingProxyType(vocab), MappingProxyType(files), MappingProxyType(freed)
+    return Tokenizer(maps[0], merges, rest, maps[1], style, as_text, main, maps[2])

@@ -9,21 +9,17 @@ from typing import Any
 from tokengraft.atomic import require_new
 from tokengraft.commands.options import (
     Commands,
+    add_counts,
     add_json,
     add_output,
     add_reading,
     add_source,
-    effort_of,
-    reading_of,
-    require,
+    counts_of,
+    lines_of,
 )
-from tokengraft.counting import count
-from tokengraft.counts import PretokenCounts
-from tokengraft.errors import OptionError
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.extend.continued import COVERAGE, require_extendable
 from tokengraft.formats import load, save
-from tokengraft.progress import bytes_read
 from tokengraft.rewrite import stale_files
 from tokengraft.show import print_table, readable
 from tokengraft.tokenizer import Tokenizer
@@ -39,13 +35,8 @@ def add(commands: Commands) -> None:
         "really produced. Kept ids do not move; the result is loaded back and compared before the command is done.",
     )
     add_source(command)
-    text = command.add_mutually_exclusive_group(required=True)
-    text.add_argument("--counts", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made")
-    text.add_argument("--corpus", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`")
+    add_counts(command)
     command.add_argument("--add", type=int, required=True, metavar="N", help="how many new tokens")
-    command.add_argument(
-        "--weight", action="append", metavar="W", help="weight of a --counts or --corpus; once for each, as 2 or 1/3"
-    )
     command.add_argument(
         "--min-count", type=int, default=2, metavar="N", help="merge only pairs that occur at least so often (2)"
     )
@@ -74,8 +65,8 @@ def _run(options: argparse.Namespace) -> int:
         require_new(options.extension, force=options.force)
     tokenizer = load(options.source)
     require_extendable(tokenizer, options.add)
-    limits = Limits(options.min_count, options.max_token_bytes, _denied(options.deny), options.deny_pattern)
-    counts = _counts(tokenizer, options)
+    limits = Limits(options.min_count, options.max_token_bytes, lines_of(options.deny, "--deny"), options.deny_pattern)
+    counts = counts_of(tokenizer, options)
     extension = extend(tokenizer, counts, options.add, limits=limits, coverage=options.coverage)
     extended = extension.apply(tokenizer)
     verified: list[Verification] = []
@@ -87,38 +78,6 @@ def _run(options: argparse.Namespace) -> int:
         extension.save(options.extension, force=options.force)
     _report(tokenizer, extended, extension, verified[0], options)
     return 0
-
-
-def _counts(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
-    if options.corpus:
-        effort = effort_of(options, min_count=1)
-        with bytes_read("counting", quiet=options.quiet) as progress:
-            return count(
-                tokenizer,
-                options.corpus,
-                weights=options.weight,
-                reading=reading_of(options, tokenizer),
-                effort=effort,
-                progress=progress,
-            )
-    weights = options.weight or [1] * len(options.counts)
-    require(
-        len(weights) == len(options.counts),
-        f"{len(weights)} weights were given for {len(options.counts)} files of counts",
-        hint="give one --weight for each",
-    )
-    parts = [PretokenCounts.load(p).scale(w) for p, w in zip(options.counts, weights, strict=True)]
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
-
-
-def _denied(path: Path | None) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines() if path else []
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot read `{path}`: {error}", hint="check --deny") from error
 
 
 def _rules(extension: Extension) -> str:

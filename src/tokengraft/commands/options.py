@@ -3,13 +3,16 @@
 import argparse
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokengraft.corpus import Reading
-from tokengraft.counting import DEFAULT_MEMORY, Effort
+from tokengraft.counting import DEFAULT_MEMORY, Effort, count
+from tokengraft.counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.fingerprint import piece_rules
 from tokengraft.piecemodel import PieceRules
+from tokengraft.progress import bytes_read
 from tokengraft.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -56,6 +59,16 @@ def add_source(command: argparse.ArgumentParser) -> None:
     """SOURCE."""
     command.add_argument(
         "source", metavar="SOURCE", help="a model folder, a tokenizer.json, or the name of a model on the hub"
+    )
+
+
+def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """--counts, --corpus, --weight."""
+    text = command.add_mutually_exclusive_group(required=required)
+    text.add_argument("--counts", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made")
+    text.add_argument("--corpus", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`")
+    command.add_argument(
+        "--weight", action="append", metavar="W", help="weight of a --counts or --corpus; once for each, as 2 or 1/3"
     )
 
 
@@ -147,3 +160,37 @@ def require(condition: bool, message: str, *, hint: str) -> None:
     """Refuses options that do not go together."""
     if not condition:
         raise OptionError(message, hint=hint)
+
+
+def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
+    """The counts that the options name, or those of the corpus that they name."""
+    if options.corpus:
+        effort = effort_of(options, min_count=1)
+        with bytes_read("counting", quiet=options.quiet) as progress:
+            return count(
+                tokenizer,
+                options.corpus,
+                weights=options.weight,
+                reading=reading_of(options, tokenizer),
+                effort=effort,
+                progress=progress,
+            )
+    weights = options.weight or [1] * len(options.counts)
+    require(
+        len(weights) == len(options.counts),
+        f"{len(weights)} weights were given for {len(options.counts)} files of counts",
+        hint="give one --weight for each",
+    )
+    parts = [PretokenCounts.load(p).scale(w) for p, w in zip(options.counts, weights, strict=True)]
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def lines_of(path: Path | None, option: str) -> list[str]:
+    """The lines of a file that an option names."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines() if path else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error

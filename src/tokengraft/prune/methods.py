@@ -10,7 +10,7 @@ from tokengraft import _core
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.inspection import comes_out_whole
-from tokengraft.prune import leaves
+from tokengraft.prune.leaves import by_frequency, by_id
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.removable import Protection, removable, token_text
 from tokengraft.tokenizer import Tokenizer
@@ -92,7 +92,7 @@ def prune_order(
 
 def _leaf_frequency(question: Question) -> Steps:
     frequencies = question.frequencies(by_merges=True)
-    return leaves.by_frequency(question.tokenizer.structure.splits, question.candidates, frequencies)
+    return by_frequency(question.tokenizer.structure.splits, question.candidates, frequencies)
 
 
 def _frequency(question: Question) -> Steps:
@@ -113,7 +113,7 @@ def _last_id(question: Question) -> Steps:
 
 
 def _last_id_leaf(question: Question) -> Steps:
-    return leaves.by_id(question.tokenizer.structure.splits, question.candidates)
+    return by_id(question.tokenizer.structure.splits, question.candidates)
 
 
 def _script(question: Question) -> Steps:
@@ -121,7 +121,7 @@ def _script(question: Question) -> Steps:
 
 
 def _script_leaf(question: Question) -> Steps:
-    return leaves.by_id(question.tokenizer.structure.splits, _foreign(question))
+    return by_id(question.tokenizer.structure.splits, _foreign(question))
 
 
 def _foreign(question: Question) -> set[int]:

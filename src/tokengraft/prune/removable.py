@@ -58,8 +58,7 @@ def removable(tokenizer: Tokenizer, protection: Protection) -> Removable:
     """
     reserved = _reserved(tokenizer) if protection.reuse_reserved else set()
     added = {token.id for token in tokenizer.added} - reserved
-    unknown = tokenizer.model.get("unk_token")
-    added |= {tokenizer.vocab[unknown]} if unknown in tokenizer.vocab else set()
+    added |= {i for string, i in tokenizer.vocab.items() if string == tokenizer.model.get("unk_token")}
     atomic = set(tokenizer.structure.atomic) - added
     if protection.characters:
         atomic -= _spelled_characters(tokenizer)

@@ -1,0 +1,163 @@
+"""`VocabPlan`: where every row of a new embedding table comes from. Plain data: the difference of any two tokenizers.
+
+Left of it nothing knows tensors; right of it nothing knows BPE.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokengraft.alphabet import byte_token, spell
+from tokengraft.atomic import new_file
+from tokengraft.errors import CountsError
+from tokengraft.jsonfile import parse_json
+from tokengraft.tokenizer import Token, Tokenizer
+
+Source = int | tuple[int, ...] | None
+"""Where a row comes from: an old row, the mean of old rows, or nowhere."""
+
+
+class PlanSummary(NamedTuple):
+    """A plan in numbers."""
+
+    kept: int
+    """Tokens that keep their row and their id."""
+    moved: int
+    """Tokens that keep their row and change their id."""
+    added: int
+    removed: int
+    unused: int
+    """Rows that no token has."""
+    rows_before: int
+    rows_after: int
+
+
+@dataclass(frozen=True)
+class VocabPlan:
+    """For every new id the source of its row, and the old ids that are gone.
+
+    Example:
+        >>> VocabPlan(3, (0, None, (1, 2)), (1, 2)).summary
+        PlanSummary(kept=1, moved=0, added=1, removed=2, unused=1, rows_before=3, rows_after=3)
+    """
+
+    rows_before: int
+    """Rows that the old tokenizer needs: its highest id plus one."""
+    sources: tuple[Source, ...]
+    """By new id. An int copies that old row. A tuple has the pieces of a new token under the old tokenizer, possibly
+    none. None is a hole, whose row nothing reads: it keeps the old row of the same number, where there is one."""
+    removed: tuple[int, ...]
+    """Old ids whose token is gone, ascending."""
+
+    @property
+    def rows_after(self) -> int:
+        """Rows that the new tokenizer needs."""
+        return len(self.sources)
+
+    @cached_property
+    def moved(self) -> dict[int, int]:
+        """Old ids that are still there, and their new ones."""
+        return {source: new for new, source in enumerate(self.sources) if isinstance(source, int)}
+
+    @property
+    def summary(self) -> PlanSummary:
+        """The plan in numbers."""
+        copies = [(new, source) for new, source in enumerate(self.sources) if isinstance(source, int)]
+        return PlanSummary(
+            kept=sum(new == old for new, old in copies),
+            moved=sum(new != old for new, old in copies),
+            added=sum(isinstance(source, tuple) for source in self.sources),
+            removed=len(self.removed),
+            unused=sum(source is None for source in self.sources),
+            rows_before=self.rows_before,
+            rows_after=self.rows_after,
+        )
+
+    def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Writes the plan as JSON and returns the path.
+
+        Raises:
+            OutputError: The file exists or cannot be written.
+        """
+        path = Path(out)
+        with new_file(path, force=force) as partial:
+            partial.write_text(json.dumps(self.as_dict()), encoding="utf-8")
+        return path
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data: a source is a number, a list of numbers, or null."""
+        return {"rows_before": self.rows_before, "sources": list(self.sources), "removed": list(self.removed)}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "VocabPlan":
+        """The plan in a file.
+
+        Raises:
+            CountsError: It is not a file of a plan.
+        """
+        name = os.fspath(path)
+        try:
+            document = parse_json(Path(path).read_bytes(), name)
+            rows = _row(document["rows_before"])
+            sources = tuple(_source(source) for source in document["sources"])
+            removed = tuple(_row(row) for row in document["removed"])
+            named = [row for source in sources for row in ([source] if isinstance(source, int) else source or ())]
+            if any(row >= rows for row in (*named, *removed)):
+                raise ValueError(f"it names rows beyond {rows:,}")
+            return cls(rows, sources, removed)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise CountsError(
+                f"`{name}` is not a file of a plan: {error}", hint="make one: `tokengraft plan`"
+            ) from error
+
+
+def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
+    """How the rows of ``new`` come out of those of ``old``. Works for any two tokenizers, whoever made them.
+
+    A token that both have is copied. What is new takes the pieces that the old model splits its raw string into; no
+    text is normalized or pre-tokenized on the way, for a token is no text.
+
+    Example:
+        >>> plan(tok, extended).summary.added  # doctest: +SKIP
+        16000
+    """
+    same_spelling = old.kind == new.kind
+    known = {token.string if same_spelling else token.bytes: token.id for token in reversed(old.tokens)}
+    sources: list[Source] = [None] * new.n_rows
+    for token in new.tokens:
+        source = known.get(token.string if same_spelling else token.bytes)
+        sources[token.id] = _pieces(old, token, same_spelling) if source is None else source
+    copied = {source for source in sources if isinstance(source, int)}
+    removed = tuple(token.id for token in old.tokens if token.id not in copied)
+    return VocabPlan(old.n_rows, tuple(sources), removed)
+
+
+def _pieces(old: Tokenizer, token: Token, same_spelling: bool) -> tuple[int, ...]:
+    """The ids under the old model of a token that it does not have."""
+    # Byte-level vocabularies may list added tokens as text, which the alphabet does not spell.
+    is_spelled = same_spelling and (old.kind == "sentencepiece" or spell(token.bytes, old.kind) == token.string)
+    if is_spelled:
+        return tuple(old.bpe.encode(token.string))
+    return tuple(_piece_ids(old, token.bytes))
+
+
+def _piece_ids(old: Tokenizer, data: bytes) -> Iterator[int]:
+    string = spell(data, old.kind)
+    if string is not None:
+        yield from old.bpe.encode(string)
+    else:  # not UTF-8, and the old vocabulary spells text
+        yield from (old.vocab[byte_token(byte)] for byte in data if byte_token(byte) in old.vocab)
+
+
+def _source(source: Any) -> Source:
+    return source if source is None else tuple(map(_row, source)) if isinstance(source, list) else _row(source)
+
+
+def _row(row: Any) -> int:
+    if type(row) is not int or row < 0:
+        raise TypeError(f"{row!r} is no row")
+    return row
