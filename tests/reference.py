@@ -91,3 +91,26 @@ def continued_by_score(
         learned.append((*pair, -negative))
         known[pair[0] + pair[1]] = min(known.values()) - 1
     return learned
+
+
+def leaf_order(
+    tokens: Sequence[str], merges: Sequence[tuple[str, str]], counts: Mapping[str, int], keep: set[str]
+) -> list[str]:
+    """The paper's Algorithm 1 by the book: look for the rarest leaf among all that is left, again and again."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    splits = {}
+    for token in tokens:
+        left, used = merge_all(list(token), ranks)
+        if left == [token] and used:
+            splits[token] = used[-1]
+    counts, left_over, order = dict(counts), list(tokens), []
+    while True:
+        used = {part for token in left_over if token in splits for part in splits[token]}
+        leaves = [token for token in left_over if token not in used and len(token) > 1 and token not in keep]
+        if not leaves:
+            return order
+        token = min(leaves, key=lambda token: (counts.get(token, 0), -tokens.index(token)))
+        for part in splits.get(token, ()):
+            counts[part] = counts.get(part, 0) + counts.get(token, 0)
+        left_over.remove(token)
+        order.append(token)

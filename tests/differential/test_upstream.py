@@ -144,3 +144,23 @@ class TestSentencePieceExtension:
         if extended.piece_file:
             model = SentencePieceProcessor(model_proto=extended.files[extended.piece_file])
             assert model.encode(lines) == ids
+
+
+@pytest.mark.shared_data
+class TestPruning:
+    """Orders of real vocabularies."""
+
+    @pytest.mark.parametrize("method", ["leaf-frequency", "merge", "last-id-leaf"])
+    @pytest.mark.parametrize("name", ["llama3", "llama2", "gemma3"])
+    def test_no_kept_token_becomes_unreachable_and_unpruned_text_is_as_before(self, name, method, shared_data):
+        base = tg.load(shared_data / name)
+        lines = (shared_data / "devtest" / "est_Latn.devtest").read_text(encoding="utf-8").splitlines()
+        order = tg.prune_order(base, tg.count(base, iter(lines)), method)
+        pruned = order[: len(order) // 2].apply(base)
+        assert not set(pruned.structure.unreachable) - set(base.structure.unreachable)
+        gone = {removal.id for removal in order.removals[: len(order) // 2]}
+        upstream = Upstream.from_str(write_tokenizer_json(pruned).decode())
+        for line in lines:
+            before, after = base.encode(line), pruned.encode(line)
+            assert after == upstream.encode(line, add_special_tokens=False).ids
+            assert after == before or gone.intersection(before)

@@ -1,0 +1,103 @@
+"""`VocabPlan`: the difference of any two tokenizers."""
+
+import json
+
+import builders
+import pytest
+
+import tokengraft as tg
+from tokengraft import cli, errors
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
+
+
+@pytest.fixture
+def swapped(base):
+    """Thirty tokens pruned, fourteen learned in their place."""
+    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
+    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned)
+
+
+def test_a_tokenizer_and_itself_differ_in_nothing(base):
+    found = tg.plan(base, base)
+    assert found.sources == tuple(range(base.n_rows))
+    assert found.summary == (base.n_rows, 0, 0, 0, 0, base.n_rows, base.n_rows)
+
+
+def test_kept_rows_are_copied_and_new_ones_have_their_pieces_under_the_old_tokenizer(base, swapped):
+    found = tg.plan(base, swapped)
+    assert found.summary[:5] == (base.n_rows - 30, 0, 14, 30, 16)
+    old = {token.id: token.bytes for token in base.tokens}
+    for token in swapped.tokens:
+        source = found.sources[token.id]
+        if isinstance(source, tuple):
+            assert len(source) > 1
+            assert b"".join(old[i] for i in source) == token.bytes
+        else:
+            assert old[source] == token.bytes
+    assert found.moved == {t.id: t.id for t in swapped.tokens if isinstance(found.sources[t.id], int)}
+
+
+def test_moved_tokens_are_copied_from_where_they_were(base, swapped):
+    found = tg.plan(base, swapped.compact())
+    assert found.summary.unused == 0
+    assert found.summary.moved > 0
+    strings = {t.id: t.string for t in base.tokens}
+    for token in swapped.compact().tokens:
+        source = found.sources[token.id]
+        assert not isinstance(source, int) or strings[source] == token.string
+
+
+def test_tokenizers_of_different_kinds_are_compared_by_bytes(base, tmp_path):
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    forth, back = tg.plan(base, pieces), tg.plan(pieces, base)
+    old, new = ({token.id: token.bytes for token in tok.tokens} for tok in (base, pieces))
+    for token in pieces.tokens:
+        source = forth.sources[token.id]
+        ids = [source] if isinstance(source, int) else source
+        assert b"".join(old[i] for i in ids) == token.bytes
+    for token in base.tokens:
+        source = back.sources[token.id]
+        ids = [source] if isinstance(source, int) else source
+        assert b"".join(new[i] for i in ids) == token.bytes
+    assert forth.summary.added > 0
+
+
+def test_a_new_special_token_is_spelled_as_text(tmp_path, base):
+    document = builders.byte_level()
+    size = len(document["model"]["vocab"])
+    document["added_tokens"].append(builders.added(size + 2, "<|naïve new|>"))
+    new = tg.load(builders.write(tmp_path / "new", document))
+    pieces = tg.plan(base, new).sources[size + 2]
+    old = {token.id: token.bytes for token in base.tokens}
+    assert b"".join(old[i] for i in pieces) == "<|naïve new|>".encode()
+
+
+def test_a_plan_survives_saving(base, swapped, tmp_path):
+    for new in (swapped, swapped.compact()):
+        found = tg.plan(base, new)
+        assert tg.VocabPlan.load(found.save(tmp_path / f"{new.n_rows}.json")) == found
+    for bad in (
+        "[]",
+        '{"rows_before": 3, "sources": [0, 5], "removed": []}',
+        '{"rows_before": 3, "sources": [[0, -1]], "removed": []}',
+        '{"rows_before": 3, "sources": [true], "removed": []}',
+    ):
+        (tmp_path / "bad.json").write_text(bad)
+        with pytest.raises(errors.CountsError, match="not a file of a plan"):
+            tg.VocabPlan.load(tmp_path / "bad.json")
+
+
+def test_the_command_shows_what_a_plan_saves(base, swapped, tmp_path, capsys):
+    old, new = tg.save(base, tmp_path / "old"), tg.save(swapped.compact(), tmp_path / "new")
+    arguments = ["plan", old, new, "--hidden-size", 64, "--dtype", "f32", "--untied", "--out", tmp_path / "p.json"]
+    assert cli.main(list(map(str, arguments))) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"rows {base.n_rows:,} → {base.n_rows - 16:,}" in shown
+    assert "parameters +2,048 saved, +0.0 MB" in shown
+    assert tg.VocabPlan.load(tmp_path / "p.json") == tg.plan(base, swapped.compact())
+    assert cli.main([*map(str, arguments[:3]), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == 14

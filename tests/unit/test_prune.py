@@ -1,0 +1,341 @@
+"""Pruning: what never goes, every order, ids kept and closed up, every file, the command."""
+
+import json
+import pickle
+
+import builders
+import pytest
+from sentencepiece import SentencePieceProcessor
+from tokenizers import Tokenizer as Upstream
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.verify import verify_folder
+
+TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
+
+
+@pytest.fixture
+def counts(base):
+    return tg.count(base, iter(TEXT))
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """A SentencePiece type in both forms."""
+    folder = tmp_path / "pieces"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
+    return tg.load(builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))))
+
+
+def strings(tokenizer):
+    return {token.string for token in tokenizer.tokens}
+
+
+def test_special_and_atomic_tokens_never_go(base, counts):
+    for method in ("leaf-frequency", "frequency", "merge", "last-id", "last-id-leaf"):
+        order = tg.prune_order(base, counts, method)
+        left = order.apply(base)
+        assert strings(left) == set(builders.byte_alphabet()) | {"<|start|>", "<|end|>"}
+        assert order.kept["atomic"] == 256
+        assert order.kept["added"] == 2
+
+
+def test_every_step_has_the_number_that_decided_it(base, counts):
+    frequencies = counts.tokens(base)
+    for removal in tg.prune_order(base, counts, "frequency").removals:
+        assert removal.decided_by == frequencies.get(removal.id, 0)
+    for removal in tg.prune_order(base, counts, "last-id").removals:
+        assert removal.decided_by == removal.id
+    order = tg.prune_order(base, counts)
+    first = {token.id: token for token in base.tokens}[order.removals[0].id]
+    assert order.removals[0].decided_by == frequencies.get(first.id, 0)
+
+
+def test_asking_for_too_many_says_how_many_can_go_and_what_stops_the_rest(base, counts):
+    order = tg.prune_order(base, counts, protection=tg.Protection(pattern="^ the"))
+    with pytest.raises(errors.OptionError, match="9,999 tokens were asked to go") as caught:
+        order[:9999]
+    assert f"{len(order)} can by `leaf-frequency`" in str(caught.value)
+    assert "256 atomic" in str(caught.value)
+    assert "2 added" in str(caught.value)
+    assert "protected" in str(caught.value)
+    for cut in (slice(3, 5), slice(None, -1), slice(None, None, 2), 5):
+        with pytest.raises(errors.OptionError, match="can only be cut"):
+            order[cut]
+
+
+def test_protected_tokens_stay_with_what_they_are_built_from(base, counts):
+    wanted = max(base.vocab, key=len)
+    for method in ("leaf-frequency", "frequency", "merge", "last-id"):
+        left = tg.prune_order(base, counts, method, protection=tg.Protection(tokens=[wanted])).apply(base)
+        assert left.bpe.encode_by_merges(wanted) == [base.vocab[wanted]]
+    text = " the"
+    left = tg.prune_order(base, counts, protection=tg.Protection(tokens=[text])).apply(base)
+    assert left.encode(" the") == base.encode(" the")
+    with pytest.raises(errors.OptionError, match="is no token"):
+        tg.prune_order(base, counts, protection=tg.Protection(tokens=["no such token"]))
+    with pytest.raises(errors.OptionError, match="regular expression"):
+        tg.Protection(pattern="(")
+    with pytest.raises(errors.OptionError, match="is the string"):
+        tg.Protection(tokens="abc")
+
+
+def test_naive_frequency_orphans_tokens_and_leaf_orders_do_not(base):
+    # `the` is frequent, what it is built from never occurs by itself
+    counts = tg.count(base, iter(["the the the"]))
+    naive = tg.prune_order(base, counts, "frequency")
+    damaged = naive[: len(naive) - 3].apply(base)
+    assert damaged.structure.unreachable
+    for method in ("leaf-frequency", "merge", "last-id-leaf"):
+        order = tg.prune_order(base, counts, method)
+        for size in range(0, len(order), 9):
+            assert not order[:size].apply(base).structure.unreachable
+
+
+def test_scripts_that_are_not_named_go(base, counts):
+    order = tg.prune_order(base, None, "script", scripts=["Latin", "Han"])
+    assert order.tokens
+    for token in order.tokens:
+        text = {t.string: t.bytes for t in base.tokens}[token].decode(errors="replace")
+        assert any("\u0400" <= c <= "\u04ff" or "\u3040" <= c <= "\u30ff" for c in text)
+    safe = tg.prune_order(base, None, "script-leaf", scripts=["Latin", "Han"])
+    assert set(safe.tokens) <= set(order.tokens)
+    assert not safe.apply(base).structure.unreachable
+    with pytest.raises(errors.OptionError, match="no token is written in 'Klingon'"):
+        tg.prune_order(base, None, "script", scripts=["Klingon"])
+    for method, scripts in (("script", []), ("last-id", ["Latin"]), ("script", "Latin")):
+        with pytest.raises(errors.OptionError, match="scripts"):
+            tg.prune_order(base, counts, method, scripts=scripts)
+
+
+def test_unreachable_is_what_neither_merges_nor_whole_pretokens_make(tmp_path):
+    for skips, expected in ((False, {"zq", "zqĠx", "Ã"}), (True, {"zqĠx"})):
+        document = builders.byte_level(ignore_merges=skips)
+        document["model"]["vocab"] |= {"zq": 900, "zqĠx": 901}
+        base = tg.load(builders.write(tmp_path / str(skips), document))
+        order = tg.prune_order(base, None, "unreachable")
+        assert set(order.tokens) == expected - {"Ã"}
+        assert tg.prune_order(base, None, "unreachable").apply(base).structure.unreachable == (900,) * skips
+
+
+def test_orders_that_go_by_counts_need_them(base):
+    with pytest.raises(errors.CountsError, match="none were given"):
+        tg.prune_order(base)
+    with pytest.raises(errors.OptionError, match="there is no method"):
+        tg.prune_order(base, method="random")
+
+
+def test_an_order_survives_saving_and_pickling(base, counts, tmp_path):
+    order = tg.prune_order(base, counts)
+    assert tg.PruneOrder.load(order.save(tmp_path / "o.json")) == order
+    assert pickle.loads(pickle.dumps(order)) == order
+    for bad in ("{}", '{"method": "x", "removals": [[1, 2, 3]], "kept": {}, "provenance": {}}', "[]", "x"):
+        (tmp_path / "bad.json").write_text(bad)
+        with pytest.raises(errors.TokengraftError):
+            tg.PruneOrder.load(tmp_path / "bad.json")
+
+
+def test_an_order_for_another_tokenizer_is_refused(base, counts):
+    order = tg.prune_order(base, counts)[:5]
+    pruned = order.apply(base)
+    with pytest.raises(errors.InvalidTokenizerError, match="has no token"):
+        order.apply(pruned)
+
+
+def test_a_token_that_is_learned_again_gets_its_id_back(base):
+    counts = tg.count(base, iter(builders.TEXT))
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])))
+    pruned = order.apply(base)
+    again = tg.extend(pruned, counts, 30).apply(pruned)
+    old = {token.string: token.id for token in base.tokens}
+    returned = [token for token in again.tokens if token.string in pruned.freed]
+    assert len(returned) > 5
+    assert all(token.id == old[token.string] for token in returned)
+    assert tg.plan(base, again).summary.moved == 0
+    assert pickle.loads(pickle.dumps(pruned)).freed == pruned.freed
+    assert pruned.compact().freed == {}
+
+
+def test_two_tokens_that_had_one_id_do_not_both_get_it(base, counts):
+    pruned = tg.prune_order(base, counts).apply(base)
+    first = tg.extend(pruned, tg.count(base, iter(["xyxyxy"] * 9)), 1)
+    once = first.apply(pruned)
+    twice = tg.prune_order(once, tg.count(once, iter(["a"]))).apply(once)
+    again = tg.extend(twice, tg.count(base, iter([*TEXT * 9, "xyxyxy"])), 200, limits=tg.Limits(min_count=1))
+    ids = [token.id for token in again.apply(twice).tokens]
+    assert len(ids) == len(set(ids))
+
+
+def test_kept_ids_load_everywhere_with_their_holes(base, counts, tmp_path):
+    pruned = tg.prune_order(base, counts)[:60].apply(base)
+    assert pruned.n_rows == base.n_rows
+    out = tg.save(pruned, tmp_path / "out")
+    assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers")
+    assert Upstream.from_file(str(out / "tokenizer.json")).token_to_id("<|end|>") == base.vocab.get(
+        "<|end|>", base.n_rows - 1
+    )
+
+
+@pytest.fixture
+def many_files(tmp_path):
+    """A tokenizer that names ids in every place that real ones do."""
+    document = builders.byte_level()
+    size = len(document["model"]["vocab"])
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<|start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<|start|>": {"id": "<|start|>", "ids": [size], "tokens": ["<|start|>"]}},
+    }
+    roberta = {"type": "RobertaProcessing", "sep": ["<|end|>", size + 1], "cls": ["<|start|>", size]}
+    roberta |= {"trim_offsets": True, "add_prefix_space": False}
+    document["post_processor"] = {"type": "Sequence", "processors": [template, roberta]}
+    padding = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_type_id": 0}
+    document["padding"] = padding | {"pad_id": size + 1, "pad_token": "<|end|>"}
+    decoder = {str(size + at): {"content": name, "special": True} for at, name in enumerate(("<|start|>", "<|end|>"))}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": decoder, "pad_token_id": size + 1}
+    others = {
+        "tokenizer_config.json": json.dumps(config),
+        "added_tokens.json": json.dumps({"<|start|>": size, "<|end|>": size + 1}),
+        "vocab.json": json.dumps(document["model"]["vocab"], ensure_ascii=False),
+        "merges.txt": "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in document["model"]["merges"]),
+        "special_tokens_map.json": '{"eos_token": "<|end|>"}',
+    }
+    return tg.load(builders.write(tmp_path / "many", document, **others))
+
+
+def test_closing_the_holes_rewrites_every_id_in_every_file(many_files, tmp_path):
+    base = many_files
+    pruned = tg.prune_order(base, tg.count(base, iter(TEXT)))[:60].apply(base).compact()
+    start, end = base.n_rows - 62, base.n_rows - 61
+    assert [token.id for token in pruned.tokens] == list(range(base.n_rows - 60))
+    out = tg.save(pruned, tmp_path / "out")
+    document = json.loads((out / "tokenizer.json").read_bytes())
+    assert [entry["id"] for entry in document["added_tokens"]] == [start, end]
+    template, roberta = document["post_processor"]["processors"]
+    assert template["special_tokens"]["<|start|>"]["ids"] == [start]
+    assert roberta["sep"] == ["<|end|>", end]
+    assert roberta["cls"] == ["<|start|>", start]
+    assert document["padding"]["pad_id"] == end
+    config = json.loads((out / "tokenizer_config.json").read_bytes())
+    assert {int(i): entry["content"] for i, entry in config["added_tokens_decoder"].items()} == {
+        start: "<|start|>",
+        end: "<|end|>",
+    }
+    assert config["pad_token_id"] == end
+    assert json.loads((out / "added_tokens.json").read_bytes()) == {"<|start|>": start, "<|end|>": end}
+    vocab = json.loads((out / "vocab.json").read_bytes())
+    assert vocab == {token.string: token.id for token in pruned.tokens if token.string in vocab}
+    assert len((out / "merges.txt").read_text(encoding="utf-8").splitlines()) == 1 + len(pruned.merges)
+    assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers")
+    assert tg.load(out) == pruned
+
+
+def test_both_forms_of_a_sentencepiece_type_are_pruned_alike(pieces, tmp_path):
+    counts = tg.count(pieces, iter(TEXT))
+    order = tg.prune_order(pieces, counts)
+    for size in (3, len(order)):
+        for pruned in (order[:size].apply(pieces), order[:size].apply(pieces).compact()):
+            out = tg.save(pruned, tmp_path / f"{size}-{pruned.n_rows}")
+            assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers", "sentencepiece")
+            assert tg.load(out) == pruned
+            alone = tg.load(out / "tokenizer.model")
+            assert strings(alone) == strings(pruned)
+            assert alone.encode("kass istus") == pruned.encode("kass istus")
+
+
+def test_a_pruned_model_is_extended_into_its_holes(pieces, tmp_path):
+    pruned = tg.prune_order(pieces, tg.count(pieces, iter(["the cat"])))[:8].apply(pieces)
+    loaded = tg.load(tg.save(pruned, tmp_path / "pruned"))
+    extended = tg.extend(loaded, tg.count(loaded, iter(TEXT * 2)), 8).apply(loaded)
+    assert extended.n_rows == pieces.n_rows
+    assert len(extended.tokens) == len(pieces.tokens)
+    out = tg.save(extended, tmp_path / "out")
+    assert verify_folder(out, extended, TEXT).loaders == ("tokenizers", "transformers", "sentencepiece")
+
+
+def test_single_characters_go_where_bytes_can_spell_them(pieces, base, counts):
+    order = tg.prune_order(pieces, tg.count(pieces, iter(TEXT)), protection=tg.Protection(characters=True))
+    pruned = order.apply(pieces)
+    assert not [token for token in pruned.tokens if len(token.string) == 1 and token.string != "▁"]
+    assert "▁" in pruned.vocab
+    text = "кот naïve the cat"
+    model = SentencePieceProcessor(model_proto=pruned.files["tokenizer.model"])
+    assert model.decode(pruned.encode(text)) == text
+    with pytest.raises(errors.OptionError, match="no byte fallback"):
+        tg.prune_order(base, counts, protection=tg.Protection(characters=True))
+
+
+def test_reserved_tokens_go_first_unless_something_names_them(tmp_path):
+    document = builders.byte_level()
+    size = len(document["model"]["vocab"])
+    names = ["<unused1>", "<|reserved_special_token_2|>", "<unused3>", "<|end|>"]
+    document["added_tokens"] = [builders.added(size + at, name) for at, name in enumerate(names)]
+    folder = builders.write(tmp_path / "base", document, **{"chat_template.jinja": "{{ '<unused3>' }}"})
+    base = tg.load(folder)
+    order = tg.prune_order(base, None, "last-id-leaf", protection=tg.Protection(reuse_reserved=True))
+    assert order.tokens[:2] == ("<|reserved_special_token_2|>", "<unused1>")
+    assert not {"<unused3>", "<|end|>"} & set(order.tokens)
+    pruned = order[:2].apply(base)
+    assert [token.content for token in pruned.added] == ["<unused3>", "<|end|>"]
+    counts = tg.count(base, iter(TEXT))
+    extended = tg.extend(pruned, counts, 2).apply(pruned)
+    assert extended.n_rows == base.n_rows
+    seen = tg.count(base, iter(["<unused1>"]))
+    with pytest.raises(errors.CountsError, match="added tokens"):
+        seen.require(pruned)
+
+
+def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys):
+    folder = tg.save(base, tmp_path / "b")
+    (tmp_path / "c.txt").write_text("\n".join(TEXT))
+    (tmp_path / "keep.txt").write_text(" the\n")
+    counts.save(tmp_path / "c.parquet")
+    common = ["prune", folder, "--remove", 20, "--order", tmp_path / "o.json", "--protect", tmp_path / "keep.txt"]
+    arguments = [*common, "--corpus", tmp_path / "c.txt", "--out", tmp_path / "out", "--quiet"]
+    assert cli.main(list(map(str, arguments))) == 0
+    shown = capsys.readouterr().out
+    assert "20 tokens by leaf-frequency" in shown
+    assert "0 kept tokens became so" in shown
+    assert "ids have moved" in shown
+    assert tg.load(tmp_path / "out").n_rows == base.n_rows - 20
+    assert len(tg.PruneOrder.load(tmp_path / "o.json")) > 20
+    again = ["prune", folder, "--remove", 20, "--counts", tmp_path / "c.parquet", "--ids", "keep", "--json"]
+    assert cli.main([*map(str, again), "--out", str(tmp_path / "kept")]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["rows"] == base.n_rows
+    assert facts["newly_unreachable"] == 0
+    assert facts["tokens_in_text"][0] <= facts["tokens_in_text"][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--remove", "5"], "there is no text"),
+        (["--method", "last-id"], "how many tokens are to go is not said"),
+        (["--method", "last-id", "--remove", "0"], "0 tokens were asked to go"),
+        (["--method", "last-id", "--remove", "99999"], "99,999 tokens were asked to go"),
+        (["--method", "script"], "scripts"),
+        (["--method", "last-id", "--remove", "5", "--protect", "no/such"], "cannot read"),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense(base, tmp_path, capsys, options, message):
+    folder = tg.save(base, tmp_path / "b")
+    assert cli.main(["prune", str(folder), "--out", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_script_command_takes_all_of_its_order(base, tmp_path, capsys):
+    folder = tg.save(base, tmp_path / "b")
+    arguments = ["prune", folder, "--method", "script-leaf", "--scripts", "Latin, Han", "--out", tmp_path / "out"]
+    assert cli.main(list(map(str, arguments))) == 0
+    assert "by script-leaf" in capsys.readouterr().out
