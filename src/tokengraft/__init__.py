@@ -1,6 +1,7 @@
 """Teach the BPE tokenizer of a finished language model new words."""
 
 from tokengraft._core import __version__
+from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.corpus import Reading
 from tokengraft.counting import Effort, count
 from tokengraft.counts import PretokenCounts, Totals
@@ -32,6 +33,7 @@ __all__ = [
     "TokengraftError",
     "Tokenizer",
     "Totals",
+    "Transplant",
     "VocabPlan",
     "__version__",
     "count",
@@ -41,4 +43,6 @@ __all__ = [
     "plan",
     "prune_order",
     "save",
+    "transplant",
+    "transplant_model",
 ]

@@ -45,7 +45,7 @@ def token_bytes(string: str, kind: Kind) -> bytes:
 def spell(data: bytes, kind: Kind) -> str | None:
     """The string that a vocabulary spells bytes by; None where it spells text and the bytes are none.
 
-    >>> spell(b" \xc3\xb5", "byte-level"), spell(b" \xc3\xb5", "sentencepiece"), spell(b"\xc3", "sentencepiece")
+    >>> spell(b" \\xc3\\xb5", "byte-level"), spell(b" \\xc3\\xb5", "sentencepiece"), spell(b"\\xc3", "sentencepiece")
     ('ĠÃµ', '▁õ', None)
     """
     if kind == "byte-level":

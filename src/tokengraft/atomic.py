@@ -43,6 +43,22 @@ def write_folder(
     Raises:
         OutputError: The folder exists and may not be replaced, or cannot be written.
     """
+    with new_folder(out, replaceable=replaceable) as partial:
+        for name, data in files.items():
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        if check:
+            check(partial)
+
+
+@contextmanager
+def new_folder(out: Path, *, replaceable: Callable[[Path], bool] | None) -> Iterator[Path]:
+    """A folder to write to, which becomes ``out`` when the block ends without an error.
+
+    Raises:
+        OutputError: The folder exists and may not be replaced, or cannot be written.
+    """
     with _writing(out):
         if os.path.lexists(out):
             _require_replaceable(out, replaceable)
@@ -50,11 +66,12 @@ def write_folder(
         partial = _temporary_sibling(out)
         try:
             partial.chmod(0o777 & ~_umask())
-            for name, data in files.items():
-                _write_synced(partial / name, data)
-            if check:
-                check(partial)
+            yield partial
+            for path in partial.rglob("*"):
+                _sync(path)
+            _sync(partial)
             _move(partial, out)
+            _sync(out.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -91,7 +108,7 @@ def _require_replaceable(out: Path, replaceable: Callable[[Path], bool] | None) 
     if strangers:
         raise OutputError(
             f"`{out}` holds `{strangers[0].relative_to(out)}`, which --force would delete; "
-            "it replaces folders that hold tokenizer files alone",
+            "it replaces folders that hold nothing but what this command writes",
             hint="choose another name, or remove the folder yourself",
         )
 
@@ -107,12 +124,16 @@ def _writing(out: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
+def _sync(path: Path) -> None:
+    """Has what was written to a file, or a folder's list of files, on the disk before anything goes on."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:  # a system that does not open folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _move(partial: Path, out: Path) -> None:

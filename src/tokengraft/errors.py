@@ -58,6 +58,10 @@ class CountsError(TokengraftError):
     """Counts are damaged, or were made for another pipeline."""
 
 
+class CheckpointError(TokengraftError):
+    """A checkpoint is damaged, or of a kind whose vocabulary cannot be changed."""
+
+
 class OptionError(TokengraftError):
     """An option has a value that makes no sense."""
 

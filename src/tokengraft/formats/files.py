@@ -100,10 +100,14 @@ def save(
         OutputError: The folder exists or cannot be written.
     """
     folder = Path(out)
-    main = {MAIN: write_tokenizer_json(tokenizer)} if tokenizer.main == MAIN else {}
-    files = main | dict(tokenizer.files)
-    write_folder(files, folder, replaceable=is_tokenizer_file if force else None, check=check)
+    write_folder(folder_files(tokenizer), folder, replaceable=is_tokenizer_file if force else None, check=check)
     return folder
+
+
+def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
+    """What a tokenizer is written as: the content of every file, by relative path."""
+    main = {MAIN: write_tokenizer_json(tokenizer)} if tokenizer.main == MAIN else {}
+    return main | dict(tokenizer.files)
 
 
 def _read(path: Path) -> bytes:

@@ -1,0 +1,62 @@
+"""Every place in a model's configs that names a token id, rewritten from a plan."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tokengraft.errors import CheckpointError
+from tokengraft.plan import VocabPlan
+
+CONFIGS = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
+_ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$|^(begin_)?suppress_tokens$|^bad_words_ids$")
+_PLACED = "forced_decoder_ids"
+"""Pairs of a place in the output and an id."""
+
+
+def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int], name: str) -> dict[str, Any]:
+    """A config with the ids of the new vocabulary, and its size where it says the old one.
+
+    Args:
+        config: The content of the file; it is not changed.
+        plan: Where ids went.
+        rows: Rows of the embedding before and after.
+        name: What to call the file.
+
+    Raises:
+        CheckpointError: It names a token that is gone.
+    """
+    renumbering = _Renumbering(plan, name)
+    changed: dict[str, Any] = renumbering.walk(dict(config))
+    for part in (changed, changed.get("text_config")):
+        if isinstance(part, dict) and part.get("vocab_size") in (rows[0], plan.rows_before):
+            part["vocab_size"] = rows[1]
+    return changed
+
+
+class _Renumbering:
+    def __init__(self, plan: VocabPlan, name: str) -> None:
+        self.moved, self.removed, self.name = plan.moved, frozenset(plan.removed), name
+
+    def walk(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._field(key, item) for key, item in value.items()}
+        return [self.walk(item) for item in value] if isinstance(value, list) else value
+
+    def _field(self, key: str, value: Any) -> Any:
+        if _ID_FIELD.search(key):
+            return self._ids(key, value)
+        if key == _PLACED and isinstance(value, list):
+            return [[pair[0], self._ids(key, pair[1])] for pair in value]
+        return self.walk(value)
+
+    def _ids(self, key: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._ids(key, item) for item in value]
+        if type(value) is not int:
+            return value
+        if value in self.removed:
+            raise CheckpointError(
+                f"`{key}` in `{self.name}` is {value:,}, a token that the new tokenizer does not have",
+                hint="protect that token when you prune: --protect",
+            )
+        return self.moved.get(value, value)  # what was no token before, such as -1, is none after

@@ -1,0 +1,221 @@
+"""A checkpoint folder: its config, its safetensors files, and which of its tensors have a vocabulary axis.
+
+Reads headers only. Nothing is unpickled, nothing that the folder carries is executed.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
+from tokengraft.errors import CheckpointError, SourceNotFoundError
+from tokengraft.jsonfile import parse_json
+
+Role = Literal["input", "output", "bias"]
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
+_QUANTISED = ("qweight", "qzeros", "scales", "weight_scale", "weight_scale_inv", "absmax", "weight.absmax")
+_INPUT_NAMES = ("embed", "wte", "word_embeddings", "emb.")
+_OUTPUT_NAMES = ("lm_head", "embed_out", "output.", "head.")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of a model."""
+
+    folder: Path
+    config: dict[str, Any]
+    files: tuple[TensorFile, ...]
+    index: dict[str, Any] | None
+    """What `model.safetensors.index.json` says, where the weights are in several files."""
+
+    @property
+    def text_config(self) -> dict[str, Any]:
+        """The part of the config that describes the language model; models that see have it nested."""
+        nested = self.config.get("text_config")
+        return nested if isinstance(nested, dict) and "vocab_size" in nested else self.config
+
+
+@dataclass(frozen=True)
+class VocabTensor:
+    """A tensor whose first axis counts tokens."""
+
+    info: TensorInfo
+    file: TensorFile
+    role: Role
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tensors of a checkpoint that have a vocabulary axis."""
+
+    tensors: tuple[VocabTensor, ...]
+    rows: int
+    tied: bool
+    """Whether input and output share their rows: one tensor, or two that must stay equal."""
+    found: str
+    """How they were found, in words."""
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder.
+
+    Raises:
+        SourceNotFoundError: There is none.
+        CheckpointError: It is damaged, or its weights are pickled.
+    """
+    config_path = folder / "config.json"
+    if not config_path.is_file():
+        raise SourceNotFoundError(
+            f"`{folder}` has no `config.json`, so it is no checkpoint", hint="pass the folder of a model with weights"
+        )
+    config = parse_json(config_path.read_bytes(), str(config_path))
+    if not isinstance(config, dict):
+        raise CheckpointError(f"`{config_path}` is no JSON object", hint="download the model again")
+    index_path = folder / INDEX
+    index = parse_json(index_path.read_bytes(), str(index_path)) if index_path.is_file() else None
+    if index is not None and not isinstance(index.get("weight_map") if isinstance(index, dict) else None, dict):
+        raise CheckpointError(f"`{index_path}` has no `weight_map`", hint="download the model again")
+    names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
+    missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
+    if missing:
+        raise _missing(folder, missing[0], sharded=index is not None)
+    files = tuple(TensorFile.open(folder / name) for name in names)
+    checkpoint = Checkpoint(folder, config, files, index)
+    _require_listed(checkpoint)
+    return checkpoint
+
+
+def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt"))
+    if pickled and not sharded:
+        return CheckpointError(
+            f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling runs whatever code is in them",
+            hint="where you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors",
+        )
+    return CheckpointError(f"`{folder}` lacks `{name}`", hint="download the checkpoint again")
+
+
+def _require_listed(checkpoint: Checkpoint) -> None:
+    """Refuses an index that does not say what is in the files."""
+    held = {name: file.path.name for file in checkpoint.files for name in file.tensors}
+    for name, file in (checkpoint.index or {"weight_map": held})["weight_map"].items():
+        if held.get(name) != file:
+            raise CheckpointError(
+                f"`{INDEX}` says that `{file}` has the tensor `{name}`, and it does not",
+                hint="download the checkpoint again",
+            )
+
+
+def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+    """The tensors with a vocabulary axis, by the table of architectures, or by their shapes.
+
+    Raises:
+        CheckpointError: The model is of a kind that cannot be changed, or its tensors do not say what is what.
+    """
+    config = checkpoint.config
+    if config.get("is_encoder_decoder"):
+        raise CheckpointError(
+            "the model is an encoder-decoder, which shares or splits its vocabulary in ways of its own",
+            hint="pass a decoder-only model",
+        )
+    _refuse_strange_tables(checkpoint)
+    names = [name for name in config.get("architectures") or () if isinstance(name, str)]
+    family = next((_architectures()["architectures"][n] for n in names if n in _architectures()["architectures"]), None)
+    tensors = _by_name(checkpoint, family) if family else _by_shape(checkpoint)
+    found = f"the names of {names[0]}" if family else "their shapes: the architecture is not in the table"
+    return _checked(checkpoint, tensors, found)
+
+
+@cache
+def _architectures() -> dict[str, Any]:
+    text = resources.files("tokengraft.checkpoint").joinpath("architectures.json").read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
+    held = {name: (tensor, file) for file in checkpoint.files for name, tensor in file.tensors.items()}
+    wanted: dict[Role, list[str]] = _architectures()["families"][family]
+    return [VocabTensor(*held[name], role) for role, names in wanted.items() for name in names if name in held]
+
+
+def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
+    """Tensors whose first axis is as long as the vocabulary, told apart by their names."""
+    size = checkpoint.text_config.get("vocab_size")
+    found = []
+    for file in checkpoint.files:
+        for tensor in file.tensors.values():
+            if size not in tensor.shape:
+                continue
+            role = _guess(tensor)
+            if role is None or tensor.shape[0] != size:
+                raise CheckpointError(
+                    f"the tensor `{tensor.name}` has an axis of {size:,}, as long as the vocabulary, and the "
+                    "architecture is not known: what it is cannot be told",
+                    hint="please report the architecture, with the names and shapes of its tensors",
+                )
+            found.append(VocabTensor(tensor, file, role))
+    return found
+
+
+def _guess(tensor: TensorInfo) -> Role | None:
+    is_output = any(part in tensor.name for part in _OUTPUT_NAMES)
+    if len(tensor.shape) == 1:
+        return "bias" if is_output and tensor.name.endswith("bias") else None
+    if len(tensor.shape) != 2:
+        return None
+    return "output" if is_output else "input" if any(part in tensor.name for part in _INPUT_NAMES) else None
+
+
+def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> Vocabulary:
+    roles = [tensor.role for tensor in tensors]
+    if roles.count("input") != 1 or any(roles.count(role) > 1 for role in roles):
+        names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
+        raise CheckpointError(
+            f"one input embedding was looked for by {found}; found: {names}",
+            hint="please report the architecture, with the names and shapes of its tensors",
+        )
+    rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input")
+    for tensor in tensors:
+        _require_plain(tensor, rows, checkpoint)
+    says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
+    tied = "output" not in roles or bool(says_tied)
+    order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
+    return Vocabulary(tuple(sorted(tensors, key=lambda tensor: order[tensor.role])), rows, tied, found)
+
+
+def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> None:
+    info = tensor.info
+    base = info.name.removesuffix("weight")
+    scales = [name for name in tensor.file.tensors if name.startswith(base) and name[len(base) :] in _QUANTISED]
+    if info.dtype not in ITEM_BYTES or scales:
+        raise CheckpointError(
+            f"`{info.name}` is of the type {info.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",
+            hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
+        )
+    size = checkpoint.text_config.get("vocab_size")
+    if info.shape[0] != rows or (isinstance(size, int) and size != rows):
+        raise CheckpointError(
+            f"`{info.name}` has {info.shape[0]:,} rows, the input embedding {rows:,}, and config.json says {size}",
+            hint="save the model again with transformers, which brings them in line",
+        )
+
+
+def _refuse_strange_tables(checkpoint: Checkpoint) -> None:
+    for file in checkpoint.files:
+        for name in file.tensors:
+            if "embed" in name and "per_layer" in name:
+                raise CheckpointError(
+                    f"the model has a table of tokens for each layer (`{name}`), which is not understood yet",
+                    hint="pass a model with one input embedding",
+                )
+            if any(name.endswith(f"{head}.{part}") for head in ("lm_head", "embed_tokens") for part in _QUANTISED):
+                raise CheckpointError(
+                    f"`{name}` says that a table of tokens is quantised",
+                    hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
+                )

@@ -1,0 +1,144 @@
+"""`transplant_model`: the same as `transplant`, on a model in memory, for training code. Needs torch."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.checkpoint.ids import renumber_config
+from tokengraft.checkpoint.rows import INITIALISERS, Facts
+from tokengraft.checkpoint.table import Recipe, TableShape, copied_row, new_rows, reader, token_rows
+from tokengraft.checkpoint.tensors import Raw
+from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
+from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.plan import Source, VocabPlan
+
+if TYPE_CHECKING:
+    import torch
+
+
+class _MemoryRows:
+    """Rows of a tensor as bytes."""
+
+    def __init__(self, weight: "torch.Tensor") -> None:
+        import torch
+
+        table = weight.detach().cpu().contiguous().reshape(len(weight), -1)
+        self._bytes = table.view(torch.uint8).numpy()
+
+    def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
+        """The bytes of some rows, one after the other."""
+        found: Raw = self._bytes[rows]
+        return found
+
+
+def transplant_model(
+    model: Any,
+    plan: VocabPlan,
+    *,
+    init: str = "fvt",
+    output_init: str | None = None,
+    pad_multiple: PadMultiple = "keep",
+    seed: int = 0,
+) -> tuple[Source, ...]:
+    """Gives a transformers model another vocabulary, in place: embedding, head, bias, tying and configs.
+
+    The rows are those that `transplant` would write. Optimizers made before hold the old parameters: make them after.
+
+    Args:
+        model: A `PreTrainedModel`. It is changed.
+        plan: Where rows come from: ``tg.plan(old, new)``.
+        init: As for `transplant`, like the other options.
+        output_init: The same for an untied output.
+        pad_multiple: Rows are a multiple of this, or as padded as they were.
+        seed: For the initialisers that draw.
+
+    Returns:
+        Where every row of the embedding came from: an old row, the pieces it was made of, or None for the mean.
+
+    Raises:
+        OptionError: There is no such initialiser.
+        CheckpointError: The model's tables are of a kind that cannot be changed.
+    """
+    for name in (init, output_init or init):
+        if name not in INITIALISERS:
+            raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if not hasattr(embedding, "weight") or embedding.weight.ndim != 2:
+        raise CheckpointError("the model has no plain input embedding", hint="pass a decoder-only language model")
+    before = len(embedding.weight)
+    if plan.rows_before > before:
+        raise CheckpointError(
+            f"the embedding has {before:,} rows and the old tokenizer needs {plan.rows_before:,}",
+            hint="make the plan with the tokenizer that the model was trained with",
+        )
+    rows = padded_rows(plan, before, pad_multiple)
+    tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
+    work = _Memory(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
+    embedding.weight = work.table(embedding.weight, init, "input")
+    embedding.num_embeddings = rows
+    if getattr(embedding, "padding_idx", None) is not None:
+        embedding.padding_idx = plan.moved.get(embedding.padding_idx)
+    if head is not None:
+        head.weight = embedding.weight if tied else work.table(head.weight, output_init or init, "output")
+        if getattr(head, "bias", None) is not None:
+            head.bias = work.table(head.bias, "fvt", "output")
+        head.out_features = rows
+    for config in (model.config, getattr(model, "generation_config", None)):
+        if config is not None:
+            _renumber(config, plan, (before, rows))
+    if hasattr(model, "vocab_size"):
+        model.vocab_size = rows
+    return tuple(_log(plan, before, new_id) for new_id in range(rows))
+
+
+class _Memory:
+    def __init__(self, plan: VocabPlan, rows: int, seed: int, spread: float) -> None:
+        self.plan, self.rows, self.seed, self.spread = plan, rows, seed, spread
+
+    def table(self, weight: "torch.Tensor", init: str, table: Any) -> Any:
+        """A new parameter in place of an old one."""
+        import torch
+
+        names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
+        if weight.dtype not in names:
+            raise CheckpointError(
+                f"a table of tokens is of the type {weight.dtype}",
+                hint="load the model in bfloat16, float16 or float32",
+            )
+        old, dtype = _MemoryRows(weight), names[weight.dtype]
+        shape = TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype)
+        facts = Facts(
+            ids=token_rows(self.plan, len(weight)),
+            read=reader(old, dtype),
+            width=shape.width,
+            spread=self.spread,
+            seed=self.seed,
+            table=table,
+        )
+        blocks = [*new_rows(old, shape, Recipe(self.plan, self.rows, INITIALISERS[init], facts))]
+        raw = torch.from_numpy(np.concatenate(blocks))
+        new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)
+        return torch.nn.Parameter(new, requires_grad=weight.requires_grad)
+
+
+def _text_config(config: Any) -> Any:
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def _renumber(config: Any, plan: VocabPlan, rows: tuple[int, int]) -> None:
+    """Sets the fields of a config object that name ids or the size of the vocabulary."""
+    before = config.to_dict()
+    after = renumber_config(before, plan, rows, type(config).__name__)
+    for name, value in after.items():
+        if isinstance(value, dict) and hasattr(getattr(config, name, None), "to_dict"):
+            _renumber(getattr(config, name), plan, rows)
+        elif value != before[name]:
+            setattr(config, name, value)
+
+
+def _log(plan: VocabPlan, old_rows: int, new_id: int) -> Source:
+    copied = copied_row(plan, old_rows, new_id)
+    if copied >= 0:
+        return copied
+    return plan.sources[new_id] if new_id < plan.rows_after else None

@@ -1,0 +1,25 @@
+"""Rows for new tokens. An initialiser is a file with one function, and a line here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tokengraft.checkpoint.rows.fvt import fvt
+from tokengraft.checkpoint.rows.fvt_norm import fvt_norm
+from tokengraft.checkpoint.rows.interface import Facts, Initialiser, NewToken
+from tokengraft.checkpoint.rows.mean import mean
+from tokengraft.checkpoint.rows.mean_cov import mean_cov
+from tokengraft.checkpoint.rows.random import random
+from tokengraft.checkpoint.rows.weighted import weighted
+
+INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
+    {
+        "fvt": fvt,
+        "fvt-norm": fvt_norm,
+        "weighted": weighted,
+        "mean": mean,
+        "mean-cov": mean_cov,
+        "random": random,
+    }
+)
+
+__all__ = ["INITIALISERS", "Facts", "Initialiser", "NewToken"]

@@ -1,0 +1,18 @@
+"""As `fvt`, with the length of an ordinary row: a mean of rows is shorter than they are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokengraft.checkpoint.rows.fvt import fvt
+from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+
+
+def fvt_norm(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+    """The mean of each token's pieces, rescaled to the median length of the table's rows."""
+    rows = fvt(tokens, facts).astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    scaled: Rows = (rows * np.divide(facts.median_norm, lengths, out=np.ones_like(lengths), where=lengths > 0)).astype(
+        np.float32
+    )
+    return scaled

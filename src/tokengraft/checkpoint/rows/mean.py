@@ -1,0 +1,12 @@
+"""The mean of the table, the same row for every new token."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+
+
+def mean(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+    """The mean row of the table, for each token."""
+    return np.tile(facts.mean, (len(tokens), 1))

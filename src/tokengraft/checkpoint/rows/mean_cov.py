@@ -1,0 +1,15 @@
+"""Around the mean, as the rows of the table scatter (after Hewitt, 2021)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+
+
+def mean_cov(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+    """For each token a draw from the normal distribution with the mean and the covariance of the table's rows."""
+    rows = np.empty((len(tokens), facts.width), np.float32)
+    for row, token in zip(rows, tokens, strict=True):
+        row[:] = facts.mean + facts.factor @ facts.generator(token.id).standard_normal(facts.width)
+    return rows

@@ -1,0 +1,15 @@
+"""Noise, as the model draws its own weights before training."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+
+
+def random(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+    """For each token a draw from the normal distribution around 0 with the model's `initializer_range`."""
+    rows = np.empty((len(tokens), facts.width), np.float32)
+    for row, token in zip(rows, tokens, strict=True):
+        row[:] = facts.spread * facts.generator(token.id).standard_normal(facts.width)
+    return rows

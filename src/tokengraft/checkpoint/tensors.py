@@ -1,0 +1,185 @@
+"""Safetensors files, read and written in pieces: a header of JSON, then the bytes of every tensor.
+
+The `safetensors` package reads and writes whole tensors, and its numpy side has no bf16; rows of a table of gigabytes
+are wanted here, as the bytes they are.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.errors import CheckpointError
+
+ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
+"""The types that rows may have."""
+MAX_HEADER = 100_000_000  # what the safetensors library accepts
+Rows = npt.NDArray[np.float32]
+Raw = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies in its file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    """From the beginning of the file."""
+    size: int
+    """In bytes."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row: of what the first axis counts."""
+        return self.size // self.shape[0] if self.shape and self.shape[0] else 0
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """The header of a safetensors file."""
+
+    path: Path
+    tensors: Mapping[str, TensorInfo]
+    """In the order of their bytes."""
+    metadata: Mapping[str, Any] | None
+
+    @classmethod
+    def open(cls, path: Path) -> "TensorFile":
+        """Reads the header of a file, and checks it against the size of the file.
+
+        Raises:
+            CheckpointError: It is damaged or not a safetensors file.
+        """
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as stream:
+                length = int.from_bytes(stream.read(8), "little")
+                if size < 8 or length > min(size - 8, MAX_HEADER):
+                    raise ValueError("its header does not fit into it")
+                header = json.loads(stream.read(length))
+            return cls._parse(path, header, 8 + length, size)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"`{path}` is no whole safetensors file: {error}", hint="download or save the checkpoint again"
+            ) from error
+
+    @classmethod
+    def _parse(cls, path: Path, header: dict[str, Any], data: int, size: int) -> "TensorFile":
+        metadata = header.pop("__metadata__", None)
+        tensors = []
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            shape = tuple(int(axis) for axis in entry["shape"])
+            item = ITEM_BYTES.get(entry["dtype"])
+            if not 0 <= begin <= end <= size - data or (item and prod(shape) * item != end - begin):
+                raise ValueError(f"the tensor {name!r} does not lie within it")
+            tensors.append(TensorInfo(name, str(entry["dtype"]), shape, data + begin, end - begin))
+        ordered = sorted(tensors, key=lambda tensor: (tensor.start, tensor.size, tensor.name))
+        return cls(path, MappingProxyType({tensor.name: tensor for tensor in ordered}), metadata)
+
+
+def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> tuple[bytes, list[TensorInfo]]:
+    """The header of a file with these tensors one after the other, and the tensors with their places in that file."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata is not None else {}
+    at = 0
+    for tensor in tensors:
+        header[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + tensor.size],
+        }
+        at += tensor.size
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # data is aligned, as the library writes it
+    raw, start, placed = len(text).to_bytes(8, "little") + text, 8 + len(text), []
+    for tensor in tensors:
+        placed.append(TensorInfo(tensor.name, tensor.dtype, tensor.shape, start, tensor.size))
+        start += tensor.size
+    return raw, placed
+
+
+class RowReader:
+    """Reads rows of a tensor, any of them, without reading the rest."""
+
+    def __init__(self, stream: BinaryIO, tensor: TensorInfo) -> None:
+        self.stream, self.tensor = stream, tensor
+
+    def __len__(self) -> int:
+        return self.tensor.shape[0]
+
+    def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
+        """The bytes of some rows, one after the other. Neighbours are read together."""
+        found = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
+        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+        starts = [0, *breaks] if len(rows) else []
+        for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
+            self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
+            if self.stream.readinto(found[begin:end].reshape(-1)) < (end - begin) * self.tensor.row_bytes:  # type: ignore[attr-defined]
+                raise OSError(f"`{self.stream.name}` ends before its time")
+        return found
+
+    def values(self, rows: npt.NDArray[np.int64]) -> Rows:
+        """Some rows as 32-bit floats."""
+        return widen(self.raw(rows), self.tensor.dtype)
+
+
+def widen(raw: Raw, dtype: str) -> Rows:
+    """Rows as 32-bit floats; exact for every type that rows may have.
+
+    >>> widen(np.array([[0x80, 0x3F]], np.uint8), "BF16")
+    array([[1.]], dtype=float32)
+    """
+    contiguous = np.ascontiguousarray(raw)
+    if dtype == "BF16":
+        return (contiguous.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    return contiguous.view("<f2" if dtype == "F16" else "<f4").astype(np.float32)
+
+
+def narrow(rows: Rows, dtype: str) -> Raw:
+    """32-bit floats as rows of a type, rounded to the nearest, ties to even.
+
+    >>> narrow(np.array([[1.0]], np.float32), "BF16")
+    array([[128,  63]], dtype=uint8)
+    """
+    plain = np.ascontiguousarray(rows, dtype="<f4")
+    if dtype == "BF16":
+        bits = plain.view("<u4")
+        # subtle: adding half of what is cut off, less one where the last bit is even, rounds ties to even; a NaN must
+        # not round up to infinity
+        rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+        rounded = np.where(np.isnan(plain), np.uint16(0x7FC0), rounded).astype("<u2")
+        return rounded.view(np.uint8)
+    return plain.astype("<f2" if dtype == "F16" else "<f4").view(np.uint8)
+
+
+def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO) -> None:
+    """Copies a stretch of one file to where the other stands, in the kernel where it can."""
+    target.flush()
+    while size:
+        done = _copy_some(source, start, size, target)
+        if not done:
+            raise OSError(f"`{source.name}` ends before its time")
+        start, size = start + done, size - done
+    target.seek(0, os.SEEK_END)
+
+
+def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
+    if hasattr(os, "copy_file_range"):
+        try:
+            return os.copy_file_range(source.fileno(), target.fileno(), min(size, 1 << 30), offset_src=start)
+        except OSError:  # between file systems, or a kernel that will not: by hand
+            pass
+    source.seek(start)
+    block = source.read(min(size, 1 << 22))
+    target.write(block)
+    target.flush()
+    return len(block)

@@ -1,0 +1,348 @@
+"""`transplant`: a checkpoint with another vocabulary, made of files alone, without loading the model.
+
+Only tensors with a vocabulary axis are read and written, a block of rows at a time. All other bytes are copied.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from tokengraft import _core
+from tokengraft.atomic import new_folder, require_new
+from tokengraft.checkpoint.ids import CONFIGS, renumber_config
+from tokengraft.checkpoint.layout import (
+    INDEX,
+    OTHER_WEIGHTS,
+    Checkpoint,
+    VocabTensor,
+    Vocabulary,
+    find_vocabulary,
+    open_checkpoint,
+)
+from tokengraft.checkpoint.proof import Proof, prove
+from tokengraft.checkpoint.rows import INITIALISERS, Facts
+from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
+from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
+from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.formats.files import folder_files, is_tokenizer_file, load_folder
+from tokengraft.formats.sources import load
+from tokengraft.jsonfile import JsonStyle, parse_json
+from tokengraft.plan import VocabPlan, plan
+from tokengraft.tokenizer import Tokenizer
+
+PadMultiple = int | Literal["keep"]
+REPORT = "tokengraft.json"
+_FICLONE = 0x40049409
+Progress = Callable[[str, int, int], None]
+"""Told of (file, bytes since the last call, bytes in all)."""
+
+
+@dataclass(frozen=True)
+class Transplant:
+    """What a transplant does, or did."""
+
+    plan: VocabPlan
+    rows_before: int
+    rows_after: int
+    """Rows of the embedding, padding included."""
+    tensors: tuple[tuple[str, str, str, int, int], ...]
+    """Tensors with a vocabulary axis: name, role, type, bytes before and after."""
+    tied: bool
+    found: str
+    """How those tensors were found."""
+    init: tuple[str, str]
+    """The initialisers of input and output."""
+    copied: tuple[str, ...]
+    """Weight files that come along as they are."""
+    left_out: tuple[str, ...]
+    """Files that do not: weights in other formats, which have the old vocabulary."""
+    proof: Proof | None = None
+    """What was compared after writing; None before."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON-ready data."""
+        return {
+            **self.plan.summary._asdict(),
+            "embedding_rows_before": self.rows_before,
+            "embedding_rows_after": self.rows_after,
+            "tensors": [list(tensor) for tensor in self.tensors],
+            "tied": self.tied,
+            "found_by": self.found,
+            "init": {"input": self.init[0], "output": self.init[1]},
+            "copied": list(self.copied),
+            "left_out": list(self.left_out),
+            "proof": self.proof._asdict() if self.proof else None,
+        }
+
+
+def transplant(
+    checkpoint: str | os.PathLike[str],
+    new_tokenizer: Tokenizer | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
+    *,
+    init: str = "fvt",
+    output_init: str | None = None,
+    pad_multiple: PadMultiple = "keep",
+    hard_link: bool = False,
+    seed: int = 0,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Transplant:
+    """Gives a checkpoint the vocabulary of another tokenizer, without loading the model.
+
+    Kept rows are bit-equal, new rows are made of the rows of their pieces, and every config that names an id is
+    rewritten. The result is written beside the target, compared with the source, and only then gets its name.
+
+    Args:
+        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer. It is not changed.
+        new_tokenizer: The tokenizer, or where it is.
+        out: The folder to write. None writes nothing and tells what would be done.
+        init: How new rows come about: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
+        output_init: The same for the rows of an untied output; by default as ``init``.
+        pad_multiple: Rows are a multiple of this. `keep` keeps the padding that there is.
+        hard_link: Share files that do not change with the source. Saving over them in place would then change both.
+        seed: For the initialisers that draw.
+        force: Replace a folder that an earlier transplant made.
+        progress: Told how far it is.
+
+    Raises:
+        SourceNotFoundError: There is no checkpoint.
+        CheckpointError: It is damaged, or of a kind whose vocabulary cannot be changed.
+        OptionError: There is no such initialiser, or no such multiple.
+        OutputError: The folder exists or cannot be written.
+
+    Example:
+        >>> transplant("Llama-3.2-1B", extended, "out")  # doctest: +SKIP
+    """
+    for name in (init, output_init or init):
+        if name not in INITIALISERS:
+            raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
+    if out is not None:
+        require_new(Path(out), force=force)
+    folder = Path(checkpoint)
+    source = open_checkpoint(folder)
+    vocabulary = find_vocabulary(source)
+    old = load_folder(folder)
+    new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)
+    changes = plan(old, new)
+    _require_rows(changes, vocabulary)
+    rows = padded_rows(changes, vocabulary.rows, pad_multiple)
+    work = _Work(source, vocabulary, changes, rows, (init, output_init or init), seed)
+    done = work.describe()
+    if out is None:
+        return done
+    target = Path(out)
+    made_here = (target / REPORT).is_file()
+    with new_folder(target, replaceable=(lambda _: True) if force and made_here else None) as partial:
+        work.write_weights(partial, hard_link=hard_link, progress=progress)
+        _write_others(source, new, changes, (vocabulary.rows, rows), partial)
+        done = replace(done, proof=prove(source, vocabulary, changes, rows, partial))
+        _write_report(done, source, new, seed, partial)
+    return done
+
+
+def padded_rows(changes: VocabPlan, rows: int, multiple: PadMultiple) -> int:
+    """Rows of the new embedding.
+
+    Padding that there is stays: as a multiple, and as it is while the vocabulary does not shrink.
+
+    >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, "keep")
+    128
+    >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, 50)
+    150
+    """
+    if multiple != "keep":
+        if not isinstance(multiple, int) or not 1 <= multiple <= 1 << 20:
+            raise OptionError(f"rows cannot be a multiple of {multiple}", hint="pass --pad-multiple 64, 128 or keep")
+        return -(-changes.rows_after // multiple) * multiple
+    if rows == changes.rows_before:
+        return changes.rows_after
+    step = min(rows & -rows, 1024)  # the power of two that the old number of rows is a multiple of
+    padded = -(-changes.rows_after // step) * step
+    return max(padded, rows) if changes.rows_after >= changes.rows_before else padded
+
+
+def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:
+    if changes.rows_before > vocabulary.rows:
+        raise CheckpointError(
+            f"the embedding has {vocabulary.rows:,} rows and the tokenizer beside it needs {changes.rows_before:,}",
+            hint="pass the folder with the tokenizer that the model was trained with",
+        )
+
+
+@dataclass(frozen=True)
+class _Work:
+    source: Checkpoint
+    vocabulary: Vocabulary
+    plan: VocabPlan
+    rows: int
+    init: tuple[str, str]
+    seed: int
+
+    def describe(self) -> Transplant:
+        names = {tensor.file.path.name for tensor in self.vocabulary.tensors}
+        tensors = (
+            (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * self.rows)
+            for t in self.vocabulary.tensors
+        )
+        return Transplant(
+            plan=self.plan,
+            rows_before=self.vocabulary.rows,
+            rows_after=self.rows,
+            tensors=tuple(tensors),
+            tied=self.vocabulary.tied,
+            found=self.vocabulary.found,
+            init=self.init,
+            copied=tuple(file.path.name for file in self.source.files if file.path.name not in names),
+            left_out=tuple(_stale_weights(self.source)),
+        )
+
+    def write_weights(self, folder: Path, *, hard_link: bool, progress: Progress | None) -> None:
+        total = sum(file.path.stat().st_size for file in self.source.files)
+        for file in self.source.files:
+            tensors = {t.info.name: t for t in self.vocabulary.tensors if t.file == file}
+            out = folder / file.path.name
+            if tensors:
+                self._rewrite(file, tensors, out)
+            else:
+                share_or_copy(file.path.resolve(), out, hard_link=hard_link)
+            if progress:
+                progress(file.path.name, file.path.stat().st_size, total)
+
+    def _rewrite(self, file: TensorFile, changed: dict[str, VocabTensor], out: Path) -> None:
+        """Writes a weight file with new tables in the places of the old ones."""
+        after = [self._resized(tensor) if tensor.name in changed else tensor for tensor in file.tensors.values()]
+        header, _ = header_bytes(after, file.metadata)
+        with file.path.open("rb") as old, out.open("wb") as new:
+            new.write(header)
+            for tensor in file.tensors.values():
+                if tensor.name in changed:
+                    self._write_table(changed[tensor.name], old, new)
+                else:
+                    copy_bytes(old, tensor.start, tensor.size, new)
+
+    def _resized(self, tensor: TensorInfo) -> TensorInfo:
+        return replace(tensor, shape=(self.rows, *tensor.shape[1:]), size=tensor.row_bytes * self.rows)
+
+    def _write_table(self, tensor: VocabTensor, old: BinaryIO, new: BinaryIO) -> None:
+        info = tensor.info
+        shape = TableShape(info.shape[0], info.row_bytes, info.dtype)
+        rows = RowReader(old, info)
+        as_input = tensor.role == "input" or self.vocabulary.tied
+        facts = Facts(
+            ids=token_rows(self.plan, shape.rows),
+            read=reader(rows, info.dtype),
+            width=shape.width,
+            spread=initializer_range(self.source.text_config),
+            seed=self.seed,
+            table="input" if as_input else "output",
+        )
+        recipe = Recipe(self.plan, self.rows, INITIALISERS[self.init[0] if as_input else self.init[1]], facts)
+        for block in new_rows(rows, shape, recipe.for_bias() if tensor.role == "bias" else recipe):
+            new.write(block.data)
+
+
+def initializer_range(config: dict[str, Any]) -> float:
+    """The standard deviation that a model draws its weights with."""
+    found = config.get("initializer_range")
+    return float(found) if isinstance(found, int | float) and found > 0 else 0.02
+
+
+def share_or_copy(source: Path, out: Path, *, hard_link: bool) -> None:
+    """The same file again: linked where that is asked for, else its blocks shared where the system can, else copied."""
+    if hard_link:
+        os.link(source, out)
+        return
+    with source.open("rb") as old, out.open("wb") as new:
+        if not _share_blocks(old, new):
+            copy_bytes(old, 0, source.stat().st_size, new)
+
+
+def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
+    if sys.platform != "linux":
+        return False
+    from fcntl import ioctl
+
+    try:
+        ioctl(new.fileno(), _FICLONE, old.fileno())
+    except OSError:  # a file system that cannot, or two of them
+        return False
+    return True
+
+
+def _stale_weights(source: Checkpoint) -> Iterator[str]:
+    """Weights in other formats, and folders, which may hold more of them: they have the old vocabulary."""
+    written = {file.path.name for file in source.files}
+    for path in sorted(source.folder.iterdir()):
+        if path.name in written or path.name.startswith("."):
+            continue
+        if path.suffix in OTHER_WEIGHTS or (path.name.endswith(".index.json") and path.name != INDEX):
+            yield path.name
+        elif path.is_dir() and path.name != "additional_chat_templates":
+            yield f"{path.name}/"
+
+
+def _write_others(source: Checkpoint, new: Tokenizer, changes: VocabPlan, rows: tuple[int, int], folder: Path) -> None:
+    """Tokenizer, configs, index, and every other file of the model."""
+    for name, data in folder_files(new).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    left_out = {*_stale_weights(source), *(file.path.name for file in source.files), REPORT}
+    for path in sorted(source.folder.iterdir()):
+        relative = path.relative_to(source.folder)
+        if not path.is_file() or path.name in left_out or path.name.startswith(".") or is_tokenizer_file(relative):
+            continue
+        if path.name in CONFIGS:
+            _write_config(path, changes, rows, folder / path.name)
+        elif path.name == INDEX:
+            _write_index(source, folder)
+        else:
+            shutil.copyfile(path, folder / path.name)
+
+
+def _write_config(path: Path, changes: VocabPlan, rows: tuple[int, int], out: Path) -> None:
+    raw = path.read_bytes()
+    config = parse_json(raw, str(path))
+    changed = renumber_config(config, changes, rows, path.name) if isinstance(config, dict) else config
+    out.write_bytes(raw if changed == config else JsonStyle.of(raw).dump(changed))
+
+
+def _write_index(source: Checkpoint, folder: Path) -> None:
+    """The list of tensors, with the new sizes where it has the old."""
+    path = source.folder / INDEX
+    index = json.loads(path.read_bytes())
+    metadata = index.get("metadata")
+    if isinstance(metadata, dict):
+        old, new = _sizes(source.files), _sizes(TensorFile.open(folder / f.path.name) for f in source.files)
+        for name, before, after in zip(("total_size", "total_parameters"), old, new, strict=True):
+            if isinstance(metadata.get(name), int):
+                metadata[name] += after - before
+    (folder / INDEX).write_bytes(JsonStyle.of(path.read_bytes()).dump(index))
+
+
+def _sizes(files: Any) -> tuple[int, int]:
+    """Bytes and numbers of all tensors."""
+    from math import prod
+
+    tensors = [tensor for file in files for tensor in file.tensors.values()]
+    return sum(tensor.size for tensor in tensors), sum(prod(tensor.shape) for tensor in tensors)
+
+
+def _write_report(done: Transplant, source: Checkpoint, new: Tokenizer, seed: int, folder: Path) -> None:
+    hashed = {name: sha256(data).hexdigest() for name, data in sorted(folder_files(new).items())}
+    report = {
+        "tokengraft": _core.__version__,
+        "source": source.folder.name,
+        "source_config_sha256": sha256((source.folder / "config.json").read_bytes()).hexdigest(),
+        "tokenizer_sha256": hashed,
+        "seed": seed,
+        "transplant": done.as_dict(),
+    }
+    (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

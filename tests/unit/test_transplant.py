@@ -1,0 +1,473 @@
+"""Transplanting checkpoints, without torch: rows, shards, configs, refusals, crashes, the command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import builders
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.checkpoint.rows import INITIALISERS, Facts, NewToken
+from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
+from tokengraft.checkpoint.transplant import padded_rows
+
+WIDTH = 16
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "initializer_range": 0.02}
+
+
+def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=False, config=None, prefix="model."):
+    """A checkpoint folder with random weights beside a tiny tokenizer; returns its tables as floats."""
+    builders.write(folder, builders.byte_level())
+    base = tg.load(folder)
+    rows = rows or base.n_rows
+    generator = np.random.default_rng(7)
+    names = {f"{prefix}embed_tokens.weight": (rows, WIDTH), f"{prefix}layers.0.weight": (5, 7)}
+    names |= {f"{prefix}layers.1.weight": (9, WIDTH), f"{prefix}norm.weight": (WIDTH,)}
+    names |= {"lm_head.weight": (rows, WIDTH)} if head else {}
+    names |= {"lm_head.bias": (rows,)} if bias else {}
+    tensors = {}
+    for name, shape in names.items():
+        values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], -1)
+        tensors[name] = {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}
+    eos = base.added[-1].id
+    settings = LLAMA | {"vocab_size": rows, "eos_token_id": eos, "bos_token_id": [base.added[0].id], "pad_token_id": -1}
+    settings |= {"tie_word_embeddings": not head} | (config or {})
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [eos], "suppress_tokens": [65, eos]}))
+    (folder / "LICENSE").write_text("yours")
+    (folder / "pytorch_model.bin").write_bytes(b"old weights")
+    _write(folder, tensors, shards)
+    return base
+
+
+def _write(folder, tensors, shards):
+    if shards == 1:
+        write_safetensors(tensors, folder / "model.safetensors", {"format": "pt"})
+        return
+    names, index = list(tensors), {}
+    for at in range(shards):
+        file = f"model-{at + 1:05}-of-{shards:05}.safetensors"
+        part = {name: tensors[name] for name in names[at::shards]}
+        write_safetensors(part, folder / file, {"format": "pt"})
+        index |= dict.fromkeys(part, file)
+    size = sum(len(tensor["data"]) for tensor in tensors.values())
+    document = {"metadata": {"total_size": size}, "weight_map": index}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(document, indent=2))
+
+
+def write_safetensors(tensors, path, metadata):
+    """A safetensors file by hand: the library's writer wants whole arrays, and numpy has no bf16."""
+    header, at = ({"__metadata__": metadata} if metadata else {}), 0
+    for name, tensor in tensors.items():
+        size = len(tensor["data"])
+        header[name] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(t["data"] for t in tensors.values()))
+
+
+def tables(folder):
+    """Every tensor of a checkpoint as floats, by the library's own reading of shapes and our bytes."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "np") as opened:
+            names = list(opened.keys())
+        file = TensorFile.open(path)
+        assert sorted(names) == sorted(file.tensors)
+        raw = path.read_bytes()
+        for name, tensor in file.tensors.items():
+            data = np.frombuffer(raw[tensor.start : tensor.start + tensor.size], np.uint8)
+            found[name] = widen(data.reshape(tensor.shape[0], -1), tensor.dtype)
+    return found
+
+
+@pytest.fixture
+def base(tmp_path):
+    return checkpoint(tmp_path / "model", shards=3)
+
+
+@pytest.fixture
+def swapped(base):
+    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
+    return tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("head", [False, True])
+def test_kept_rows_are_bit_equal_and_new_ones_the_mean_of_their_pieces(tmp_path, dtype, shards, head):
+    base = checkpoint(tmp_path / "model", dtype=dtype, shards=shards, head=head, bias=head)
+    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
+    new = tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(pruned).compact()
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
+    plan = tg.plan(base, new)
+    for name in ["model.embed_tokens.weight", *(["lm_head.weight", "lm_head.bias"] if head else [])]:
+        assert len(after[name]) == new.n_rows
+        for row, source in zip(after[name], plan.sources, strict=True):
+            if isinstance(source, int):
+                assert np.array_equal(row, before[name][source])
+            else:
+                mean = before[name][list(source)].mean(axis=0, dtype=np.float64).astype(np.float32)
+                assert np.array_equal(row, widen(narrow(mean[None], dtype), dtype)[0])
+    assert done.proof.kept_rows == (2 * head + 1) * (new.n_rows - 14)
+    assert done.tied is not head
+    untouched = [name for name in before if "layers" in name or "norm" in name]
+    assert all(np.array_equal(before[name], after[name]) for name in untouched)
+    assert done.proof.untouched_tensors == len(untouched) == 3
+
+
+def test_only_shards_with_a_table_are_rewritten(base, swapped, tmp_path):
+    done = tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    for name in done.copied:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
+    assert len(done.copied) == 1
+    old, new = (json.loads((tmp_path / f / "model.safetensors.index.json").read_text()) for f in ("model", "out"))
+    assert new["weight_map"] == old["weight_map"]
+    sizes = [sum(t.size for t in TensorFile.open(p).tensors.values()) for p in (tmp_path / "out").glob("*.safetensors")]
+    assert new["metadata"]["total_size"] == sum(sizes)
+    assert base.n_rows >= swapped.n_rows
+
+
+def test_every_id_in_every_config_follows(tmp_path):
+    base = checkpoint(
+        tmp_path / "model",
+        config={
+            "text_config": {"pad_token_id": 300, "vocab_size": 397},
+            "vision_config": {"vocab_size": 9},
+            "image_token_index": 301,
+            "forced_decoder_ids": [[1, 300]],
+        },
+    )
+    order = tg.prune_order(
+        base,
+        tg.count(base, iter(builders.TEXT)),
+        protection=tg.Protection(tokens=[t.string for t in base.tokens if t.id in (300, 301)]),
+    )
+    new = order[:40].apply(base).compact()
+    moved = tg.plan(base, new).moved
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["vocab_size"] == new.n_rows
+    assert config["eos_token_id"] == moved[base.added[-1].id] != base.added[-1].id
+    assert config["bos_token_id"] == [moved[base.added[0].id]]
+    assert config["pad_token_id"] == -1
+    assert config["text_config"] == {"pad_token_id": moved[300], "vocab_size": new.n_rows}
+    assert config["vision_config"] == {"vocab_size": 9}
+    assert config["image_token_index"] == moved[301]
+    assert config["forced_decoder_ids"] == [[1, moved[300]]]
+    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert generation == {
+        "eos_token_id": [config["eos_token_id"]],
+        "suppress_tokens": [moved[65], config["eos_token_id"]],
+    }
+
+
+def test_a_config_that_names_a_token_that_is_gone_is_refused(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    order = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:5]
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"pad_token_id": order.removals[0].id}))
+    with pytest.raises(errors.CheckpointError, match="does not have"):
+        tg.transplant(tmp_path / "model", order.apply(base), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".tokengraft-*"))
+
+
+def test_other_files_come_along_and_old_weights_do_not(base, swapped, tmp_path):
+    (tmp_path / "model" / "original").mkdir()
+    done = tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    out = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "LICENSE" in out
+    assert not {"pytorch_model.bin", "original"} & out
+    assert done.left_out == ("original/", "pytorch_model.bin")
+    assert tg.load(tmp_path / "out") == swapped
+    report = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
+    assert report["transplant"]["added"] == 14
+    assert report["transplant"]["proof"]["kept_rows"] > 0
+    assert base.n_rows == done.rows_before
+
+
+def test_the_source_is_never_changed_and_a_result_is_never_overwritten_by_accident(base, swapped, tmp_path):
+    def content():
+        return {path: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+
+    before = content()
+    tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    with pytest.raises(errors.OutputError, match="exists"):
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    with pytest.raises(errors.OutputError):
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "model", force=True)
+    tg.transplant(tmp_path / "model", base, tmp_path / "out", force=True)
+    assert content() == before
+    assert tg.load(tmp_path / "out") == base
+
+
+def test_the_identity_gives_the_same_weights(base, tmp_path):
+    tg.transplant(tmp_path / "model", base, tmp_path / "out")
+    for path in (tmp_path / "model").glob("*.safetensors"):
+        assert TensorFile.open(tmp_path / "out" / path.name).tensors.keys() == TensorFile.open(path).tensors.keys()
+    before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
+    base = checkpoint(tmp_path / "model", rows=448)
+    padding = 448 - base.n_rows
+    extended = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 14).apply(base)
+    done = tg.transplant(tmp_path / "model", extended, tmp_path / "out")
+    assert (done.rows_before, done.rows_after) == (448, 448)
+    before, after = (tables(tmp_path / name)["model.embed_tokens.weight"] for name in ("model", "out"))
+    for new_id in range(base.n_rows, extended.n_rows):
+        assert not np.array_equal(after[new_id], before[new_id])
+    assert np.array_equal(after[extended.n_rows :][: padding - 14], before[base.n_rows :][: padding - 14])
+    pruned = tg.prune_order(base, None, "last-id")[:70].apply(base).compact()
+    done = tg.transplant(tmp_path / "model", pruned, tmp_path / "small")
+    assert done.rows_after == -(-pruned.n_rows // 64) * 64
+    done = tg.transplant(tmp_path / "model", pruned, tmp_path / "tight", pad_multiple=1)
+    assert done.rows_after == pruned.n_rows
+    assert json.loads((tmp_path / "tight" / "config.json").read_text())["vocab_size"] == pruned.n_rows
+
+
+def test_rows_are_rounded_up_to_the_multiple():
+    plan = tg.VocabPlan(100, (None,) * 90, ())
+    assert padded_rows(plan, 100, "keep") == 90
+    assert padded_rows(plan, 128, "keep") == 128
+    assert padded_rows(plan, 192, "keep") == 128
+    assert padded_rows(plan, 100, 64) == 128
+    for wrong in (0, -1, "x", 1 << 30):
+        with pytest.raises(errors.OptionError, match="multiple"):
+            padded_rows(plan, 100, wrong)
+
+
+def test_two_tables_that_are_tied_stay_equal(tmp_path):
+    base = checkpoint(tmp_path / "model", config={"tie_word_embeddings": True})
+    new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
+    for init in INITIALISERS:
+        done = tg.transplant(tmp_path / "model", new, tmp_path / init, init=init)
+        assert done.tied
+
+
+def test_initialisers_do_what_they_say():
+    generator = np.random.default_rng(3)
+    table = generator.normal(size=(50, 6)).astype(np.float32) * [1, 2, 3, 1, 1, 1] + 1
+    table = table.astype(np.float32)
+    tokens = [NewToken(60, table[[1, 2, 3]]), NewToken(61, table[[4]]), NewToken(62, table[:0])]
+    facts = {name: Facts(np.arange(50), lambda ids: table[ids], 6, seed=5, table=name) for name in ("input", "output")}
+    made = {name: function(tokens, facts["input"]) for name, function in INITIALISERS.items()}
+    assert np.allclose(made["fvt"], [table[1:4].mean(0), table[4], table.mean(0)], atol=1e-6)
+    norms = np.linalg.norm(made["fvt-norm"], axis=1)
+    assert np.allclose(norms, np.median(np.linalg.norm(table, axis=1)), rtol=1e-5)
+    assert np.allclose(made["mean"], table.mean(0), atol=1e-6)
+    weights = np.exp(2.0 * np.arange(3)) / np.exp(2.0 * np.arange(3)).sum()
+    assert np.allclose(made["weighted"][0], weights @ table[1:4], atol=1e-6)
+    output = INITIALISERS["weighted"](tokens, facts["output"])
+    assert np.allclose(output[0], weights[::-1] @ table[1:4], atol=1e-6)
+    for name, function in INITIALISERS.items():
+        one_by_one = np.concatenate([function([token], facts["input"]) for token in tokens])
+        assert np.array_equal(one_by_one, made[name]), name
+        assert made[name].dtype == np.float32
+    many = INITIALISERS["mean-cov"]([NewToken(i, table[:0]) for i in range(4000)], facts["input"])
+    assert np.allclose(many.mean(0), table.mean(0), atol=0.2)
+    assert np.allclose(np.cov(many.T), np.cov(table.T), atol=1.0)
+    noise = INITIALISERS["random"]([NewToken(i, table[:0]) for i in range(4000)], facts["input"])
+    assert abs(noise.std() - 0.02) < 0.001
+
+
+def test_other_seeds_give_other_rows_and_the_same_seed_the_same(base, swapped, tmp_path):
+    found = {}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        tg.transplant(tmp_path / "model", swapped, tmp_path / name, init="random", seed=seed)
+        found[name] = {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.safetensors")}
+    assert found["a"] == found["b"] != found["c"]
+    assert base != swapped
+
+
+def test_numbers_are_widened_exactly_and_rounded_to_the_nearest_even():
+    for dtype in ("BF16", "F16"):
+        every = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(-1, 2)
+        values = widen(every, dtype)
+        again = narrow(values, dtype)
+        nan = np.isnan(values[:, 0])
+        assert np.array_equal(again[~nan], every[~nan])
+        assert np.isnan(widen(again[nan], dtype)).all()
+    halves = np.array([[1 + 2**-8], [1 + 3 * 2**-8], [np.inf], [3.4e38]], np.float32)
+    assert widen(narrow(halves, "BF16"), "BF16").ravel().tolist() == [1.0, 1 + 2**-6, np.inf, np.inf]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        (lambda f: (f / "config.json").unlink(), errors.SourceNotFoundError, "no `config.json`"),
+        (lambda f: (f / "model.safetensors").unlink(), errors.CheckpointError, "are pickled"),
+        (lambda f: (f / "config.json").write_text("[]"), errors.CheckpointError, "no JSON object"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 50), errors.CheckpointError, "no whole safetensors"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+            errors.CheckpointError,
+            "no whole safetensors",
+        ),
+        (lambda f: set_config(f, is_encoder_decoder=True), errors.CheckpointError, "encoder-decoder"),
+        (lambda f: set_config(f, vocab_size=5), errors.CheckpointError, "config.json says 5"),
+        (lambda f: set_config(f, architectures=["T5"], vocab_size=16), errors.CheckpointError, "cannot be told"),
+    ],
+)
+def test_what_cannot_be_transplanted_is_refused(tmp_path, change, error, match):
+    base = checkpoint(tmp_path / "model")
+    change(tmp_path / "model")
+    with pytest.raises(error, match=match):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def set_config(folder, **fields):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "match"),
+    [
+        ("model.embed_tokens_per_layer.weight", "BF16", "for each layer"),
+        ("lm_head.qweight", "F32", "quantised"),
+        ("model.embed_tokens.weight_scale_inv", "F32", "quantised"),
+    ],
+)
+def test_strange_tables_are_refused(tmp_path, name, dtype, match):
+    base = checkpoint(tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    extra = {"dtype": dtype, "shape": [2, 2], "data": narrow(np.ones((2, 2), np.float32), dtype).tobytes()}
+    raw, opened = path.read_bytes(), TensorFile.open(path)
+    tensors = {
+        t.name: {"dtype": t.dtype, "shape": list(t.shape), "data": raw[t.start : t.start + t.size]}
+        for t in opened.tensors.values()
+    }
+    write_safetensors(tensors | {name: extra}, path, None)
+    with pytest.raises(errors.CheckpointError, match=match):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+def test_an_embedding_of_eight_bits_is_refused(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    data = {"dtype": "I8", "shape": [base.n_rows, WIDTH], "data": bytes(base.n_rows * WIDTH)}
+    write_safetensors({"model.embed_tokens.weight": data}, tmp_path / "model" / "model.safetensors", None)
+    with pytest.raises(errors.CheckpointError, match="quantised"):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+def test_an_unknown_architecture_is_handled_by_shape_and_says_so(tmp_path):
+    base = checkpoint(tmp_path / "model", config={"architectures": ["NovelForCausalLM"]}, prefix="net.")
+    done = tg.transplant(tmp_path / "model", base, tmp_path / "out")
+    assert "not in the table" in done.found
+    assert [role for _, role, *_ in done.tensors] == ["input", "output"]
+
+
+def test_fewer_rows_than_tokens_are_refused(tmp_path):
+    base = checkpoint(tmp_path / "model", rows=300)
+    with pytest.raises(errors.CheckpointError, match="300 rows and the tokenizer beside it needs"):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+def test_an_unknown_initialiser_is_refused(base, swapped, tmp_path):
+    with pytest.raises(errors.OptionError, match="no initialiser 'magic'"):
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", init="magic")
+    assert base != swapped
+
+
+def test_a_read_only_target_gives_a_clear_error(base, swapped, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0o500)
+    if os.access(locked, os.W_OK):
+        locked = Path("/proc/tokengraft")  # root may write everywhere else
+    with pytest.raises(errors.OutputError, match="cannot write"):
+        tg.transplant(tmp_path / "model", swapped, locked / "out")
+    assert base != swapped
+
+
+def test_a_full_disk_gives_a_clear_error_and_leaves_nothing(base, swapped, tmp_path, monkeypatch):
+    module = import_module("tokengraft.checkpoint.transplant")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "copy_bytes", full)
+    with pytest.raises(errors.OutputError, match="No space left"):
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    assert not list(tmp_path.glob(".tokengraft-*"))
+    assert not (tmp_path / "out").exists()
+    assert base != swapped
+
+
+def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
+    module = import_module("tokengraft.checkpoint.transplant")
+
+    write = module._Work.write_weights
+
+    def damaged(self, folder, **options):
+        write(self, folder, **options)
+        for path in folder.glob("*.safetensors"):
+            raw = bytearray(path.read_bytes())
+            raw[-1] ^= 1
+            path.write_bytes(raw)
+
+    monkeypatch.setattr(module._Work, "write_weights", damaged)
+    with pytest.raises(errors.CheckpointError, match="after writing"):
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert base != swapped
+
+
+def test_a_run_that_is_killed_leaves_nothing_that_looks_finished(base, swapped, tmp_path):
+    tg.save(swapped, tmp_path / "new")
+    command = [sys.executable, "-m", "tokengraft", "transplant", tmp_path / "model", tmp_path / "new", "--quiet"]
+    finished = killed = 0
+    for attempt in range(12):
+        out = tmp_path / f"out-{attempt}"
+        process = subprocess.Popen(
+            [*map(str, command), "--out", str(out)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        time.sleep(0.15 + 0.06 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if out.exists():
+            finished += 1
+            assert (out / "tokengraft.json").exists()
+            assert tg.load(out) == swapped
+            assert len(tables(out)) == len(tables(tmp_path / "model"))
+        else:
+            killed += 1
+    assert killed
+    assert finished + killed == 12
+    assert base != swapped
+
+
+def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
+    new = tg.save(swapped.compact(), tmp_path / "new")
+    common = ["transplant", tmp_path / "model", new]
+    assert cli.main([*map(str, common), "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert f"{base.n_rows:,} → {swapped.n_rows - 16:,}" in shown.out or "→" in shown.out
+    assert not (tmp_path / "out").exists()
+    assert cli.main([*map(str, common)]) == 2
+    assert "where to write is not said" in capsys.readouterr().err
+    assert cli.main([*map(str, common), "--out", str(tmp_path / "out"), "--init", "weighted", "--hard-link"]) == 0
+    shown = capsys.readouterr()
+    assert "are what they were" in shown.out
+    assert "hard links" in shown.out
+    assert "left out" in shown.out
+    assert cli.main([*map(str, common), "--out", str(tmp_path / "j"), "--pad-multiple", "64", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["embedding_rows_after"] % 64 == 0
+    with pytest.raises(SystemExit):
+        cli.main([*map(str, common), "--pad-multiple", "0"])
