@@ -39,7 +39,7 @@ class _Renumbering:
 
     def walk(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self._field(key, item) for key, item in value.items()}
+            return {key: self._field(str(key), item) for key, item in value.items()}
         return [self.walk(item) for item in value] if isinstance(value, list) else value
 
     def _field(self, key: str, value: Any) -> Any:
