@@ -25,7 +25,7 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
     Raises:
         InvalidTokenizerError: A token exists already, or a merge names one that does not.
     """
-    ids = {token.string: token.id for token in tokenizer.tokens}
+    ids = dict(tokenizer.ids)
     known = [token for token in tokens if token in ids]
     if known or len(set(tokens)) < len(tokens):
         raise InvalidTokenizerError(
@@ -48,7 +48,7 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
         InvalidTokenizerError: It has no such token.
     """
     gone = set(tokens)
-    ids = {token.string: token.id for token in tokenizer.tokens}
+    ids = tokenizer.ids
     unknown = sorted(gone - ids.keys())
     if unknown:
         raise InvalidTokenizerError(

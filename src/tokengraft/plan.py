@@ -5,17 +5,17 @@ Left of it nothing knows tensors; right of it nothing knows BPE.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokengraft.alphabet import byte_token, spell
+from tokengraft.alphabet import Kind, byte_token, spell, token_bytes
 from tokengraft.atomic import new_file
 from tokengraft.errors import CountsError
 from tokengraft.jsonfile import parse_json
-from tokengraft.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer import Tokenizer
 
 Source = int | tuple[int, ...] | None
 """Where a row comes from: an old row, the mean of old rows, or nowhere."""
@@ -126,23 +126,26 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
         16000
     """
     same_spelling = old.kind == new.kind
-    known = {token.string if same_spelling else token.bytes: token.id for token in reversed(old.tokens)}
+    # The lowest of several ids with the same bytes.
+    known: Mapping[str | bytes, int] = (
+        {**old.ids} if same_spelling else {token.bytes: token.id for token in reversed(old.tokens)}
+    )
     sources: list[Source] = [None] * new.n_rows
-    for token in new.tokens:
-        source = known.get(token.string if same_spelling else token.bytes)
-        sources[token.id] = _pieces(old, token, same_spelling) if source is None else source
+    for string, token_id in new.ids.items():
+        source = known.get(string if same_spelling else token_bytes(string, new.kind))
+        sources[token_id] = _pieces(old, string, new.kind) if source is None else source
     copied = {source for source in sources if isinstance(source, int)}
-    removed = tuple(token.id for token in old.tokens if token.id not in copied)
+    removed = tuple(sorted(token_id for token_id in old.ids.values() if token_id not in copied))
     return VocabPlan(old.n_rows, tuple(sources), removed)
 
 
-def _pieces(old: Tokenizer, token: Token, same_spelling: bool) -> tuple[int, ...]:
+def _pieces(old: Tokenizer, string: str, kind: Kind) -> tuple[int, ...]:
     """The ids under the old model of a token that it does not have."""
+    data = token_bytes(string, kind)
     # Byte-level vocabularies may list added tokens as text, which the alphabet does not spell.
-    is_spelled = same_spelling and (old.kind == "sentencepiece" or spell(token.bytes, old.kind) == token.string)
-    if is_spelled:
-        return tuple(old.bpe.encode(token.string))
-    return tuple(_piece_ids(old, token.bytes))
+    if old.kind == kind and (kind == "sentencepiece" or spell(data, kind) == string):
+        return tuple(old.bpe.encode(string))
+    return tuple(_piece_ids(old, data))
 
 
 def _piece_ids(old: Tokenizer, data: bytes) -> Iterator[int]:

@@ -146,15 +146,19 @@ class Tokenizer:
         return tuple(sorted(found.values()))
 
     @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of every token, added ones included."""
+        return MappingProxyType({**self.vocab, **{token.content: token.id for token in self.added}})
+
+    @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        ids = {**self.vocab, **{token.content: token.id for token in self.added}}
-        return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in ids.items()))
+        return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in self.ids.items()))
 
     @property
     def n_rows(self) -> int:
         """Rows that an embedding table needs: the highest id plus one, holes included."""
-        return max((*self.vocab.values(), *(token.id for token in self.added)), default=-1) + 1
+        return max(self.ids.values(), default=-1) + 1
 
     @cached_property
     def bpe(self) -> _core.Bpe:
@@ -210,10 +214,10 @@ class Tokenizer:
         change = Change(
             ids=ids,
             new={token: ids[token] for token in learned},
-            moved={token.id: ids[token.string] for token in self.tokens if token.string in ids},
+            moved={token_id: ids[string] for string, token_id in self.ids.items() if string in ids},
             specials={ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids},
         )
-        gone = {token.string: token.id for token in self.tokens if token.string not in ids}
+        gone = {string: token_id for string, token_id in self.ids.items() if string not in ids}
         changed = replace(
             self,
             vocab=MappingProxyType(dict(sorted(ids.items(), key=lambda item: item[1]))),
@@ -227,7 +231,7 @@ class Tokenizer:
 
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
-        ids = {token.string: place for place, token in enumerate(self.tokens)}
+        ids = {string: place for place, string in enumerate(sorted(self.ids, key=self.ids.__getitem__))}
         return replace(self.with_tokens(ids, self.merge_strings()), freed=MappingProxyType({}))
 
     def merge_strings(self) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
 from tokengraft.checkpoint.rows import INITIALISERS, Facts
-from tokengraft.checkpoint.table import Recipe, TableShape, copied_row, new_rows, reader, token_rows
+from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
 from tokengraft.errors import CheckpointError, OptionError
@@ -89,7 +89,9 @@ def transplant_model(
             _renumber(config, plan, (before, rows))
     if hasattr(model, "vocab_size"):
         model.vocab_size = rows
-    return tuple(_log(plan, before, new_id) for new_id in range(rows))
+    copies = copied_rows(plan, before, rows).tolist()
+    made = (*plan.sources, *(None,) * (rows - plan.rows_after))
+    return tuple(copy if copy >= 0 else source for copy, source in zip(copies, made, strict=True))
 
 
 class _Memory:
@@ -116,7 +118,8 @@ class _Memory:
             seed=self.seed,
             table=table,
         )
-        blocks = [*new_rows(old, shape, Recipe(self.plan, self.rows, INITIALISERS[init], facts))]
+        parts = new_rows(old, shape, Recipe(self.plan, self.rows, INITIALISERS[init], facts))
+        blocks = [old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts]
         raw = torch.from_numpy(np.concatenate(blocks))
         new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)
         return torch.nn.Parameter(new, requires_grad=weight.requires_grad)
@@ -135,10 +138,3 @@ def _renumber(config: Any, plan: VocabPlan, rows: tuple[int, int]) -> None:
             _renumber(getattr(config, name), plan, rows)
         elif value != before[name]:
             setattr(config, name, value)
-
-
-def _log(plan: VocabPlan, old_rows: int, new_id: int) -> Source:
-    copied = copied_row(plan, old_rows, new_id)
-    if copied >= 0:
-        return copied
-    return plan.sources[new_id] if new_id < plan.rows_after else None

@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary
-from tokengraft.checkpoint.table import copied_row
+from tokengraft.checkpoint.table import copied_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError
 from tokengraft.plan import VocabPlan
@@ -70,9 +70,9 @@ def _compare_table(
     if new.shape != (rows, *old.shape[1:]) or new.dtype != old.dtype:
         raise _damage(f"the tensor `{new.name}` has the shape {new.shape}")
     old_rows, new_rows = RowReader(before, old), RowReader(after, new)
-    kept = 0
+    sources, kept = copied_rows(plan, old.shape[0], rows), 0
     for ids in _blocks(rows, max(1, BLOCK // max(new.row_bytes, 1))):
-        copies = np.array([copied_row(plan, old.shape[0], int(i)) for i in ids], np.int64)
+        copies = sources[ids]
         is_kept = copies >= 0
         raw = new_rows.raw(ids)
         if not np.array_equal(raw[is_kept], old_rows.raw(copies[is_kept])):

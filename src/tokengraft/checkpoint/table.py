@@ -16,6 +16,8 @@ from tokengraft.checkpoint.tensors import Raw, Rows, narrow, widen
 from tokengraft.plan import VocabPlan
 
 BLOCK_BYTES = 1 << 23
+LONG_RUN = 256
+"""So many rows in a row are worth copying by the system."""
 
 
 class OldRows(Protocol):
@@ -55,45 +57,71 @@ class Recipe:
         return replace(self, initialiser=fvt)
 
 
-def new_rows(old: OldRows, shape: TableShape, recipe: Recipe) -> Iterator[Raw]:
-    """The rows of the new table, in blocks, as bytes. Kept rows are copied bit for bit."""
-    size = max(1, BLOCK_BYTES // max(shape.row_bytes, 1))
-    for begin in range(0, recipe.rows, size):
-        yield _block(old, shape, recipe, range(begin, min(begin + size, recipe.rows)))
+def new_rows(old: OldRows, shape: TableShape, recipe: Recipe) -> Iterator[range | Raw]:
+    """The rows of the new table, in order: ranges of old rows that are copied as they are, and blocks of bytes."""
+    copies = copied_rows(recipe.plan, shape.rows, recipe.rows)
+    size, begin = max(1, BLOCK_BYTES // max(shape.row_bytes, 1)), 0
+    for start, end in _long_runs(copies):
+        yield from _blocks(old, shape, recipe, copies, range(begin, start, size), start)
+        yield range(int(copies[start]), int(copies[end - 1]) + 1)
+        begin = end
+    yield from _blocks(old, shape, recipe, copies, range(begin, recipe.rows, size), recipe.rows)
 
 
-def _block(old: OldRows, shape: TableShape, recipe: Recipe, ids: range) -> Raw:
+def _long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Where many rows follow one another as they did."""
+    goes_on = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
+    breaks = [int(at) + 1 for at in np.flatnonzero(~goes_on)]
+    runs = zip([0, *breaks], [*breaks, len(copies)], strict=True)
+    return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
+
+
+def _blocks(
+    old: OldRows, shape: TableShape, recipe: Recipe, copies: npt.NDArray[np.int64], starts: range, end: int
+) -> Iterator[Raw]:
+    for start in starts:
+        yield _block(old, shape, recipe, copies, range(start, min(start + starts.step, end)))
+
+
+def _block(old: OldRows, shape: TableShape, recipe: Recipe, copies: npt.NDArray[np.int64], ids: range) -> Raw:
     block = np.empty((len(ids), shape.row_bytes), np.uint8)
-    copies = np.array([copied_row(recipe.plan, shape.rows, i) for i in ids], np.int64)
-    kept = copies >= 0
-    block[kept] = old.raw(copies[kept])
+    sources = copies[ids.start : ids.stop]
+    kept = sources >= 0
+    block[kept] = old.raw(sources[kept])
     fresh = [ids[place] for place in np.flatnonzero(~kept)]
     if fresh:
-        tokens = [NewToken(i, _pieces(old, shape, recipe.plan, i)) for i in fresh]
+        tokens = [*_with_pieces(old, shape, recipe.plan, fresh)]
         block[~kept] = narrow(recipe.initialiser(tokens, recipe.facts), shape.dtype)
     return block
 
 
-def copied_row(plan: VocabPlan, old_rows: int, new_id: int) -> int:
-    """The old row that a new one is a copy of, or -1 where it must be made.
+def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int64]:
+    """For every new row the old row that it is a copy of, or -1 where it must be made.
 
     A hole keeps the row it had. Padding stays padding: the first row beyond the old tokens comes first beyond the new.
+
+    >>> copied_rows(VocabPlan(3, (2, (0, 1), None), (0, 1)), 4, 5)
+    array([ 2, -1,  2,  3, -1])
     """
-    if new_id >= plan.rows_after:
-        padding = plan.rows_before + new_id - plan.rows_after
-        return padding if padding < old_rows else -1
-    source = plan.sources[new_id]
-    if source is None:
-        return new_id if new_id < old_rows else -1
-    return source if isinstance(source, int) else -1
+    tokens = [
+        source if isinstance(source, int) else new_id if source is None and new_id < old_rows else -1
+        for new_id, source in enumerate(plan.sources)
+    ]
+    padding = np.arange(plan.rows_before, plan.rows_before + rows - plan.rows_after)
+    return np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
 
 
-def _pieces(old: OldRows, shape: TableShape, plan: VocabPlan, new_id: int) -> Rows:
-    source = plan.sources[new_id] if new_id < plan.rows_after else None
-    pieces = source if isinstance(source, tuple) else ()
-    if not pieces:
-        return np.empty((0, shape.width), np.float32)
-    return widen(old.raw(np.array(pieces, np.int64)), shape.dtype)
+def _with_pieces(old: OldRows, shape: TableShape, plan: VocabPlan, ids: list[int]) -> Iterator[NewToken]:
+    """New tokens with the rows of their pieces, each of which is read once."""
+    sources = [plan.sources[i] if i < plan.rows_after else None for i in ids]
+    pieces = [source if isinstance(source, tuple) else () for source in sources]
+    flat = np.array([row for rows in pieces for row in rows], np.int64)
+    wanted, places = np.unique(flat, return_inverse=True)
+    values = widen(old.raw(wanted), shape.dtype) if len(flat) else np.empty((0, shape.width), np.float32)
+    at = 0
+    for new_id, rows in zip(ids, pieces, strict=True):
+        yield NewToken(new_id, values[places[at : at + len(rows)]])
+        at += len(rows)
 
 
 def token_rows(plan: VocabPlan, old_rows: int) -> npt.NDArray[np.int64]:

@@ -155,8 +155,13 @@ def narrow(rows: Rows, dtype: str) -> Raw:
         bits = plain.view("<u4")
         # subtle: adding half of what is cut off, less one where the last bit is even, rounds ties to even; a NaN must
         # not round up to infinity
-        rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
-        rounded = np.where(np.isnan(plain), np.uint16(0x7FC0), rounded).astype("<u2")
+        half = (bits >> 16) & 1
+        half += 0x7FFF
+        half += bits
+        half >>= 16
+        rounded = half.astype("<u2")
+        if np.isnan(plain.max(initial=0.0)):
+            rounded[np.isnan(plain)] = 0x7FC0
         return rounded.view(np.uint8)
     return plain.astype("<f2" if dtype == "F16" else "<f4").view(np.uint8)
 

@@ -7,9 +7,10 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -141,9 +142,10 @@ def transplant(
     made_here = (target / REPORT).is_file()
     with new_folder(target, replaceable=(lambda _: True) if force and made_here else None) as partial:
         work.write_weights(partial, hard_link=hard_link, progress=progress)
-        _write_others(source, new, changes, (vocabulary.rows, rows), partial)
+        files = folder_files(new)
+        _write_others(source, files, changes, (vocabulary.rows, rows), partial)
         done = replace(done, proof=prove(source, vocabulary, changes, rows, partial))
-        _write_report(done, source, new, seed, partial)
+        _write_report(done, source, files, seed, partial)
     return done
 
 
@@ -244,8 +246,11 @@ class _Work:
             table="input" if as_input else "output",
         )
         recipe = Recipe(self.plan, self.rows, INITIALISERS[self.init[0] if as_input else self.init[1]], facts)
-        for block in new_rows(rows, shape, recipe.for_bias() if tensor.role == "bias" else recipe):
-            new.write(block.data)
+        for part in new_rows(rows, shape, recipe.for_bias() if tensor.role == "bias" else recipe):
+            if isinstance(part, range):
+                copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new)
+            else:
+                new.write(part.data)
 
 
 def initializer_range(config: dict[str, Any]) -> float:
@@ -288,9 +293,11 @@ def _stale_weights(source: Checkpoint) -> Iterator[str]:
             yield f"{path.name}/"
 
 
-def _write_others(source: Checkpoint, new: Tokenizer, changes: VocabPlan, rows: tuple[int, int], folder: Path) -> None:
+def _write_others(
+    source: Checkpoint, files: Mapping[str, bytes], changes: VocabPlan, rows: tuple[int, int], folder: Path
+) -> None:
     """Tokenizer, configs, index, and every other file of the model."""
-    for name, data in folder_files(new).items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -327,16 +334,14 @@ def _write_index(source: Checkpoint, folder: Path) -> None:
     (folder / INDEX).write_bytes(JsonStyle.of(path.read_bytes()).dump(index))
 
 
-def _sizes(files: Any) -> tuple[int, int]:
+def _sizes(files: Iterable[TensorFile]) -> tuple[int, int]:
     """Bytes and numbers of all tensors."""
-    from math import prod
-
     tensors = [tensor for file in files for tensor in file.tensors.values()]
     return sum(tensor.size for tensor in tensors), sum(prod(tensor.shape) for tensor in tensors)
 
 
-def _write_report(done: Transplant, source: Checkpoint, new: Tokenizer, seed: int, folder: Path) -> None:
-    hashed = {name: sha256(data).hexdigest() for name, data in sorted(folder_files(new).items())}
+def _write_report(done: Transplant, source: Checkpoint, files: Mapping[str, bytes], seed: int, folder: Path) -> None:
+    hashed = {name: sha256(data).hexdigest() for name, data in sorted(files.items())}
     report = {
         "tokengraft": _core.__version__,
         "source": source.folder.name,
