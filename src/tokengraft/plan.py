@@ -5,7 +5,7 @@ Left of it nothing knows tensors; right of it nothing knows BPE.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -127,9 +127,11 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     """
     same_spelling = old.kind == new.kind
     # The lowest of several ids with the same bytes.
-    known: Mapping[str | bytes, int] = (
-        {**old.ids} if same_spelling else {token.bytes: token.id for token in reversed(old.tokens)}
-    )
+    known: dict[str | bytes, int] = {}
+    if same_spelling:
+        known |= old.ids.items()
+    else:
+        known |= ((token.bytes, token.id) for token in reversed(old.tokens))
     sources: list[Source] = [None] * new.n_rows
     for string, token_id in new.ids.items():
         source = known.get(string if same_spelling else token_bytes(string, new.kind))
