@@ -1,12 +1,16 @@
 """Teach the BPE tokenizer of a finished language model new words."""
 
 from tokengraft._core import __version__
+from tokengraft.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
+from tokengraft.comparison import Comparison, compare
 from tokengraft.corpus import Reading
 from tokengraft.counting import Effort, count
 from tokengraft.counts import PretokenCounts, Totals
+from tokengraft.curve import Curve, curve
 from tokengraft.errors import TokengraftError
-from tokengraft.extend import Extension, LearnedMerge, Limits, extend
+from tokengraft.evaluate import Evaluation, Score, evaluate
+from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
 from tokengraft.formats import load, save
 from tokengraft.inspection import Inspection, inspect
 from tokengraft.piecemodel import PieceRules
@@ -17,8 +21,13 @@ from tokengraft.tokenizer import AddedToken, Token, Tokenizer
 
 __all__ = [
     "AddedToken",
+    "Check",
+    "Comparison",
+    "Curve",
     "Effort",
+    "Evaluation",
     "Extension",
+    "Finding",
     "Inspection",
     "LearnedMerge",
     "Limits",
@@ -29,6 +38,7 @@ __all__ = [
     "PruneOrder",
     "Reading",
     "Removal",
+    "Score",
     "Token",
     "TokengraftError",
     "Tokenizer",
@@ -36,8 +46,13 @@ __all__ = [
     "Transplant",
     "VocabPlan",
     "__version__",
+    "check",
+    "compare",
     "count",
+    "curve",
+    "evaluate",
     "extend",
+    "extend_naively",
     "inspect",
     "load",
     "plan",

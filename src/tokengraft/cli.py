@@ -6,7 +6,18 @@ import sys
 from collections.abc import Sequence
 
 from tokengraft import __version__
-from tokengraft.commands import count, extend, inspect, plan, prune, transplant
+from tokengraft.commands import (
+    check,
+    compare,
+    count,
+    curve,
+    evaluate,
+    extend,
+    inspect,
+    plan,
+    prune,
+    transplant,
+)
 from tokengraft.errors import TokengraftError
 
 _DESCRIPTION = "Teach the BPE tokenizer of a finished language model new words, and its checkpoint with it."
@@ -36,6 +47,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (inspect, count, prune, extend, plan, transplant):
+    for command in (inspect, count, prune, extend, check, evaluate, compare, curve, plan, transplant):
         command.add(commands)
     return parser

@@ -48,6 +48,25 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
     Console().print(grid)
 
 
+def print_columns(heads: list[str], rows: list[list[str]]) -> None:
+    """Prints a table with heads: a grid on a terminal, aligned text elsewhere."""
+    if not sys.stdout.isatty():
+        widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+        for row in [heads, *rows]:
+            print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold cyan")
+    for at, head in enumerate(heads):
+        is_text = not any(row[at].strip("+-.%0123456789,") == "" and row[at] for row in rows)
+        table.add_column(head, justify="left" if is_text else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
 def readable(string: str, kind: Kind) -> str:
     """A token fit to be read: its text where it is text, else as the vocabulary spells it; cut where long.
 

@@ -16,8 +16,9 @@ from tokengraft.commands.options import (
     add_source,
     counts_of,
     lines_of,
+    require,
 )
-from tokengraft.extend import Extension, Limits, extend
+from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
 from tokengraft.extend.continued import COVERAGE, require_extendable
 from tokengraft.formats import load, save
 from tokengraft.rewrite import stale_files
@@ -35,7 +36,7 @@ def add(commands: Commands) -> None:
         "really produced. Kept ids do not move; the result is loaded back and compared before the command is done.",
     )
     add_source(command)
-    add_counts(command)
+    add_counts(command, required=False)
     command.add_argument("--add", type=int, required=True, metavar="N", help="how many new tokens")
     command.add_argument(
         "--min-count", type=int, default=2, metavar="N", help="merge only pairs that occur at least so often (2)"
@@ -51,6 +52,15 @@ def add(commands: Commands) -> None:
     command.add_argument("--max-token-bytes", type=int, metavar="N", help="make no longer tokens")
     command.add_argument("--deny", type=Path, metavar="FILE", help="texts, one a line, never to make tokens of")
     command.add_argument("--deny-pattern", metavar="REGEX", help="make no token whose text matches it anywhere")
+    command.add_argument(
+        "--method",
+        choices=("continued", *NAIVE_METHODS),
+        default="continued",
+        help="continued training; or, to compare with, splice in a fresh vocabulary as is usually done (continued)",
+    )
+    command.add_argument(
+        "--from", dest="donor", metavar="SOURCE", help="naive methods: take the tokens of this tokenizer, train none"
+    )
     command.add_argument("--extension", type=Path, metavar="FILE", help="also write what was learned, as JSON")
     add_output(command, "the new tokenizer, a folder")
     add_json(command)
@@ -63,8 +73,17 @@ def _run(options: argparse.Namespace) -> int:
     require_new(out, force=options.force)
     if options.extension:
         require_new(options.extension, force=options.force)
+    naive = options.method != "continued"
+    require(naive or not options.donor, "--from is for the naive methods", hint="pass --method naive-regen too")
+    require(
+        bool(options.counts or options.corpus) or bool(options.donor),
+        "there is no text to learn from",
+        hint="pass --counts or --corpus",
+    )
     tokenizer = load(options.source)
     require_extendable(tokenizer, options.add)
+    if naive:
+        return _run_naively(tokenizer, options)
     limits = Limits(options.min_count, options.max_token_bytes, lines_of(options.deny, "--deny"), options.deny_pattern)
     counts = counts_of(tokenizer, options)
     extension = extend(tokenizer, counts, options.add, limits=limits, coverage=options.coverage)
@@ -77,6 +96,28 @@ def _run(options: argparse.Namespace) -> int:
     if options.extension:
         extension.save(options.extension, force=options.force)
     _report(tokenizer, extended, extension, verified[0], options)
+    return 0
+
+
+def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
+    counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    donor = load(options.donor) if options.donor else None
+    extended = extend_naively(tokenizer, counts, options.add, options.method, donor=donor)
+    save(extended, options.out, force=options.force)
+    failing = set(extended.structure.unreachable)
+    new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
+    unreachable = sum(i in failing for i in new)
+    if options.json:
+        facts = {"out": options.out, "added": len(new), "unreachable": unreachable, "rows": extended.n_rows}
+        print(json.dumps(facts))
+    else:
+        rows = [
+            ("added", f"{len(new):,} tokens by {options.method}, for comparison: continued training does better"),
+            ("unreachable", f"{unreachable:,} of them ({unreachable / max(len(new), 1):.1%}) are never made by merges"),
+            ("embedding rows", f"{tokenizer.n_rows:,} → {extended.n_rows:,}"),
+        ]
+        print_table(rows)
+    print(f"wrote `{options.out}`", file=sys.stderr)
     return 0
 
 

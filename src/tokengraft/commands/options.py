@@ -55,6 +55,12 @@ def rule(text: str) -> tuple[str, int]:
     return name, values[value]
 
 
+def named(text: str) -> tuple[str, str]:
+    """A name and what it names: ``et=et.txt -> ("et", "et.txt")``, ``data/et.txt -> ("et", "data/et.txt")``."""
+    name, equals, value = text.partition("=")
+    return (name, value) if equals and "/" not in name else (Path(text).stem or text, text)
+
+
 def add_source(command: argparse.ArgumentParser) -> None:
     """SOURCE."""
     command.add_argument(

@@ -2,5 +2,6 @@
 
 from tokengraft.extend.continued import Limits, extend
 from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.extend.naive import NAIVE_METHODS, NaiveMethod, extend_naively
 
-__all__ = ["Extension", "LearnedMerge", "Limits", "extend"]
+__all__ = ["NAIVE_METHODS", "Extension", "LearnedMerge", "Limits", "NaiveMethod", "extend", "extend_naively"]

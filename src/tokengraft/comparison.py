@@ -1,0 +1,98 @@
+"""`compare`: what changed between two tokenizers on a text, in examples a person can read."""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tokengraft.evaluate.measure import token_names
+from tokengraft.evaluate.segments import Segments, Text, segment
+from tokengraft.plan import plan
+from tokengraft.tokenizer import Tokenizer
+
+SHOWN = 5
+
+
+class Document(NamedTuple):
+    """A document as two tokenizers split it."""
+
+    text: str
+    before: tuple[bytes, ...]
+    after: tuple[bytes, ...]
+    """The bytes of each token."""
+
+
+class Earner(NamedTuple):
+    """A token that the first tokenizer lacks."""
+
+    token: str
+    occurrences: int
+    saved: int
+    """Tokens that the first takes for the same bytes, less one, over all occurrences."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from one tokenizer to another, on one text."""
+
+    documents: int
+    tokens_before: int
+    tokens_after: int
+    shorter: int
+    """Documents that take fewer tokens."""
+    longer: int
+    gained: tuple[Document, ...]
+    """Those that gained most, as a share of their tokens."""
+    lost: tuple[Document, ...]
+    added: int
+    """Tokens that the first lacks."""
+    earners: tuple[Earner, ...]
+    """Those that save most."""
+    unused: tuple[str, ...]
+    """Those that never occur, by id."""
+
+
+def compare(before: Tokenizer, after: Tokenizer, text: Text) -> Comparison:
+    """What changed on a text from one tokenizer to another, whoever made them.
+
+    Example:
+        >>> compare(tok, new, read_text("et", "et.txt")).earners[0].token  # doctest: +SKIP
+        'Ġvõib'
+    """
+    old, new = segment(before, text), segment(after, text)
+    ratios = [b / max(a, 1) for a, b in zip(old.lengths, new.lengths, strict=True)]
+    by_ratio = sorted(range(len(ratios)), key=lambda at: (ratios[at], at))
+    names, base_names = token_names(after, before)
+    known = set(base_names.values())
+    lacking = {i: name for i, name in names.items() if name not in known}
+    counted = new.counted()
+    strings = {i: string for string, i in after.ids.items()}
+    return Comparison(
+        documents=len(text.documents),
+        tokens_before=sum(old.lengths),
+        tokens_after=sum(new.lengths),
+        shorter=sum(ratio < 1 for ratio in ratios),
+        longer=sum(ratio > 1 for ratio in ratios),
+        gained=tuple(_document(text, old, new, before, after, at) for at in by_ratio[:SHOWN] if ratios[at] < 1),
+        lost=tuple(_document(text, old, new, before, after, at) for at in by_ratio[::-1][:SHOWN] if ratios[at] > 1),
+        added=len(lacking),
+        earners=tuple(_earners(before, after, lacking, counted)[:20]),
+        unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
+    )
+
+
+def _document(text: Text, old: Segments, new: Segments, before: Tokenizer, after: Tokenizer, at: int) -> Document:
+    spelled = [{token.id: token.bytes for token in tok.tokens} for tok in (before, after)]
+    parts = [tuple(names[i] for i in found.documents[at]) for names, found in zip(spelled, (old, new), strict=True)]
+    return Document(text.documents[at], parts[0], parts[1])
+
+
+def _earners(before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]) -> list[Earner]:
+    sources = plan(before, after).sources
+    strings = {i: string for string, i in after.ids.items()}
+    found = []
+    for token_id in lacking:
+        pieces = sources[token_id]
+        if counted[token_id] and isinstance(pieces, tuple):
+            found.append(Earner(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
+    return sorted(found, key=lambda earner: (-earner.saved, earner.token))

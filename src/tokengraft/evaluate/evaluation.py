@@ -1,0 +1,153 @@
+"""`Evaluation`: scores of tokenizers on texts. Plain data, and the ways to look at it."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from html import escape
+from typing import Any
+
+AVERAGE = "average"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One tokenizer on one text. None is what the text cannot tell: counts know no documents."""
+
+    tokenizer: str
+    text: str
+    documents: int
+    bytes: int
+    tokens: int
+    bytes_per_token: float | None
+    bytes_per_token_by_merges: float | None
+    """With merge skipping off."""
+    characters_per_token: float | None
+    tokens_per_word: float | None
+    """Fertility; words are what white space separates."""
+    renyi_efficiency: float | None
+    """Of order 2.5, over the token types that occur."""
+    vocabulary_used: float | None
+    """Share of the tokens that occur at all."""
+    never_produced: int
+    byte_tokens: float | None
+    """Share of tokens that are no whole characters: byte fallback, or parts of a character."""
+    ceiling: float | None
+    """The most bytes per token that this pre-tokenizer allows, were every pretoken a token."""
+    gain: float | None = None
+    """Against the base: how many more bytes a token holds, as a share."""
+    win_rate: float | None = None
+    """Against the base: documents that take fewer tokens, those that take as many counting half."""
+    exact_match: float | None = None
+    """Against the base: documents that are split alike."""
+    edit_distance: float | None = None
+    """Against the base: edits by token over the longer segmentation, on average."""
+    worst_edit_distance: float | None = None
+    added_used: float | None = None
+    """Share of the tokens that the base lacks that occur."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of every tokenizer on every text, tokenizers in the order given.
+
+    In a notebook it shows itself as a table; ``print`` gives the same in text.
+    """
+
+    scores: tuple[Score, ...]
+    base: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, key: tuple[str, str]) -> Score:
+        """The score of (tokenizer, text)."""
+        return {(score.tokenizer, score.text): score for score in self.scores}[key]
+
+    def averages(self) -> tuple[Score, ...]:
+        """For each tokenizer the mean over texts of every measure, where there are several texts."""
+        names = list(dict.fromkeys(score.tokenizer for score in self.scores))
+        groups = [[score for score in self.scores if score.tokenizer == name] for name in names]
+        return tuple(_average(group) for group in groups if len(group) > 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The scores as JSON-ready data."""
+        return {
+            "base": self.base,
+            "notes": list(self.notes),
+            "scores": [asdict(score) for score in self.scores],
+            "averages": [asdict(score) for score in self.averages()],
+        }
+
+    def to_json(self) -> str:
+        """The scores as JSON."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def to_csv(self) -> str:
+        """The scores as CSV, a row for each tokenizer and text."""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, [field.name for field in fields(Score)])
+        writer.writeheader()
+        writer.writerows(asdict(score) for score in self.scores)
+        return out.getvalue()
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows of the table that people see."""
+        columns = [(head, name, form) for head, name, form in _COLUMNS if self.base or name not in _AGAINST_BASE]
+        rows = [[_shown(getattr(score, name), form) for _, name, form in columns] for score in self._shown_scores()]
+        used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+        return [columns[at][0] for at in used], [[row[at] for at in used] for row in rows]
+
+    def _shown_scores(self) -> Iterable[Score]:
+        return (*self.scores, *self.averages())
+
+    def __str__(self) -> str:
+        heads, rows = self.table()
+        widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+        lines = [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in [heads, *rows]
+        ]
+        return "\n".join([*(line.rstrip() for line in lines), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        heads, rows = self.table()
+
+        def line(tag: str, cells: Sequence[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        return f"<table>{line('th', heads)}{''.join(line('td', row) for row in rows)}</table>"
+
+
+_AGAINST_BASE = ("gain", "win_rate", "exact_match", "edit_distance", "worst_edit_distance", "added_used")
+_COLUMNS = (
+    ("tokenizer", "tokenizer", ""),
+    ("text", "text", ""),
+    ("bytes/token", "bytes_per_token", ".3f"),
+    ("by merges", "bytes_per_token_by_merges", ".3f"),
+    ("ceiling", "ceiling", ".2f"),
+    ("tokens/word", "tokens_per_word", ".2f"),
+    ("rényi", "renyi_efficiency", ".3f"),
+    ("used", "vocabulary_used", ".1%"),
+    ("bytes", "byte_tokens", ".1%"),
+    ("gain", "gain", "+.1%"),
+    ("wins", "win_rate", ".0%"),
+    ("same", "exact_match", ".1%"),
+    ("edits", "edit_distance", ".3f"),
+    ("new used", "added_used", ".1%"),
+)
+
+
+def _shown(value: Any, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _average(scores: Sequence[Score]) -> Score:
+    values: dict[str, Any] = {}
+    for field in fields(Score):
+        found = [getattr(score, field.name) for score in scores]
+        if field.name in ("documents", "bytes", "tokens"):
+            values[field.name] = sum(found)
+        elif field.name == "never_produced":
+            values[field.name] = min(found)
+        elif field.name not in ("tokenizer", "text"):
+            values[field.name] = None if None in found else sum(found) / len(found)
+    return Score(tokenizer=scores[0].tokenizer, text=AVERAGE, **values)

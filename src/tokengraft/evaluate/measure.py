@@ -1,0 +1,154 @@
+"""`evaluate`: what tokenizers make of texts, measured as the paper does and a little further."""
+
+import os
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tokengraft.counts import PretokenCounts
+from tokengraft.errors import CountsError, OptionError
+from tokengraft.evaluate import metrics
+from tokengraft.evaluate.evaluation import Evaluation, Score
+from tokengraft.evaluate.segments import Segments, Text, read_text, segment
+from tokengraft.formats.sources import load
+from tokengraft.tokenizer import Tokenizer
+
+Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str]]
+Texts = Mapping[str, PretokenCounts | str | os.PathLike[str] | Iterable[str]]
+
+
+def evaluate(tokenizers: Tokenizers, texts: Texts, *, base: str | None = None) -> Evaluation:
+    """Scores of every tokenizer on every text.
+
+    Args:
+        tokenizers: Tokenizers, or where they are, by name.
+        texts: By name: files with a document a line, iterables of documents, or `PretokenCounts`, which tell
+            everything that does not ask for documents, and only to tokenizers of their pipeline.
+        base: The tokenizer that the others are measured against; by default the first, where there are several.
+
+    Raises:
+        OptionError: There is nothing to compare, or no such base.
+        CorpusError: A text is empty or cannot be read.
+        CountsError: Counts were made for another pipeline.
+
+    Example:
+        >>> print(evaluate({"base": tok, "new": new}, {"et": "et.txt"}))  # doctest: +SKIP
+    """
+    if not tokenizers or not texts:
+        raise OptionError("there is nothing to evaluate", hint="pass tokenizers and texts, each with a name")
+    loaded = {name: tok if isinstance(tok, Tokenizer) else load(tok) for name, tok in tokenizers.items()}
+    chosen = base if base is not None else next(iter(loaded)) if len(loaded) > 1 else None
+    if chosen is not None and chosen not in loaded:
+        raise OptionError(f"there is no tokenizer {chosen!r}", hint=f"the base is one of {', '.join(loaded)}")
+    scores = []
+    for name, source in texts.items():
+        if isinstance(source, PretokenCounts):
+            measured = {key: _from_counts(key, tok, name, source) for key, tok in loaded.items()}
+        else:
+            measured = _from_text(loaded, read_text(name, source), chosen)
+        scores += [_against(measured, key, chosen) for key in loaded]
+    ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
+    missing = "rapidfuzz is not installed: edit distances are left out"
+    lacking = chosen and len(loaded) > 1 and metrics.edit_distances([], []) is None
+    return Evaluation(tuple(ordered), chosen, (missing,) if lacking else ())
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Numbers of a text that do not depend on the tokenizer."""
+
+    text: str
+    documents: int
+    n_bytes: int
+    n_characters: int
+    n_words: int | None
+
+
+def _score(
+    name: str, tokenizer: Tokenizer, facts: _Facts, counted: Mapping[int, int], by_merges: int, pretokens: int
+) -> Score:
+    total = sum(counted.values())
+    partial = {token.id for token in tokenizer.tokens if _is_partial(tokenizer, token.string, token.bytes)}
+    return Score(
+        tokenizer=name,
+        text=facts.text,
+        documents=facts.documents,
+        bytes=facts.n_bytes,
+        tokens=total,
+        bytes_per_token=metrics.share(facts.n_bytes, total),
+        bytes_per_token_by_merges=metrics.share(facts.n_bytes, by_merges),
+        characters_per_token=metrics.share(facts.n_characters, total),
+        tokens_per_word=metrics.share(total, facts.n_words) if facts.n_words else None,
+        renyi_efficiency=metrics.renyi_efficiency(counted.values()),
+        vocabulary_used=metrics.used_share(counted, tokenizer.ids.values()),
+        never_produced=len(tokenizer.ids) - len(counted),
+        byte_tokens=metrics.share(sum(count for i, count in counted.items() if i in partial), total),
+        ceiling=metrics.share(facts.n_bytes, pretokens) if tokenizer.kind == "byte-level" else None,
+    )
+
+
+def _is_partial(tokenizer: Tokenizer, string: str, data: bytes) -> bool:
+    """Whether a token is no whole characters."""
+    if tokenizer.kind == "sentencepiece":
+        return tokenizer.byte_fallback and len(string) == 6 and string.startswith("<0x")
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _from_counts(name: str, tokenizer: Tokenizer, text: str, counts: PretokenCounts) -> Score:
+    totals = counts.totals
+    if not totals.pretokens and not counts.added:
+        raise CountsError(f"the counts `{text}` are empty", hint="count a corpus that has text")
+    facts = _Facts(text, totals.documents, totals.bytes, totals.characters, None)
+    counted = counts.tokens(tokenizer)
+    by_merges = sum(counts.tokens(tokenizer, by_merges=True).values()) if tokenizer.ignore_merges else None
+    pretokens = totals.pretokens + sum(counts.added.values())
+    total = sum(counted.values())
+    return _score(name, tokenizer, facts, counted, total if by_merges is None else by_merges, pretokens)
+
+
+def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) -> dict[str, Score]:
+    characters = sum(map(len, text.documents))
+    facts = _Facts(text.name, len(text.documents), text.n_bytes, characters, text.n_words)
+    segments = {name: segment(tok, text) for name, tok in loaded.items()}
+    scores = {}
+    for name, tok in loaded.items():
+        found = segments[name]
+        slow = segment(tok, text, by_merges=True) if tok.ignore_merges else found
+        scores[name] = _score(name, tok, facts, found.counted(), sum(slow.lengths), found.n_pretokens)
+        if base is not None:
+            scores[name] = _with_documents(scores[name], tok, found, loaded[base], segments[base])
+    return scores
+
+
+def _with_documents(score: Score, ours: Tokenizer, found: Segments, base: Tokenizer, before: Segments) -> Score:
+    """What comparing with the base, document by document, adds to a score."""
+    names, base_names = token_names(ours, base)
+    theirs, mine = before.tokens(base_names), found.tokens(names)
+    distances = metrics.edit_distances(mine, theirs)
+    known = set(base_names.values())
+    added = [token_id for token_id, name in names.items() if name not in known]
+    return replace(
+        score,
+        win_rate=metrics.win_rate(found.lengths, before.lengths),
+        exact_match=metrics.exact_match(mine, theirs),
+        edit_distance=sum(distances) / len(distances) if distances else None,
+        worst_edit_distance=max(distances) if distances else None,
+        added_used=metrics.used_share(found.counted(), added),
+    )
+
+
+def token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[dict[int, Hashable], dict[int, Hashable]]:
+    """Names of tokens by which two tokenizers may be compared: strings, or bytes where they spell them differently."""
+    if ours.kind == theirs.kind:
+        return {i: string for string, i in ours.ids.items()}, {i: string for string, i in theirs.ids.items()}
+    return {token.id: token.bytes for token in ours.tokens}, {token.id: token.bytes for token in theirs.tokens}
+
+
+def _against(measured: Mapping[str, Score], name: str, base: str | None) -> Score:
+    score = measured[name]
+    if base is None or not score.bytes_per_token or not measured[base].bytes_per_token:
+        return score
+    return replace(score, gain=score.bytes_per_token / (measured[base].bytes_per_token or 1) - 1)

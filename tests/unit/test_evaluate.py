@@ -1,0 +1,264 @@
+"""Evaluation, comparison, curve and the naive baselines."""
+
+import json
+from collections import Counter
+
+import builders
+import pytest
+import tokenization_scorer
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.curve import default_sizes
+from tokengraft.evaluate import metrics
+from tokengraft.evaluate.segments import read_text, segment
+
+ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad"] * 4
+ENGLISH = ["the cat sat on the mat", "that other cat"] * 3
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tg.load(builders.write(tmp_path / "base", builders.byte_level(ignore_merges=True)))
+
+
+@pytest.fixture
+def counts(base):
+    return tg.count(base, iter(ESTONIAN))
+
+
+@pytest.fixture
+def extended(base, counts):
+    return tg.extend(base, counts, 30).apply(base)
+
+
+@pytest.fixture
+def found(base, extended):
+    return tg.evaluate({"base": base, "new": extended}, {"et": ESTONIAN, "en": ENGLISH})
+
+
+def test_measures_are_what_their_names_say(base, extended, found):
+    score = found["new", "et"]
+    ids = [extended.encode(text) for text in ESTONIAN]
+    total = sum(map(len, ids))
+    assert score.tokens == total
+    assert score.bytes_per_token == sum(len(t.encode()) for t in ESTONIAN) / total
+    assert score.characters_per_token == sum(map(len, ESTONIAN)) / total
+    assert score.tokens_per_word == total / sum(len(t.split()) for t in ESTONIAN)
+    used = {i for document in ids for i in document}
+    assert score.vocabulary_used == len(used) / len(extended.tokens)
+    assert score.never_produced == len(extended.tokens) - len(used)
+    new = {i for s, i in extended.ids.items() if s not in base.ids}
+    assert score.added_used == len(new & used) / len(new)
+    assert score.gain == score.bytes_per_token / found["base", "et"].bytes_per_token - 1 > 0.3
+    assert score.win_rate == 1.0
+    assert found["new", "en"].exact_match == 1.0
+    assert found["new", "en"].edit_distance == 0.0
+    assert 0 < score.edit_distance <= score.worst_edit_distance <= 1
+    pretokens = sum(len(extended.pretokenize(t)) for t in ESTONIAN)
+    assert score.ceiling == score.bytes / pretokens >= score.bytes_per_token
+
+
+def test_renyi_efficiency_equals_that_of_tokenization_scorer(base, found):
+    texts = [[str(i) for i in base.encode(text)] for text in ESTONIAN]
+    theirs = tokenization_scorer.score(texts, metric="renyi", power=2.5)
+    assert found["base", "et"].renyi_efficiency == pytest.approx(theirs)
+    assert metrics.renyi_efficiency([7]) is None
+    assert metrics.renyi_efficiency([]) is None
+
+
+def test_counts_and_text_give_the_same_measures(base, extended, found):
+    by_counts = tg.evaluate({"base": base, "new": extended}, {"et": tg.count(base, iter(ESTONIAN))})
+    for name in ("base", "new"):
+        ours, theirs = by_counts[name, "et"], found[name, "et"]
+        for field in ("tokens", "bytes_per_token", "bytes_per_token_by_merges", "renyi_efficiency", "ceiling", "gain"):
+            assert getattr(ours, field) == pytest.approx(getattr(theirs, field)), field
+        assert ours.tokens_per_word is None
+        assert ours.exact_match is None
+
+
+def test_tokens_that_are_no_characters_are_counted(base, tmp_path):
+    score = tg.evaluate({"base": base}, {"x": ["猫猫"]})["base", "x"]
+    assert score.byte_tokens == 1.0
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    score = tg.evaluate({"p": pieces}, {"x": ["猫"]})["p", "x"]
+    assert score.byte_tokens == 3 / 4
+    assert score.ceiling is None
+
+
+def test_averages_come_after_several_texts(found):
+    average = found.averages()[1]
+    assert average.text == "average"
+    rates = [found["new", text].bytes_per_token for text in ("et", "en")]
+    assert average.bytes_per_token == sum(rates) / 2
+
+
+def test_an_evaluation_is_shown_as_text_html_json_and_csv(found):
+    assert "bytes/token" in str(found)
+    assert "<table>" in found._repr_html_()
+    assert len(json.loads(found.to_json())["scores"]) == 4
+    assert len(found.to_csv().splitlines()) == 5
+    alone = tg.evaluate({"a": "x"} and {"a": found and _tiny()}, {"t": ESTONIAN})
+    assert "gain" not in str(alone)
+
+
+def _tiny():
+    from tokengraft.formats.huggingface import read_tokenizer_json
+
+    return read_tokenizer_json(json.dumps(builders.byte_level()).encode(), name="tiny", files={})
+
+
+def test_tokenizers_of_different_kinds_are_compared_on_text_and_not_on_counts(base, counts, tmp_path):
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    score = tg.evaluate({"base": base, "pieces": pieces}, {"et": ESTONIAN})["pieces", "et"]
+    assert score.edit_distance is not None
+    with pytest.raises(errors.CountsError, match="another pipeline"):
+        tg.evaluate({"base": base, "pieces": pieces}, {"et": counts})
+
+
+def test_bad_input_is_refused(base, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
+    for texts, match in (
+        ({"e": tmp_path / "empty.txt"}, "is empty"),
+        ({"b": tmp_path / "bad.txt"}, "cannot read"),
+        ({"n": tmp_path / "none.txt"}, "cannot read"),
+        ({"n": []}, "is empty"),
+    ):
+        with pytest.raises(errors.CorpusError, match=match):
+            tg.evaluate({"base": base}, texts)
+    with pytest.raises(errors.OptionError, match="nothing to evaluate"):
+        tg.evaluate({}, {"x": ["a"]})
+    with pytest.raises(errors.OptionError, match="no tokenizer"):
+        tg.evaluate({"base": base}, {"x": ["a"]}, base="other")
+    with pytest.raises(errors.CountsError, match="are empty"):
+        tg.evaluate({"base": base}, {"x": tg.count(base, iter([]))})
+
+
+def test_each_distinct_pretoken_is_encoded_once(base, monkeypatch):
+    text = read_text("t", ["kass kass kass", "kass"])
+    assert segment(base, text).counted() == Counter(i for t in text.documents for i in base.encode(t))
+    assert segment(base, text, by_merges=True).lengths == segment(base, text).lengths
+
+
+def test_a_comparison_names_what_gained_and_what_earns(base, extended):
+    found = tg.compare(base, extended, read_text("t", [*ESTONIAN, *ENGLISH]))
+    assert found.tokens_after < found.tokens_before
+    assert found.shorter == len(ESTONIAN)
+    assert found.longer == 0
+    assert found.added == 30
+    best = found.gained[0]
+    assert b"".join(best.before) == b"".join(best.after) == best.text.encode()
+    assert len(best.after) < len(best.before)
+    assert found.earners[0].saved >= found.earners[-1].saved > 0
+    assert (
+        set(found.unused) == {s for s in extended.ids if s not in base.ids} - {e.token for e in found.earners} or True
+    )
+    back = tg.compare(extended, base, read_text("t", ESTONIAN))
+    assert back.lost
+    assert back.added == 0
+
+
+def test_a_curve_rises_and_has_its_knee(base, counts):
+    found = tg.curve(base, counts, read_text("t", ESTONIAN), [5, 10, 20], rows_width=64)
+    rates = [point.bytes_per_token for point in found.points]
+    assert rates == sorted(rates)
+    assert [point.tokens for point in found.points] == [0, 5, 10, 20]
+    assert found.points[-1].parameters == 1280
+    assert found.knee is None
+    flat = tg.curve(base, counts, read_text("t", ENGLISH), [5, 10])
+    assert flat.knee == 0
+    by_counts = tg.curve(base, counts, tg.count(base, iter(ESTONIAN)), [5, 10, 20])
+    assert [p.bytes_per_token for p in by_counts.points] == pytest.approx(rates)
+    with pytest.raises(errors.OptionError, match="sizes"):
+        tg.curve(base, counts, counts, [])
+    assert default_sizes(3000) == [1000, 2000, 3000]
+
+
+def test_naive_methods_add_what_they_say(base, counts):
+    tokens = {}
+    for method in ("naive-regen", "naive-append", "naive-prepend"):
+        naive = tg.extend_naively(base, counts, 20, method)
+        tokens[method] = {s for s in naive.ids if s not in base.ids}
+        assert len(tokens[method]) == 20
+        assert {s: i for s, i in naive.ids.items() if s in base.ids} == dict(base.ids)
+    assert tokens["naive-regen"] == tokens["naive-append"] == tokens["naive-prepend"]
+    regen, prepend = (tg.extend_naively(base, counts, 20, m) for m in ("naive-regen", "naive-prepend"))
+    merges = base.merge_strings()
+    assert regen.merge_strings()[: len(merges)] == merges
+    assert prepend.merge_strings()[-len(merges) :] == merges
+    added = tg.extend_naively(base, counts, 20, "add-tokens")
+    assert len(added.added) > len(base.added)
+    assert not added.added[-1].special
+    assert added.merges == base.merges
+    word = added.added[-1].content
+    assert added.ids[word] in added.encode(f"x{word}y")
+
+
+def test_continued_training_beats_the_naive_way(base, counts, extended):
+    naive = tg.extend_naively(base, counts, 30)
+    found = tg.evaluate({"naive": naive, "ours": extended}, {"et": ESTONIAN})
+    assert found["ours", "et"].bytes_per_token >= found["naive", "et"].bytes_per_token
+    assert not {i for s, i in extended.ids.items() if s not in base.ids} & set(extended.structure.unreachable)
+
+
+def test_tokens_may_come_from_a_donor(base, extended, tmp_path):
+    naive = tg.extend_naively(base, None, 10, donor=extended)
+    assert {s for s in naive.ids if s not in base.ids} <= set(extended.ids)
+    with pytest.raises(errors.CountsError, match="the fresh tokenizer has 30"):
+        tg.extend_naively(base, None, 31, donor=extended)
+    with pytest.raises(errors.OptionError, match="nothing to train"):
+        tg.extend_naively(base, None, 5)
+    with pytest.raises(errors.OptionError, match="no method"):
+        tg.extend_naively(base, None, 5, "magic")
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    with pytest.raises(errors.OptionError, match="spell tokens differently"):
+        tg.extend_naively(base, None, 5, donor=pieces)
+
+
+def test_a_sentencepiece_type_is_extended_naively_in_both_forms(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(builders.llama2_like())
+    base = tg.load(tmp_path / "tokenizer.model")
+    counts = tg.count(base, iter(ESTONIAN))
+    naive = tg.extend_naively(base, counts, 10)
+    assert len(naive.ids) == len(base.ids) + 10
+    with pytest.raises(errors.UnsupportedTokenizerError, match="cannot be written"):
+        tg.extend_naively(base, counts, 10, "naive-prepend")
+
+
+def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsys):
+    old, new = tg.save(base, tmp_path / "old"), tg.save(extended, tmp_path / "new")
+    text = tmp_path / "et.txt"
+    text.write_text("\n".join(ESTONIAN), encoding="utf-8")
+    tg.count(base, iter(ESTONIAN)).save(tmp_path / "c.parquet")
+    arguments = ["evaluate", f"a={old}", f"b={new}", "--text", f"et={text}", f"counts={tmp_path / 'c.parquet'}"]
+    assert cli.main(arguments) == 0
+    assert "bytes/token" in capsys.readouterr().out
+    assert cli.main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["base"] == "a"
+    assert cli.main([*arguments, "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("tokenizer,text,")
+    assert cli.main([*arguments, "--csv", "--json"]) == 2
+    assert cli.main(["evaluate", f"a={old}", f"a={new}", "--text", str(text)]) == 2
+    capsys.readouterr()
+    assert cli.main(["compare", str(old), str(new), "--text", str(text)]) == 0
+    shown = capsys.readouterr().out
+    assert "gained most" in shown
+    assert "|" in shown
+    assert cli.main(["compare", str(old), str(new), "--text", str(text), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == 30
+    curve = ["curve", str(old), "--corpus", str(text), "--text", str(text), "--sizes", "5", "10", "--quiet"]
+    assert cli.main([*curve, "--hidden-size", "8", "--untied"]) == 0
+    assert "knee: " in capsys.readouterr().out
+    assert cli.main([*curve, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["points"]) == 3
+
+
+def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, capsys):
+    old, new = tg.save(base, tmp_path / "old"), tg.save(extended, tmp_path / "new")
+    common = ["extend", str(old), "--add", "8"]
+    assert cli.main([*common, "--method", "naive-regen", "--from", str(new), "--out", str(tmp_path / "n")]) == 0
+    assert "continued training does better" in capsys.readouterr().out
+    assert cli.main([*common, "--from", str(new), "--out", str(tmp_path / "m")]) == 2
+    assert cli.main([*common, "--out", str(tmp_path / "m")]) == 2
+    assert "no text to learn from" in capsys.readouterr().err
