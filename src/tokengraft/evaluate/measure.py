@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
-from tokengraft.evaluate import metrics
 from tokengraft.evaluate.evaluation import Evaluation, Score
+from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
 from tokengraft.evaluate.segments import Segments, Text, read_text, segment
 from tokengraft.formats.sources import load
 from tokengraft.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ def evaluate(tokenizers: Tokenizers, texts: Texts, *, base: str | None = None) -
         scores += [_against(measured, key, chosen) for key in loaded]
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
     missing = "rapidfuzz is not installed: edit distances are left out"
-    lacking = chosen and len(loaded) > 1 and metrics.edit_distances([], []) is None
+    lacking = chosen and len(loaded) > 1 and edit_distances([], []) is None
     return Evaluation(tuple(ordered), chosen, (missing,) if lacking else ())
 
 
@@ -74,15 +74,15 @@ def _score(
         documents=facts.documents,
         bytes=facts.n_bytes,
         tokens=total,
-        bytes_per_token=metrics.share(facts.n_bytes, total),
-        bytes_per_token_by_merges=metrics.share(facts.n_bytes, by_merges),
-        characters_per_token=metrics.share(facts.n_characters, total),
-        tokens_per_word=metrics.share(total, facts.n_words) if facts.n_words else None,
-        renyi_efficiency=metrics.renyi_efficiency(counted.values()),
-        vocabulary_used=metrics.used_share(counted, tokenizer.ids.values()),
+        bytes_per_token=share(facts.n_bytes, total),
+        bytes_per_token_by_merges=share(facts.n_bytes, by_merges),
+        characters_per_token=share(facts.n_characters, total),
+        tokens_per_word=share(total, facts.n_words) if facts.n_words else None,
+        renyi_efficiency=renyi_efficiency(counted.values()),
+        vocabulary_used=used_share(counted, tokenizer.ids.values()),
         never_produced=len(tokenizer.ids) - len(counted),
-        byte_tokens=metrics.share(sum(count for i, count in counted.items() if i in partial), total),
-        ceiling=metrics.share(facts.n_bytes, pretokens) if tokenizer.kind == "byte-level" else None,
+        byte_tokens=share(sum(count for i, count in counted.items() if i in partial), total),
+        ceiling=share(facts.n_bytes, pretokens) if tokenizer.kind == "byte-level" else None,
     )
 
 
@@ -127,16 +127,16 @@ def _with_documents(score: Score, ours: Tokenizer, found: Segments, base: Tokeni
     """What comparing with the base, document by document, adds to a score."""
     names, base_names = token_names(ours, base)
     theirs, mine = before.tokens(base_names), found.tokens(names)
-    distances = metrics.edit_distances(mine, theirs)
+    distances = edit_distances(mine, theirs)
     known = set(base_names.values())
     added = [token_id for token_id, name in names.items() if name not in known]
     return replace(
         score,
-        win_rate=metrics.win_rate(found.lengths, before.lengths),
-        exact_match=metrics.exact_match(mine, theirs),
+        win_rate=win_rate(found.lengths, before.lengths),
+        exact_match=exact_match(mine, theirs),
         edit_distance=sum(distances) / len(distances) if distances else None,
         worst_edit_distance=max(distances) if distances else None,
-        added_used=metrics.used_share(found.counted(), added),
+        added_used=used_share(found.counted(), added),
     )
 
 
