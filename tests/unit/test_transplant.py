@@ -412,16 +412,16 @@ def test_a_full_disk_gives_a_clear_error_and_leaves_nothing(base, swapped, tmp_p
 def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
     module = import_module("tokengraft.checkpoint.transplant")
 
-    write = module._Work.write_weights
+    write = module._Work.write
 
-    def damaged(self, folder, **options):
-        write(self, folder, **options)
-        for path in folder.glob("*.safetensors"):
-            raw = bytearray(path.read_bytes())
-            raw[-1] ^= 1
-            path.write_bytes(raw)
+    def damaged(self, file, folder, hard_link):
+        write(self, file, folder, hard_link)
+        path = folder / file.path.name
+        raw = bytearray(path.read_bytes())
+        raw[-1] ^= 1
+        path.write_bytes(raw)
 
-    monkeypatch.setattr(module._Work, "write_weights", damaged)
+    monkeypatch.setattr(module._Work, "write", damaged)
     with pytest.raises(errors.CheckpointError, match="after writing"):
         tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,12 +1,13 @@
 """Reads a written checkpoint back and compares it, byte by byte, with what it was made of."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokengraft.checkpoint.layout import Checkpoint, Vocabulary
+from tokengraft.checkpoint.layout import Vocabulary
 from tokengraft.checkpoint.table import copied_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError
@@ -25,28 +26,32 @@ class Proof(NamedTuple):
     untouched_tensors: int
     untouched_bytes: int
 
+    @classmethod
+    def total(cls, proofs: Iterable["Proof"]) -> "Proof":
+        """The sum of what was compared."""
+        return cls(*map(sum, zip(*proofs, strict=True)))
 
-def prove(source: Checkpoint, vocabulary: Vocabulary, plan: VocabPlan, rows: int, folder: Path) -> Proof:
-    """Compares the weights in a folder with those they came from.
+
+def prove(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows: int, folder: Path) -> Proof:
+    """Compares a weight file in a folder with the one it was made of.
 
     Raises:
         CheckpointError: They differ where they must not: a bug, or a disk that lost something.
     """
     tables = {tensor.info.name for tensor in vocabulary.tensors}
     kept = made = tensors = size = 0
-    for old in source.files:
-        new = TensorFile.open(folder / old.path.name)
-        if list(new.tensors) != list(old.tensors):
-            raise _damage(f"`{old.path.name}` has other tensors than before")
-        with old.path.open("rb") as before, new.path.open("rb") as after:
-            shared = old.path.stat().st_ino == new.path.stat().st_ino
-            for name, tensor in old.tensors.items():
-                if name in tables:
-                    counts = _compare_table(before, tensor, after, new.tensors[name], plan, rows)
-                    kept, made = kept + counts[0], made + counts[1]
-                else:
-                    _compare(before, tensor, after, new.tensors[name], shared=shared)
-                    tensors, size = tensors + 1, size + tensor.size
+    new = TensorFile.open(folder / old.path.name)
+    if list(new.tensors) != list(old.tensors):
+        raise _damage(f"`{old.path.name}` has other tensors than before")
+    with old.path.open("rb") as before, new.path.open("rb") as after:
+        shared = os.path.sameopenfile(before.fileno(), after.fileno())
+        for name, tensor in old.tensors.items():
+            if name in tables:
+                counts = _compare_table(before, tensor, after, new.tensors[name], plan, rows)
+                kept, made = kept + counts[0], made + counts[1]
+            else:
+                _compare(before, tensor, after, new.tensors[name], shared=shared)
+                tensors, size = tensors + 1, size + tensor.size
     return Proof(kept, made, tensors, size)
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
@@ -39,6 +40,8 @@ from tokengraft.tokenizer import Tokenizer
 
 PadMultiple = int | Literal["keep"]
 REPORT = "tokengraft.json"
+AT_ONCE = 2
+"""Weight files that are written and compared at a time. More would want memory and gain little: disks are the limit."""
 _FICLONE = 0x40049409
 Progress = Callable[[str, int, int], None]
 """Told of (file, bytes since the last call, bytes in all)."""
@@ -141,10 +144,12 @@ def transplant(
     target = Path(out)
     made_here = (target / REPORT).is_file()
     with new_folder(target, replaceable=(lambda _: True) if force and made_here else None) as partial:
-        work.write_weights(partial, hard_link=hard_link, progress=progress)
-        files = folder_files(new)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
+            jobs = [pool.submit(work.write_and_prove, file, partial, hard_link) for file in source.files]
+            files = folder_files(new)  # meanwhile
+            proofs = [*_finished(jobs, source, progress)]
         _write_others(source, files, changes, (vocabulary.rows, rows), partial)
-        done = replace(done, proof=prove(source, vocabulary, changes, rows, partial))
+        done = replace(done, proof=Proof.total(proofs))
         _write_report(done, source, files, seed, partial)
     return done
 
@@ -178,6 +183,20 @@ def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:
         )
 
 
+def _finished(jobs: list["Future[Proof]"], source: Checkpoint, progress: Progress | None) -> Iterator[Proof]:
+    """What each job came to, in the order of files; the first that fails has the rest called off."""
+    sizes = [file.path.stat().st_size for file in source.files]
+    for job, file, size in zip(jobs, source.files, sizes, strict=True):
+        try:
+            yield job.result()
+        except BaseException:
+            for other in jobs:
+                other.cancel()
+            raise
+        if progress:
+            progress(file.path.name, size, sum(sizes))
+
+
 @dataclass(frozen=True)
 class _Work:
     source: Checkpoint
@@ -205,17 +224,18 @@ class _Work:
             left_out=tuple(_stale_weights(self.source)),
         )
 
-    def write_weights(self, folder: Path, *, hard_link: bool, progress: Progress | None) -> None:
-        total = sum(file.path.stat().st_size for file in self.source.files)
-        for file in self.source.files:
-            tensors = {t.info.name: t for t in self.vocabulary.tensors if t.file == file}
-            out = folder / file.path.name
-            if tensors:
-                self._rewrite(file, tensors, out)
-            else:
-                share_or_copy(file.path.resolve(), out, hard_link=hard_link)
-            if progress:
-                progress(file.path.name, file.path.stat().st_size, total)
+    def write_and_prove(self, file: TensorFile, folder: Path, hard_link: bool) -> Proof:
+        """Writes one weight file and compares it with what it was made of."""
+        self.write(file, folder, hard_link)
+        return prove(file, self.vocabulary, self.plan, self.rows, folder)
+
+    def write(self, file: TensorFile, folder: Path, hard_link: bool) -> None:
+        tensors = {t.info.name: t for t in self.vocabulary.tensors if t.file == file}
+        out = folder / file.path.name
+        if tensors:
+            self._rewrite(file, tensors, out)
+        else:
+            share_or_copy(file.path.resolve(), out, hard_link=hard_link)
 
     def _rewrite(self, file: TensorFile, changed: dict[str, VocabTensor], out: Path) -> None:
         """Writes a weight file with new tables in the places of the old ones."""
