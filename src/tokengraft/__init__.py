@@ -1,6 +1,7 @@
 """Teach the BPE tokenizer of a finished language model new words."""
 
 from tokengraft._core import __version__
+from tokengraft.adapt import Adaptation, Target, adapt
 from tokengraft.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.comparison import Comparison, compare
@@ -20,6 +21,7 @@ from tokengraft.structure import MergeStructure
 from tokengraft.tokenizer import AddedToken, Token, Tokenizer
 
 __all__ = [
+    "Adaptation",
     "AddedToken",
     "Check",
     "Comparison",
@@ -39,6 +41,7 @@ __all__ = [
     "Reading",
     "Removal",
     "Score",
+    "Target",
     "Token",
     "TokengraftError",
     "Tokenizer",
@@ -46,6 +49,7 @@ __all__ = [
     "Transplant",
     "VocabPlan",
     "__version__",
+    "adapt",
     "check",
     "compare",
     "count",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tokengraft import __version__
 from tokengraft.commands import (
+    adapt,
     check,
     compare,
     count,
@@ -47,6 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (inspect, count, prune, extend, check, evaluate, compare, curve, plan, transplant):
+    for command in (adapt, inspect, count, prune, extend, check, evaluate, compare, curve, plan, transplant):
         command.add(commands)
     return parser

@@ -6,6 +6,7 @@ Blocks depend on the input alone, so that what is counted does not depend on who
 """
 
 import glob
+import json
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,6 +136,47 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
     return inputs if reading.shard is None else inputs[reading.shard[0] :: reading.shard[1]]
+
+
+def documents(corpus: Corpus, reading: Reading) -> Iterator[str]:
+    """The documents of a corpus, one after the other; what is not UTF-8 is replaced by U+FFFD.
+
+    Slower than counting blocks, for every document passes through Python.
+
+    Raises:
+        CorpusError: Something cannot be read.
+    """
+    for found in open_corpus(corpus, reading):
+        for block in found.blocks(lambda _: None):
+            yield from _block_documents(block, reading)
+
+
+def _block_documents(block: Block, reading: Reading) -> Iterator[str]:
+    if block.form == "documents":
+        places = array("q", block.offsets)
+        if sys.byteorder == "big":
+            places.byteswap()
+        yield from (block.data[a:b].decode(errors="replace") for a, b in pairwise(places))
+    elif block.form == "text":
+        yield block.data.decode(errors="replace")
+    else:
+        for number, line in enumerate(block.data.split(b"\n"), start=block.first_line):
+            if line.strip():
+                yield (
+                    _json_text(line, number, block, reading) if block.form == "jsonl" else line.decode(errors="replace")
+                )
+
+
+def _json_text(line: bytes, number: int, block: Block, reading: Reading) -> str:
+    try:
+        text = json.loads(line)[reading.text_field]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if reading.skip_bad:
+            return ""
+        raise CorpusError(
+            f"`{block.source}`, line {number:,}: {error!r}", hint="mend the line, or pass --skip-bad"
+        ) from error
+    return text if isinstance(text, str) else ""
 
 
 def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:

@@ -96,6 +96,7 @@ def transplant(
     hard_link: bool = False,
     seed: int = 0,
     force: bool = False,
+    others: Mapping[str, bytes] | None = None,
     progress: Progress | None = None,
 ) -> Transplant:
     """Gives a checkpoint the vocabulary of another tokenizer, without loading the model.
@@ -113,6 +114,7 @@ def transplant(
         hard_link: Share files that do not change with the source. Saving over them in place would then change both.
         seed: For the initialisers that draw.
         force: Replace a folder that an earlier transplant made.
+        others: More files for the folder, by name.
         progress: Told how far it is.
 
     Raises:
@@ -148,7 +150,7 @@ def transplant(
             jobs = [pool.submit(work.write_and_prove, file, partial, hard_link) for file in source.files]
             files = folder_files(new)  # meanwhile
             proofs = [*_finished(jobs, source, progress)]
-        _write_others(source, files, changes, (vocabulary.rows, rows), partial)
+        _write_others(source, {**files, **(others or {})}, changes, (vocabulary.rows, rows), partial)
         done = replace(done, proof=Proof.total(proofs))
         _write_report(done, source, files, seed, partial)
     return done

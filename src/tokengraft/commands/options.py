@@ -131,8 +131,8 @@ def add_effort(group: "argparse._ActionsContainer") -> None:
     )
 
 
-def reading_of(options: argparse.Namespace, tokenizer: Tokenizer) -> Reading:
-    """How the options say to read a corpus for a tokenizer."""
+def reading_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> Reading:
+    """How the options say to read a corpus for a tokenizer, whose rules they may change."""
     return Reading(
         text_field=options.text_field,
         documents=options.documents,
@@ -140,7 +140,7 @@ def reading_of(options: argparse.Namespace, tokenizer: Tokenizer) -> Reading:
         skip_bad=options.skip_bad,
         shard=options.shard,
         normalize=options.normalize,
-        rules=replace(piece_rules(tokenizer), **dict(options.rule)) if options.rule else None,
+        rules=replace(piece_rules(tokenizer), **dict(options.rule)) if options.rule and tokenizer else None,
     )
 
 

@@ -1,0 +1,378 @@
+"""`adapt`: the whole road in one function, from a model and some text to an adapted model.
+
+Every step is one that can be taken alone; nothing is done here that the parts do not do.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokengraft import _core
+from tokengraft.atomic import new_file, require_new
+from tokengraft.check import Check, check
+from tokengraft.checkpoint.layout import find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.transplant import Transplant, transplant
+from tokengraft.corpus import Corpus, Reading, documents, open_corpus
+from tokengraft.counting import Effort, count
+from tokengraft.counts import PretokenCounts, as_weight
+from tokengraft.errors import CorpusError, OptionError
+from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.extend import Extension, Limits, extend
+from tokengraft.formats.files import folder_files, save
+from tokengraft.formats.sources import load
+from tokengraft.plan import VocabPlan, plan
+from tokengraft.prune import Protection, PruneOrder, prune_order
+from tokengraft.tokenizer import Tokenizer
+from tokengraft.verify import verify_folder
+
+ONE_IN = 50
+"""One document in so many is held out."""
+MOST_HELD_OUT = 2_000_000
+"""Bytes of each corpus that are held out at most: more take longer and say no more."""
+KEEP = "keep"
+PLAIN = (
+    "".join(map(chr, range(32, 127))),
+    '{"id": 12345, "name": "value", "items": [1, 2.5, -3e10, true, false, null], "nested": {"a": "b\\\\n"}}\n',
+    "\n\n\t\t    \r\n",
+    "def main():\n    return 0\n\n\nif (a == b && c != d) { return x[i]; }  // done\n",
+)
+"""Text that every deployment meets, whatever its languages: its tokens are never pruned."""
+
+
+Stage = Callable[[str], object]
+"""Called with what is being done, in words."""
+
+
+class Target(NamedTuple):
+    """A language, or another kind of text, to teach."""
+
+    corpus: Corpus
+    weight: int | Fraction | str = 1
+    """Against the other targets, which are brought to equal size first."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How many tokens come and go."""
+
+    add: int = 0
+    remove: int = 0
+
+    def __post_init__(self) -> None:
+        if self.add < 0 or self.remove < 0 or not (self.add or self.remove):
+            raise OptionError(
+                f"{self.add:,} tokens to add and {self.remove:,} to remove were asked for",
+                hint="pass --swap N, or --add N, or --remove N",
+            )
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one target language got."""
+
+    gain: float | None
+    """More bytes per token on held-out text, as a share."""
+    tokens: int
+    """Added tokens that occur in it relatively more often than in any other target."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What came of it."""
+
+    base: Tokenizer
+    tokenizer: Tokenizer
+    order: PruneOrder | None
+    extension: Extension | None
+    plan: VocabPlan
+    check: Check
+    evaluation: Evaluation
+    served: Mapping[str, Served]
+    transplant: Transplant | None
+    """None where there were no weights."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON-ready data."""
+        return {
+            "tokengraft": _core.__version__,
+            "plan": self.plan.summary._asdict(),
+            "checks_passed": self.check.passed,
+            "findings": [asdict(finding) for finding in self.check.findings],
+            "evaluation": self.evaluation.as_dict(),
+            "served": {name: asdict(served) for name, served in self.served.items()},
+            "transplant": self.transplant.as_dict() if self.transplant else None,
+        }
+
+
+def adapt(
+    source: str | os.PathLike[str],
+    *,
+    target: Corpus | Mapping[str, Target],
+    out: str | os.PathLike[str],
+    keep: Corpus | None = None,
+    swap: int = 0,
+    add: int = 0,
+    remove: int = 0,
+    init: str = "fvt",
+    reading: Reading | None = None,
+    effort: Effort | None = None,
+    limits: Limits | None = None,
+    force: bool = False,
+    stage: Stage | None = None,
+) -> Adaptation:
+    """Adapts a model, or a tokenizer alone, to text: prunes, extends, checks, measures, transplants.
+
+    Documents are held out of every corpus before it is counted, and the result is measured on them. Counting is kept in
+    a folder beside the output until all is done: a run that was interrupted goes on from there.
+
+    Args:
+        source: A model folder with weights, or a tokenizer.
+        target: The text to learn from, or several by name, each with a weight.
+        out: The folder to write.
+        keep: The text whose tokens are to stay, beside the target's own.
+        swap: So many tokens go and as many come: shapes and special ids stay.
+        add: So many tokens come.
+        remove: So many tokens go. What is not filled again is closed up.
+        init: How new rows come about, as for `transplant`.
+        reading: How to read the corpora. Text files are read a document a line.
+        effort: Workers and memory for counting.
+        limits: Which tokens may be made.
+        force: Replace an earlier result.
+        stage: Told what is being done.
+
+    Raises:
+        OptionError: Nothing is asked for, or two things that exclude each other.
+        CorpusError: A corpus cannot be read, or is too small to hold something out of.
+        TokengraftError: As the steps raise it.
+
+    Example:
+        >>> adapt("Llama-3.2-1B", target="et/*.parquet", keep="en/*.parquet", swap=16_000, out="out")  # doctest: +SKIP
+    """
+    if swap and (add or remove):
+        raise OptionError(
+            "both a swap and numbers to add or remove were given", hint="pass --swap alone, or the others"
+        )
+    wish = Wish(add or swap, remove or swap)
+    folder = Path(out)
+    require_new(folder, force=force)
+    told = stage or (lambda _: None)
+    base = load(source)
+    targets = dict(target) if isinstance(target, Mapping) else {"target": Target(target)}
+    corpora = {**{name: item.corpus for name, item in targets.items()}, **({KEEP: keep} if keep is not None else {})}
+    if KEEP in targets:
+        raise OptionError(f"a target is called {KEEP!r}, as what is to stay is", hint="call it something else")
+    counted = _Counted(base, folder.with_name(folder.name + ".work"), reading or Reading(), effort or Effort())
+    parts = {}
+    for name, corpus in corpora.items():
+        told(f"counting {name}")
+        parts[name] = counted(name, corpus)
+    learn = equal_mix([(parts[name].counts, as_weight(item.weight)) for name, item in targets.items()])
+    stay = equal_mix([(learn, Fraction(1)), *((parts[name].counts, Fraction(1)) for name in parts if name == KEEP)])
+    told("deciding which tokens go")
+    order = prune_order(base, stay, protection=protection(base))[: wish.remove] if wish.remove else None
+    pruned = order.apply(base) if order else base
+    told("learning new tokens")
+    extension = extend(pruned, learn, wish.add, limits=limits) if wish.add else None
+    new = extension.apply(pruned) if extension else pruned
+    if len(new.ids) < new.n_rows:
+        new = new.compact()
+    told("checking and measuring")
+    held_out = {name: part.held_out for name, part in parts.items()}
+    found = Adaptation(
+        base=base,
+        tokenizer=new,
+        order=order,
+        extension=extension,
+        plan=plan(base, new),
+        check=check(new, base),
+        evaluation=evaluate({"base": base, "new": new}, held_out),
+        served={},
+        transplant=None,
+    )
+    found.check.raise_for_failures()
+    found = replace(found, served=_served(found, {name: parts[name].counts for name in targets}))
+    told("writing")
+    done = _write(source, found, folder, init, force)
+    counted.forget()
+    return done
+
+
+class Part(NamedTuple):
+    """A corpus, counted, and what was held out of it."""
+
+    counts: PretokenCounts
+    held_out: list[str]
+
+
+class _Counted:
+    """Counts corpora, and remembers what it has counted until all is done."""
+
+    def __init__(self, tokenizer: Tokenizer, folder: Path, reading: Reading, effort: Effort) -> None:
+        self.tokenizer, self.folder = tokenizer, folder
+        self.reading, self.effort = replace(reading, documents="lines"), effort
+        files = folder_files(tokenizer)
+        self.identity = sha256(b"".join(name.encode() + sha256(files[name]).digest() for name in sorted(files)))
+
+    def __call__(self, name: str, corpus: Corpus) -> Part:
+        key = self._key(name, corpus)
+        counts_file, held_file = self.folder / f"{key}.parquet", self.folder / f"{key}.jsonl"
+        if key and held_file.exists() and counts_file.exists():
+            lines = held_file.read_text(encoding="utf-8").splitlines()
+            return Part(PretokenCounts.load(counts_file), [json.loads(line) for line in lines])
+        held_out: list[str] = []
+        rest = set_aside(documents(corpus, self.reading), held_out)
+        counts = count(self.tokenizer, rest, reading=self.reading, effort=self.effort)
+        if not held_out or not len(counts):
+            raise CorpusError(
+                f"the corpus `{name}` is too small: {counts.totals.documents:,} documents, {len(held_out):,} held out",
+                hint=f"give more documents; one in {ONE_IN} is held out to measure by",
+            )
+        part = Part(counts, held_out)
+        if key:
+            counts.save(counts_file, force=True)
+            with new_file(held_file, force=True) as partial:
+                partial.write_text("".join(f"{json.dumps(text)}\n" for text in held_out), encoding="utf-8")
+        return part
+
+    def _key(self, name: str, corpus: Corpus) -> str | None:
+        """What a count depends on, as a file name; None for a corpus that cannot be known again."""
+        items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
+        if not isinstance(items, list | tuple) or "-" in items:
+            return None
+        inputs = sorted({item.name for item in open_corpus(items, self.reading)})
+        found = [(path, Path(path).stat()) for path in inputs]
+        stats = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in found]
+        described = json.dumps(
+            [name, stats, asdict(self.reading), ONE_IN, MOST_HELD_OUT, _core.__version__], default=str
+        )
+        known = self.identity.copy()
+        known.update(described.encode())
+        return f"{name}-{known.hexdigest()[:24]}"
+
+    def forget(self) -> None:
+        """Removes what was remembered."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def set_aside(texts: Iterator[str], held_out: list[str]) -> Iterator[str]:
+    """The documents that are not held out; those that are go into the list. Copies of one go the same way.
+
+    >>> held = []
+    >>> rest = list(set_aside(map(str, range(1000)), held))
+    >>> len(held), sorted(map(int, rest + held)) == list(range(1000))
+    (21, True)
+    """
+    size, seen = 0, set[int]()
+    for text in texts:
+        digest = int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
+        if digest in seen:
+            continue
+        if digest % ONE_IN or size >= MOST_HELD_OUT or not text.strip():
+            yield text
+            continue
+        seen.add(digest)
+        size += len(text)
+        held_out.append(text)
+
+
+def equal_mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> PretokenCounts:
+    """Counts brought to equal size, then weighted and added up."""
+    totals = [max(counts.totals.pretokens, 1) for counts, _ in parts]
+    scaled = [
+        counts.scale(weight * Fraction(max(totals), total))
+        for (counts, weight), total in zip(parts, totals, strict=True)
+    ]
+    mixed = scaled[0]
+    for part in scaled[1:]:
+        mixed += part
+    return mixed
+
+
+def protection(tokenizer: Tokenizer) -> Protection:
+    """What no deployment should lose: the tokens of its own chat templates, of plain ASCII and of JSON."""
+    strings = {token_id: string for string, token_id in tokenizer.ids.items()}
+    used = {token_id for text in (*PLAIN, *chat_templates(tokenizer)) for token_id in tokenizer.encode(text)}
+    return Protection(tokens=sorted(strings[token_id] for token_id in used))
+
+
+def chat_templates(tokenizer: Tokenizer) -> Iterator[str]:
+    """The text of every chat template that comes with a tokenizer."""
+    for name, raw in tokenizer.files.items():
+        if name.endswith(".jinja"):
+            yield raw.decode(errors="replace")
+    settings = tokenizer.files.get("tokenizer_config.json")
+    found = json.loads(settings).get("chat_template") if settings else None
+    for template in found if isinstance(found, list) else [found]:
+        text = template.get("template") if isinstance(template, dict) else template
+        if isinstance(text, str):
+            yield text
+
+
+def _served(found: Adaptation, parts: Mapping[str, PretokenCounts]) -> dict[str, Served]:
+    """What each target gained, and how many of the added tokens are its own."""
+    added = {i for string, i in found.tokenizer.ids.items() if string not in found.base.ids}
+    counted = {name: counts.tokens(found.tokenizer) for name, counts in parts.items()}
+    totals = {name: max(sum(tokens.values()), 1) for name, tokens in counted.items()}
+    own = dict.fromkeys(parts, 0)
+    for token_id in added:
+        shares = {name: tokens.get(token_id, 0) / totals[name] for name, tokens in counted.items()}
+        best = max(shares, key=lambda name: shares[name])
+        own[best] += shares[best] > 0
+    return {name: Served(found.evaluation["new", name].gain, own[name]) for name in parts}
+
+
+def has_weights(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is a folder with a checkpoint."""
+    folder = Path(source)
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+def _write(source: str | os.PathLike[str], found: Adaptation, folder: Path, init: str, force: bool) -> Adaptation:
+    summary = {"adaptation.json": json.dumps(found.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
+    if has_weights(source):
+        done = transplant(source, found.tokenizer, folder, init=init, force=force, others=summary)
+        return replace(found, transplant=done)
+    save(found.tokenizer, folder, force=force, check=lambda path: verify_folder(path, found.tokenizer))
+    (folder / "adaptation.json").write_bytes(summary["adaptation.json"])
+    return found
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What an adaptation would do, before anything is read but names and headers."""
+
+    rows_before: int
+    rows_after: int
+    text_bytes: int
+    """On disk, of all corpora."""
+    weights_bytes: int
+    """Of the checkpoint; 0 where there is none."""
+    parameters_added: int
+    seconds: float
+    """A guess: what reading so much text and writing so many weights takes on a small machine."""
+
+
+def outlook(source: str | os.PathLike[str], corpora: Mapping[str, Corpus], wish: Wish) -> Outlook:
+    """What an adaptation would do and cost.
+
+    Raises:
+        TokengraftError: Where `adapt` would raise it before reading any text.
+    """
+    base = load(source)
+    size = sum(found.size for corpus in corpora.values() for found in open_corpus(corpus, Reading()))
+    weights = parameters = 0
+    if has_weights(source):
+        checkpoint = open_checkpoint(Path(source))
+        vocabulary = find_vocabulary(checkpoint)
+        weights = sum(file.path.stat().st_size for file in checkpoint.files)
+        widths = [tensor.info.shape[1] if len(tensor.info.shape) > 1 else 1 for tensor in vocabulary.tensors]
+        parameters = (wish.add - wish.remove) * sum(widths)
+    rows = len(base.ids) + wish.add - wish.remove
+    seconds = 10 + size / 20e6 + weights / 400e6
+    return Outlook(base.n_rows, rows, size, weights, parameters, seconds)
