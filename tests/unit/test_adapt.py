@@ -6,17 +6,14 @@ from importlib import import_module
 
 import builders
 import pytest
-from test_transplant import checkpoint, tables
+from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.adapt import chat_templates, equal_mix, protection, set_aside
 from tokengraft.commands.adapt import targets_of
 
-ESTONIAN = [f"põdrad põõsas {n} õunad õues ja kassid koerad jooksevad" for n in range(400)]
 package = import_module("tokengraft.adapt")
-LATVIAN = [f"kaķis sēž uz paklāja {n} un suns skrien pa ielu" for n in range(300)]
-ENGLISH = [f"the cat {n} sat on the mat and the other cat" for n in range(500)]
 
 
 @pytest.fixture
@@ -86,7 +83,7 @@ def test_held_out_documents_and_their_copies_are_not_learned_from():
     assert again == held
 
 
-def test_mixed_counts_have_equal_size(model, texts):
+def test_mixed_counts_have_equal_size(model):
     base = tg.load(model)
     small, large = (tg.count(base, iter(lines)) for lines in (ESTONIAN[:40], ENGLISH))
     mixed = equal_mix([(small, Fraction(1)), (large, Fraction(1))])

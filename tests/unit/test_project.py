@@ -71,6 +71,10 @@ LAYERS = [
     "evaluate",
     "curve",
     "comparison",
+    "adaptation",
+    "report.facts",
+    "report.page",
+    "report",
     "adapt",
     "show",
     "progress",
@@ -134,7 +138,11 @@ def test_importing_tokengraft_imports_nothing_heavy():
 
 
 def test_the_core_install_is_light():
-    assert [r for r in requires("tokengraft") or [] if "extra ==" not in r] == ["pyarrow>=15", "rich>=13"]
+    assert [r for r in requires("tokengraft") or [] if "extra ==" not in r] == [
+        "numpy>=1.26",
+        "pyarrow>=15",
+        "rich>=13",
+    ]
 
 
 def test_there_is_one_version():

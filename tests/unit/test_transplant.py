@@ -12,83 +12,13 @@ from pathlib import Path
 import builders
 import numpy as np
 import pytest
-from safetensors import safe_open
+from checkpoints import WIDTH, checkpoint, tables, write_safetensors
 
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.rows import INITIALISERS, Facts, NewToken
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 from tokengraft.checkpoint.transplant import padded_rows
-
-WIDTH = 16
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "initializer_range": 0.02}
-
-
-def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=False, config=None, prefix="model."):
-    """A checkpoint folder with random weights beside a tiny tokenizer; returns its tables as floats."""
-    builders.write(folder, builders.byte_level())
-    base = tg.load(folder)
-    rows = rows or base.n_rows
-    generator = np.random.default_rng(7)
-    names = {f"{prefix}embed_tokens.weight": (rows, WIDTH), f"{prefix}layers.0.weight": (5, 7)}
-    names |= {f"{prefix}layers.1.weight": (9, WIDTH), f"{prefix}norm.weight": (WIDTH,)}
-    names |= {"lm_head.weight": (rows, WIDTH)} if head else {}
-    names |= {"lm_head.bias": (rows,)} if bias else {}
-    tensors = {}
-    for name, shape in names.items():
-        values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], -1)
-        tensors[name] = {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}
-    eos = base.added[-1].id
-    settings = LLAMA | {"vocab_size": rows, "eos_token_id": eos, "bos_token_id": [base.added[0].id], "pad_token_id": -1}
-    settings |= {"tie_word_embeddings": not head} | (config or {})
-    (folder / "config.json").write_text(json.dumps(settings))
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [eos], "suppress_tokens": [65, eos]}))
-    (folder / "LICENSE").write_text("yours")
-    (folder / "pytorch_model.bin").write_bytes(b"old weights")
-    _write(folder, tensors, shards)
-    return base
-
-
-def _write(folder, tensors, shards):
-    if shards == 1:
-        write_safetensors(tensors, folder / "model.safetensors", {"format": "pt"})
-        return
-    names, index = list(tensors), {}
-    for at in range(shards):
-        file = f"model-{at + 1:05}-of-{shards:05}.safetensors"
-        part = {name: tensors[name] for name in names[at::shards]}
-        write_safetensors(part, folder / file, {"format": "pt"})
-        index |= dict.fromkeys(part, file)
-    size = sum(len(tensor["data"]) for tensor in tensors.values())
-    document = {"metadata": {"total_size": size}, "weight_map": index}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(document, indent=2))
-
-
-def write_safetensors(tensors, path, metadata):
-    """A safetensors file by hand: the library's writer wants whole arrays, and numpy has no bf16."""
-    header, at = ({"__metadata__": metadata} if metadata else {}), 0
-    for name, tensor in tensors.items():
-        size = len(tensor["data"])
-        header[name] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(t["data"] for t in tensors.values()))
-
-
-def tables(folder):
-    """Every tensor of a checkpoint as floats, by the library's own reading of shapes and our bytes."""
-    found = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "np") as opened:
-            names = list(opened.keys())
-        file = TensorFile.open(path)
-        assert sorted(names) == sorted(file.tensors)
-        raw = path.read_bytes()
-        for name, tensor in file.tensors.items():
-            data = np.frombuffer(raw[tensor.start : tensor.start + tensor.size], np.uint8)
-            found[name] = widen(data.reshape(tensor.shape[0], -1), tensor.dtype)
-    return found
 
 
 @pytest.fixture

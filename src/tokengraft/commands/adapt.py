@@ -6,7 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from tokengraft.adapt import KEEP, Adaptation, Outlook, Target, Wish, adapt, outlook
+from tokengraft.adapt import KEEP, Outlook, Target, Wish, adapt, outlook
+from tokengraft.adaptation import Adaptation
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.commands.options import Commands, add_json, add_output, add_reading, effort_of, reading_of, require
 from tokengraft.formats import load
@@ -75,7 +76,8 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(found.as_dict(), ensure_ascii=False))
     else:
         _show(found)
-    print(f"wrote `{options.out}`", file=sys.stderr)
+    page = Path(options.out) / "report.html"
+    print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
     return 0
 
 

@@ -4,7 +4,7 @@ Weights and model configs are left behind on purpose: old weights beside new ids
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
@@ -85,6 +85,7 @@ def save(
     *,
     force: bool = False,
     check: Callable[[Path], object] | None = None,
+    others: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Writes a tokenizer as a folder and returns its path.
 
@@ -95,12 +96,15 @@ def save(
         out: The folder to write. It must not exist.
         force: Replace an existing folder, if it holds tokenizer files alone.
         check: Called with the written folder before it gets its name; what it raises leaves nothing behind.
+        others: More files for the folder, by name.
 
     Raises:
         OutputError: The folder exists or cannot be written.
     """
     folder = Path(out)
-    write_folder(folder_files(tokenizer), folder, replaceable=is_tokenizer_file if force else None, check=check)
+    more = dict(others or {})
+    ours = (lambda path: is_tokenizer_file(path) or path.name in more) if force else None
+    write_folder(folder_files(tokenizer) | more, folder, replaceable=ours, check=check)
     return folder
 
 

@@ -1,0 +1,55 @@
+"""The guides do what they say: every snippet is run, with a tiny model and small numbers."""
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from checkpoints import ENGLISH, ESTONIAN, checkpoint
+
+from tokengraft import cli
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES = sorted((DOCS / "guides").glob("*.md"))
+SNIPPET = re.compile(r"(<!-- needs torch -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with what the guides speak of."""
+    checkpoint(tmp_path / "model")
+    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
+    (tmp_path / "en.txt").write_text("\n".join(ENGLISH), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def smaller(text):
+    """The same with numbers that a tiny model has: 16000 becomes 16, 64_000 becomes 64."""
+    return re.sub(r"\b(\d+)_?000\b", r"\1", text)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_every_snippet_of_a_guide_runs(guide, capsys):
+    ran = 0
+    for needs_torch, language, text in SNIPPET.findall(guide.read_text(encoding="utf-8")):
+        if needs_torch:
+            continue  # the checkpoint of this test is noise, no model: test_transplant_models.py does what it says
+        if language == "python":
+            exec(compile(smaller(text), str(guide), "exec"), {"__name__": "guide"})
+        for line in text.splitlines() if language == "sh" else ():
+            assert cli.main(shlex.split(smaller(line))[1:]) == 0, capsys.readouterr().err
+        ran += 1
+    assert ran
+
+
+def test_the_command_reference_is_what_help_says():
+    spec = importlib.util.spec_from_file_location("build_cli", DOCS / "build_cli.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("argparse words its help differently in other versions of Python than 3.11")
+    assert module.PAGE.read_text(encoding="utf-8") == module.page()
