@@ -76,15 +76,21 @@ def merge_by_score(symbols: list[str], scores: Mapping[str, float]) -> list[str]
 def continued_by_score(
     pretokens: Mapping[str, int], scores: Mapping[str, float], n: int, *, min_count: int = 2
 ) -> list[tuple[str, str, int]]:
-    """Continued training under SentencePiece's rule, by the book; every merge makes a new piece."""
-    known = dict(scores)
+    """Continued training under SentencePiece's rule, by the book; every merge makes a new piece.
+
+    Runs of white space merge after all else, and `▁` stands at the front of a piece or nowhere.
+    """
+    known = {piece: score for piece, score in scores.items() if len(piece) == 1 or piece.strip("▁")}
     learned: list[tuple[str, str, int]] = []
     while len(learned) < n:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, count in pretokens.items():
             for pair in pairwise(merge_by_score(list(word), known)):
                 pairs[pair] += count
-        frequent = [(-count, pair) for pair, count in pairs.items() if count >= min_count]
+        frequent = [
+            (-count, pair) for pair, count in pairs.items() if count >= min_count and not pair[1].startswith("▁")
+        ]
+        frequent = [(negative, pair) for negative, pair in frequent if not pair[0].startswith("▁▁")]
         if not frequent:
             break
         negative, pair = min(frequent)

@@ -337,7 +337,7 @@ fn extend(
     max_token_bytes: usize,
     forbidden: Vec<String>,
     rules: Option<PyRules>,
-    asleep: Vec<(String, u32)>,
+    asleep: Vec<(String, u32, u32)>,
     at_hand: usize,
     allow: Option<Py<PyAny>>,
 ) -> PyResult<PyLearned> {

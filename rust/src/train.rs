@@ -34,8 +34,9 @@ pub struct Task {
     /// SentencePiece: which pieces may be made.
     pub rules: Option<PieceRules>,
     /// Where any pair that makes a token is a merge, listed or not, as SentencePiece has it: the tokens that the base
-    /// cannot reach, with the rank of the first merge that would come after theirs. A new token may wake one.
-    pub asleep: Vec<(String, u32)>,
+    /// cannot reach, with the rank of the first merge that would come after theirs, and the order among those of one
+    /// rank. A new token may wake one.
+    pub asleep: Vec<(String, u32, u32)>,
     /// How many of the most frequent pairs to keep at hand; fewer are quicker to search and sooner used up. The result
     /// does not depend on it.
     pub at_hand: usize,
@@ -190,6 +191,7 @@ struct Trainer<'b> {
     grown: Vec<(u32, u32)>,
     /// Rarer pairs are not on the heap: most are never wanted, and a small heap stays in the cache.
     floor: u64,
+    room: Room,
 }
 
 impl<'b> Trainer<'b> {
@@ -218,6 +220,7 @@ impl<'b> Trainer<'b> {
             learned: Vec::new(),
             grown: Vec::new(),
             floor: u64::MAX,
+            room: Room(task.asleep.iter().map(|(_, _, order)| order + 2).max().unwrap_or(1)),
         };
         trainer.lower_floor(task);
         trainer
@@ -299,7 +302,7 @@ impl<'b> Trainer<'b> {
             token
         });
         let comes_alive = existing.is_some() || self.wakes(product, task);
-        let rank = Both::rank((self.bpe.merge_count() + self.learned.len()) as u32);
+        let rank = self.room.rank((self.bpe.merge_count() + self.learned.len()) as u32);
         self.merges.insert(best.pair, Merge { rank, product });
         let (left, right) = best.pair;
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
@@ -329,11 +332,11 @@ impl<'b> Trainer<'b> {
         let string = Rc::clone(&self.strings[token as usize]);
         let known = |rest: &str| self.bpe.index(rest).or_else(|| self.new.get(rest).copied());
         let mut found = Vec::new();
-        for (asleep, place) in &task.asleep {
+        for (asleep, place, order) in &task.asleep {
             let Some(product) = self.bpe.index(asleep) else { continue };
             let after = asleep.strip_prefix(&*string).and_then(known).map(|rest| (token, rest));
             let before = asleep.strip_suffix(&*string).and_then(known).map(|rest| (rest, token));
-            let merge = Merge { rank: Both::rank_before(*place), product };
+            let merge = Merge { rank: self.room.rank_before(*place, *order), product };
             found.extend(after.into_iter().chain(before).map(|pair| (pair, merge)));
         }
         found.retain(|((left, right), _)| !self.bars(*left, task) && !self.bars(*right, task));
@@ -379,7 +382,7 @@ impl<'b> Trainer<'b> {
         let (start, end) = (start as usize, (start + length) as usize);
         let before = self.words.symbols[start..end].to_vec();
         let mut after = before.clone();
-        Both(self.bpe, &self.merges).merge(&mut after, |_, _| ());
+        Both(self.bpe, &self.merges, self.room).merge(&mut after, |_, _| ());
         if after == before {
             return;
         }
@@ -410,22 +413,28 @@ impl<'b> Trainer<'b> {
     }
 }
 
-/// The merges of the base and those learned since. Ranks are odd, so that there is room before each.
-struct Both<'m>(&'m Bpe, &'m FxHashMap<(u32, u32), Merge>);
+/// How far ranks stand apart, so that woken merges find room before those of the base.
+#[derive(Clone, Copy)]
+struct Room(u32);
 
-impl Both<'_> {
-    fn rank(place: u32) -> u32 {
-        2 * place + 1
+impl Room {
+    /// The rank of a merge by its place in the list. Beyond what 32 bits hold all are last.
+    fn rank(self, place: u32) -> u32 {
+        place.saturating_mul(self.0).saturating_add(self.0 - 1)
     }
 
-    fn rank_before(place: u32) -> u32 {
-        2 * place
+    /// The rank of a merge that comes just before a place.
+    fn rank_before(self, place: u32, order: u32) -> u32 {
+        place.saturating_mul(self.0).saturating_add(order)
     }
 }
 
+/// The merges of the base and those learned since.
+struct Both<'m>(&'m Bpe, &'m FxHashMap<(u32, u32), Merge>, Room);
+
 impl Merges for Both<'_> {
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
-        let listed = self.0.merge_of(left, right).map(|merge| Merge { rank: Self::rank(merge.rank), ..merge });
+        let listed = self.0.merge_of(left, right).map(|merge| Merge { rank: self.2.rank(merge.rank), ..merge });
         listed.or_else(|| self.1.get(&(left, right)).copied())
     }
 }

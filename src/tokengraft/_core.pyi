@@ -131,7 +131,7 @@ def extend(
     max_token_bytes: int,
     forbidden: list[str],
     rules: _PieceRules | None,
-    asleep: list[tuple[str, int]],
+    asleep: list[tuple[str, int, int]],
     at_hand: int,
     allow: Callable[[str], bool] | None,
 ) -> tuple[list[str], list[tuple[int, int, int, int]]]:

@@ -60,7 +60,7 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text) -> Comparison:
         'Ġvõib'
     """
     old, new = segment(before, text), segment(after, text)
-    ratios = [b / max(a, 1) for a, b in zip(old.lengths, new.lengths, strict=True)]
+    ratios = [b / a if a else 1.0 for a, b in zip(old.lengths, new.lengths, strict=True)]
     by_ratio = sorted(range(len(ratios)), key=lambda at: (ratios[at], at))
     names, base_names = token_names(after, before)
     known = set(base_names.values())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import log, log1p
 from typing import NamedTuple
 
 from tokengraft.counts import PretokenCounts
@@ -40,7 +41,8 @@ class Curve:
         """The smallest size after which a thousand more tokens gain less than 1 %; None where there is none yet."""
         for here, after in pairwise(self.points):
             thousands = (after.tokens - here.tokens) / 1000
-            if (after.bytes_per_token / here.bytes_per_token) ** (1 / thousands) - 1 < KNEE:
+            # subtle: in logarithms, for a power of a few hundred may be more than a number holds
+            if log(after.bytes_per_token / here.bytes_per_token) / thousands < log1p(KNEE):
                 return here.tokens
         return None
 
@@ -71,11 +73,13 @@ def curve(
     if not wanted or wanted[0] < 1:
         raise OptionError(f"the sizes are {wanted}", hint="pass numbers of tokens: --sizes 1000 2000 4000")
     extension = extend(tokenizer, counts, wanted[-1], limits=limits)
-    reached = [size for size in wanted if size <= len(extension)] or [len(extension)]
+    reached = [size for size in wanted if size <= len(extension)] or [len(extension)] * bool(len(extension))
     base = _rate(tokenizer, text)
+    if not base:
+        raise OptionError("the text to measure by has no tokens", hint="pass text that the tokenizer can encode")
     points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
     for size in reached:
-        rate = _rate(extension[:size].apply(tokenizer), text) if size else base
+        rate = _rate(extension[:size].apply(tokenizer), text)
         points.append(CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None))
     name = text.name if isinstance(text, Text) else "counts"
     return Curve(name, tuple(points), extension)

@@ -5,6 +5,7 @@ taken away before gets its own back, if that is free.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, count
 from math import inf
@@ -71,8 +72,20 @@ def free_ids(used: Iterable[int]) -> Iterator[int]:
     return chain((token_id for token_id in range(highest) if token_id not in taken), count(highest + 1))
 
 
-def asleep(tokenizer: Tokenizer) -> dict[str, int]:
+def first_run(tokenizer: Tokenizer) -> int:
+    """The rank from which on all merges make runs of white space: SentencePiece types merge those last."""
+    end = len(tokenizer.merges)
+    if tokenizer.kind == "sentencepiece":
+        runs = {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
+        while end and runs.issuperset(tokenizer.merges[end - 1]):
+            end -= 1
+    return end
+
+
+def asleep(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     """Tokens that merges cannot reach and SentencePiece would, given their parts; each with its rank among the merges.
+
+    The rank is the place of the merge that would come after, and the order among those that come before the same.
 
     SentencePiece merges any two pieces that make a piece, by the score of what they make; `tokenizer.json` only those
     listed. The two differ where new tokens are the missing parts of an old one. Without a SentencePiece model there is
@@ -87,7 +100,13 @@ def asleep(tokenizer: Tokenizer) -> dict[str, int]:
     products = (left + right for left, right in tokenizer.merge_strings())
     # What is no normal piece has no score that counts: it goes with the merge before it.
     descending = list(accumulate((-scores.get(product, inf) for product in products), max))
-    return {string: bisect_right(descending, -scores[string]) for string in found}
+    ranks: dict[str, tuple[int, int]] = {}
+    at_place = Counter[int]()
+    for string in sorted(found, key=lambda string: (-scores[string], tokenizer.ids[string])):
+        place = bisect_right(descending, -scores[string])
+        ranks[string] = (place, at_place[place])
+        at_place[place] += 1
+    return ranks
 
 
 def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, int]) -> dict[str, int]:
@@ -103,14 +122,10 @@ def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, 
 
 def _in_order(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[Pair]:
     """The merges of a tokenizer and new ones, by rank."""
-    base = tokenizer.merge_strings()
-    end, ranks = len(base), asleep(tokenizer)
-    if tokenizer.kind == "sentencepiece":
-        while end and not "".join(base[end - 1]).strip(SPACE):
-            end -= 1
+    base, end, ranks = tokenizer.merge_strings(), first_run(tokenizer), asleep(tokenizer)
     learned = [pair for pair in merges if "".join(pair) not in ranks]
     woken = [(ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks]
     ordered = [*base[:end], *learned, *base[end:]]
-    for rank, pair in sorted(woken, reverse=True):
-        ordered.insert(rank if rank <= end else rank + len(learned), pair)
+    for (place, _), pair in sorted(woken, reverse=True):
+        ordered.insert(place if place <= end else place + len(learned), pair)
     return ordered

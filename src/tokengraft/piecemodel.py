@@ -157,7 +157,8 @@ class PieceModel:
         """So many scores, descending, each another number in 32 bits."""
         words = [score for string, score in self.normal.items() if string.strip(SPACE)]
         score = min(words, default=0.0)
-        runs = [score_ for string, score_ in self.normal.items() if not string.strip(SPACE) and score_ < score]
+        blank = [(string, value) for string, value in self.normal.items() if not string.strip(SPACE)]
+        runs = [value for string, value in blank if len(string) > 1 and value < score]
         floor = max(runs, default=-math.inf)
         for _ in range(n):
             score = _next_below(score)

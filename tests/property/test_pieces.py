@@ -21,19 +21,19 @@ def piece_scores(draw):
 
 
 def texts_over(learned):
-    joined = st.lists(st.sampled_from([*LETTERS, *learned]), min_size=1, max_size=7).map("".join)
+    joined = st.lists(st.sampled_from([*LETTERS, " ", "  ", *learned]), min_size=1, max_size=7).map("".join)
     return st.lists(joined, min_size=1, max_size=14)
 
 
 def tokenizer_of(learned):
-    raw = builders.piece_model(builders.pieces_of(learned, LETTERS, runs=("▁",)))
+    raw = builders.piece_model(builders.pieces_of(learned, LETTERS, runs=("▁", "▁▁", "▁▁▁▁", "▁▁▁")))
     return read_piece_model(raw, name=FILE, file=FILE, files={})
 
 
 @given(piece_scores(), st.data(), st.integers(1, 10), st.integers(1, 3))
 def test_new_pieces_equal_those_of_the_obvious_trainer(learned, data, n, min_count):
     base, texts = tokenizer_of(learned), data.draw(texts_over(learned))
-    words = {"▁" + text: texts.count(text) for text in texts}
+    words = {"▁" + text.replace(" ", "▁"): texts.count(text) for text in texts}
     counts = tg.count(base, iter(texts))
     found = tg.extend(base, counts, n, limits=tg.Limits(min_count=min_count), coverage=0)
     expected = reference.continued_by_score(words, base.piece_model.normal, n, min_count=min_count)

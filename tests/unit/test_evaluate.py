@@ -260,3 +260,16 @@ def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, caps
     assert cli.main([*common, "--from", str(new), "--out", str(tmp_path / "m")]) == 2
     assert cli.main([*common, "--out", str(tmp_path / "m")]) == 2
     assert "no text to learn from" in capsys.readouterr().err
+
+
+def test_a_curve_of_nothing_and_texts_of_nothing_are_no_trouble(base):
+    short = tg.count(base, iter(["a"]))
+    found = tg.curve(base, short, read_text("t", ESTONIAN), [10])
+    assert [point.tokens for point in found.points] == [0]
+    assert found.knee is None
+    one = tg.curve(base, tg.count(base, iter(["xq"] * 9)), read_text("t", ["xq"]), [1])
+    assert one.points[-1].tokens == 1
+    score = tg.evaluate({"base": base}, {"t": ["a\ud800b"]})["base", "t"]
+    assert score.tokens > 0
+    same = tg.compare(base, base, read_text("t", ESTONIAN))
+    assert same.shorter == same.longer == 0

@@ -188,3 +188,50 @@ def test_a_model_that_splits_otherwise_is_not_written(base, counts, tmp_path):
     out = tg.save(stale, tmp_path / "out")
     with pytest.raises(errors.InvalidTokenizerError, match="otherwise than"):
         verify_folder(out, stale, TEXT)
+
+
+def pieces(tmp_path, listed, **settings):
+    (tmp_path / "tokenizer.model").write_bytes(builders.piece_model(listed, **settings))
+    return tg.load(tmp_path / "tokenizer.model")
+
+
+def test_runs_of_white_space_are_not_learned_and_the_forms_agree_around_them(tmp_path):
+    for runs in ([("▁▁", -1e9, 1)], [("▁▁", -1e9, 1), ("▁▁▁▁", -1e9 - 64, 1)], []):
+        base = pieces(tmp_path, builders.pieces_of([], "▁ab1") + runs)
+        texts = ["1   1"] * 20 + ["1    1"] * 9 + ["a  b ab"] * 9
+        extended = tg.extend(base, tg.count(base, iter(texts)), 3).apply(base)
+        assert not [s for s in extended.ids if s not in base.ids and not s.strip("▁")]
+        assert set(extended.structure.unreachable) <= set(base.structure.unreachable)
+        library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+        for text in texts:
+            assert extended.encode(text) == library.encode(text)
+        again = tg.extend(extended, tg.count(extended, iter(["ba ba b1"] * 5)), 1)
+        assert len(again.apply(extended).ids) == len(extended.ids) + 1
+
+
+def test_pieces_that_wake_together_rank_by_their_scores(tmp_path):
+    base = pieces(tmp_path, builders.pieces_of(["bac", "aba"], "▁abc"))
+    extended = tg.extend(base, tg.count(base, iter(["ba ba ba ba"])), 1).apply(base)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for text in ("abac", "baba", "abacaba", "bacba"):
+        assert extended.encode(text) == library.encode(text)
+
+
+def test_models_that_no_list_of_merges_can_say_are_refused(tmp_path):
+    alike = [("▁", -9.0, 1), ("bc", 0.0, 1), ("ab", 0.0, 1)]
+    with pytest.raises(errors.UnsupportedTokenizerError, match="score alike"):
+        pieces(tmp_path, builders.pieces_of([], "abcde") + alike)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="a character of which is no piece"):
+        pieces(tmp_path, builders.pieces_of(["▁猫"], "▁ab"))
+    runs = [("▁▁", 0.0, 4), ("▁▁▁", 0.0, 4)]
+    with pytest.raises(errors.UnsupportedTokenizerError, match="no pipeline does both"):
+        pieces(tmp_path, builders.pieces_of(["▁a"], "▁ab") + runs)
+    base = pieces(tmp_path, builders.pieces_of(["▁a"], "▁ab") + runs, normalizer={"add_dummy_prefix": False})
+    library = SentencePieceProcessor(model_file=str(tmp_path / "tokenizer.model"))
+    for text in ("a  b", "a   b a", "ab"):
+        assert base.encode(text) == library.encode(text)
+
+
+def test_runs_of_white_space_are_never_pruned(base, counts):
+    order = tg.prune_order(base, counts)
+    assert not [token for token in order.tokens if not token.strip("▁")]

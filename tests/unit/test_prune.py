@@ -45,7 +45,7 @@ def test_special_and_atomic_tokens_never_go(base, counts):
         left = order.apply(base)
         assert strings(left) == set(builders.byte_alphabet()) | {"<|start|>", "<|end|>"}
         assert order.kept["atomic"] == 256
-        assert order.kept["added"] == 2
+        assert order.kept["added or named"] == 2
 
 
 def test_every_step_has_the_number_that_decided_it(base, counts):
@@ -339,3 +339,26 @@ def test_the_script_command_takes_all_of_its_order(base, tmp_path, capsys):
     arguments = ["prune", folder, "--method", "script-leaf", "--scripts", "Latin, Han", "--out", tmp_path / "out"]
     assert cli.main(list(map(str, arguments))) == 0
     assert "by script-leaf" in capsys.readouterr().out
+
+
+def test_tokens_that_settings_and_post_processors_name_stay(tmp_path):
+    document = builders.byte_level()
+    by_id = {i: s for s, i in document["model"]["vocab"].items()}
+    pad, named = by_id[394], by_id[393]
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"x": {"id": "x", "ids": [393], "tokens": [named]}},
+    }
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad, "pad_token_id": 394}
+    base = tg.load(builders.write(tmp_path, document, **{"tokenizer_config.json": json.dumps(config)}))
+    pruned = tg.prune_order(base, None, "last-id-leaf").apply(base).compact()
+    assert {pad, named} <= set(pruned.ids)
+    assert json.loads(pruned.files["tokenizer_config.json"])["pad_token_id"] == pruned.ids[pad]
+
+
+def test_scripts_of_characters_that_stay_are_known_too(tmp_path):
+    pieces = builders.sentencepiece()
+    base = tg.load(builders.write(tmp_path, pieces))
+    assert tg.prune_order(base, None, "script-leaf", scripts=["Latin", "Cyrillic"]).method == "script-leaf"

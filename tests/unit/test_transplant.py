@@ -401,3 +401,75 @@ def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
     assert facts["embedding_rows_after"] % 64 == 0
     with pytest.raises(SystemExit):
         cli.main([*map(str, common), "--pad-multiple", "0"])
+
+
+def test_force_deletes_nothing_that_a_transplant_did_not_write(base, swapped, tmp_path):
+    out = tmp_path / "out"
+    tg.transplant(tmp_path / "model", swapped, out)
+    tg.transplant(tmp_path / "model", base, out, force=True)
+    (out / "checkpoint-500").mkdir()
+    (out / "checkpoint-500" / "optimizer.pt").write_bytes(b"x")
+    with pytest.raises(errors.OutputError, match=r"optimizer\.pt"):
+        tg.transplant(tmp_path / "model", swapped, out, force=True)
+    assert (out / "checkpoint-500" / "optimizer.pt").exists()
+
+
+def test_the_source_is_never_the_target_nor_around_it(base, swapped, tmp_path):
+    model, out = tmp_path / "model", tmp_path / "out"
+    tg.transplant(model, swapped, out)
+    for source, target in ((out, out), (model, model / "inside"), (out, tmp_path)):
+        with pytest.raises(errors.OutputError):
+            tg.transplant(source, base, target, force=True)
+    assert tg.load(out) == swapped
+
+
+def test_a_size_that_the_config_leaves_to_its_class_is_written(tmp_path):
+    base = checkpoint(tmp_path / "model", config={"text_config": {"hidden_size": 16}})
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["vocab_size"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    new = tg.prune_order(base, None, "last-id")[:9].apply(base).compact()
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["text_config"]["vocab_size"] == new.n_rows
+    set_config(tmp_path / "model", vocab_size="397")
+    with pytest.raises(errors.CheckpointError, match="says 397"):
+        tg.transplant(tmp_path / "model", new, tmp_path / "two")
+
+
+def test_ids_of_padding_rows_follow_and_so_do_biased_and_forced_sequences(tmp_path):
+    base = checkpoint(tmp_path / "model", rows=408, config={"pad_token_id": 397})
+    eos = base.added[-1].id
+    fields = {"sequence_bias": [[[eos], -10.0]], "force_words_ids": [[eos]], "forced_decoder_ids": [5, [1]]}
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps(fields))
+    new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 4).apply(base)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["pad_token_id"] == 401
+    small = tg.prune_order(base, None, "last-id")[:9].apply(base).compact()
+    tg.transplant(tmp_path / "model", small, tmp_path / "small")
+    moved = eos - 9
+    found = json.loads((tmp_path / "small" / "generation_config.json").read_text())
+    assert found["sequence_bias"] == [[[moved], -10.0]]
+    assert found["force_words_ids"] == [[moved]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: set_config(f, architectures=5),
+        lambda f: set_config(f, architectures=["LlamaForCausalLM", 7]),
+        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": 5}}'),
+        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": ["b"]}}'),
+        lambda f: write_safetensors(
+            {"model.embed_tokens.weight": {"dtype": "F32", "shape": [], "data": bytes(4)}},
+            f / "model.safetensors",
+            None,
+        ),
+    ],
+)
+def test_odd_checkpoints_end_in_a_result_or_a_clear_error(tmp_path, change):
+    base = checkpoint(tmp_path / "model")
+    change(tmp_path / "model")
+    try:
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+    except errors.TokengraftError:
+        assert not (tmp_path / "out").exists()

@@ -149,3 +149,15 @@ def test_the_command_runs_both_models_and_compares(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "logits of kept tokens differ by at most" in shown
     assert "new says" in shown
+
+
+def test_a_model_that_cannot_be_changed_is_not_changed_in_part(tmp_path):
+    base = save_model("llama-untied", tmp_path / "model")
+    model = load(tmp_path / "model")
+    small = tg.prune_order(base, None, "last-id")[:9].apply(base)
+    model.config.eos_token_id = base.n_rows - 3
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    with pytest.raises(errors.CheckpointError, match="does not have"):
+        tg.transplant_model(model, tg.plan(base, small))
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    assert model.config.vocab_size == base.n_rows

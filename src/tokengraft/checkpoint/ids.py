@@ -7,10 +7,13 @@ from typing import Any
 from tokengraft.errors import CheckpointError
 from tokengraft.plan import VocabPlan
 
-CONFIGS = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
-_ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$|^(begin_)?suppress_tokens$|^bad_words_ids$")
+MAIN = "config.json"
+CONFIGS = (MAIN, "generation_config.json", "preprocessor_config.json", "processor_config.json")
+_ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$")
 _PLACED = "forced_decoder_ids"
 """Pairs of a place in the output and an id."""
+_BIASED = "sequence_bias"
+"""Pairs of a list of ids and a number."""
 
 
 def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int], name: str) -> dict[str, Any]:
@@ -25,17 +28,23 @@ def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int,
     Raises:
         CheckpointError: It names a token that is gone.
     """
-    renumbering = _Renumbering(plan, name)
+    renumbering = _Renumbering(plan, rows, name)
     changed: dict[str, Any] = renumbering.walk(dict(config))
-    for part in (changed, changed.get("text_config")):
+    nested = changed.get("text_config")
+    for part in (changed, nested):
         if isinstance(part, dict) and part.get("vocab_size") in (rows[0], plan.rows_before):
             part["vocab_size"] = rows[1]
+    if name == MAIN and rows[0] != rows[1] and "vocab_size" not in {**changed, **(nested or {})}:
+        # The class has the old size as its default.
+        (nested if isinstance(nested, dict) else changed)["vocab_size"] = rows[1]
     return changed
 
 
 class _Renumbering:
-    def __init__(self, plan: VocabPlan, name: str) -> None:
-        self.moved, self.removed, self.name = plan.moved, frozenset(plan.removed), name
+    def __init__(self, plan: VocabPlan, rows: tuple[int, int], name: str) -> None:
+        self.moved, self.removed, self.name = dict(plan.moved), frozenset(plan.removed), name
+        # Padding moves as its rows do.
+        self.moved |= {i: i - plan.rows_before + plan.rows_after for i in range(plan.rows_before, rows[0])}
 
     def walk(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -45,8 +54,14 @@ class _Renumbering:
     def _field(self, key: str, value: Any) -> Any:
         if _ID_FIELD.search(key):
             return self._ids(key, value)
-        if key == _PLACED and isinstance(value, list):
-            return [[pair[0], self._ids(key, pair[1])] for pair in value]
+        if key in (_PLACED, _BIASED) and isinstance(value, list):
+            at = 1 if key == _PLACED else 0
+            return [
+                [self._ids(key, part) if place == at else part for place, part in enumerate(pair)]
+                if isinstance(pair, list)
+                else pair
+                for pair in value
+            ]
         return self.walk(value)
 
     def _ids(self, key: str, value: Any) -> Any:

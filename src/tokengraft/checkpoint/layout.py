@@ -80,7 +80,10 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     index = parse_json(index_path.read_bytes(), str(index_path)) if index_path.is_file() else None
     if index is not None and not isinstance(index.get("weight_map") if isinstance(index, dict) else None, dict):
         raise CheckpointError(f"`{index_path}` has no `weight_map`", hint="download the model again")
-    names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
+    values = [*index["weight_map"].values()] if index else [SINGLE]
+    if not all(isinstance(value, str) for value in values):
+        raise CheckpointError(f"`{index_path}` names files that are no names", hint="download the model again")
+    names = sorted(set(values))
     missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if missing:
         raise _missing(folder, missing[0], sharded=index is not None)
@@ -102,7 +105,14 @@ def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
 
 def _require_listed(checkpoint: Checkpoint) -> None:
     """Refuses an index that does not say what is in the files."""
-    held = {name: file.path.name for file in checkpoint.files for name in file.tensors}
+    held: dict[str, str] = {}
+    for file_ in checkpoint.files:
+        for name in file_.tensors:
+            if held.setdefault(name, file_.path.name) != file_.path.name:
+                raise CheckpointError(
+                    f"both `{held[name]}` and `{file_.path.name}` have the tensor `{name}`",
+                    hint="download the checkpoint again",
+                )
     for name, file in (checkpoint.index or {"weight_map": held})["weight_map"].items():
         if held.get(name) != file:
             raise CheckpointError(
@@ -124,7 +134,8 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
             hint="pass a decoder-only model",
         )
     _refuse_strange_tables(checkpoint)
-    names = [name for name in config.get("architectures") or () if isinstance(name, str)]
+    listed = config.get("architectures")
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
     family = next((_architectures()["architectures"][n] for n in names if n in _architectures()["architectures"]), None)
     tensors = _by_name(checkpoint, family) if family else _by_shape(checkpoint)
     found = f"the names of {names[0]}" if family else "their shapes: the architecture is not in the table"
@@ -180,6 +191,12 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> 
             f"one input embedding was looked for by {found}; found: {names}",
             hint="please report the architecture, with the names and shapes of its tensors",
         )
+    for tensor in tensors:
+        if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2):
+            raise CheckpointError(
+                f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is no table of tokens",
+                hint="download the checkpoint again",
+            )
     rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input")
     for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
@@ -199,7 +216,7 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
             hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
         )
     size = checkpoint.text_config.get("vocab_size")
-    if info.shape[0] != rows or (isinstance(size, int) and size != rows):
+    if info.shape[0] != rows or (size is not None and size != rows):
         raise CheckpointError(
             f"`{info.name}` has {info.shape[0]:,} rows, the input embedding {rows:,}, and config.json says {size}",
             hint="save the model again with transformers, which brings them in line",

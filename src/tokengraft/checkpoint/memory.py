@@ -1,5 +1,6 @@
 """`transplant_model`: the same as `transplant`, on a model in memory, for training code. Needs torch."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,18 +76,21 @@ def transplant_model(
     rows = padded_rows(plan, before, pad_multiple)
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
     work = _Memory(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
-    embedding.weight = work.table(embedding.weight, init, "input")
-    embedding.num_embeddings = rows
+    # Everything that may fail comes before the first change.
+    configs = [config for config in (model.config, getattr(model, "generation_config", None)) if config is not None]
+    changes = [change for config in configs for change in _changes(config, plan, (before, rows))]
+    table = work.table(embedding.weight, init, "input")
+    head_table = table if tied or head is None else work.table(head.weight, output_init or init, "output")
+    bias = work.table(head.bias, "fvt", "output") if getattr(head, "bias", None) is not None else None
+    embedding.weight, embedding.num_embeddings = table, rows
     if getattr(embedding, "padding_idx", None) is not None:
         embedding.padding_idx = plan.moved.get(embedding.padding_idx)
     if head is not None:
-        head.weight = embedding.weight if tied else work.table(head.weight, output_init or init, "output")
-        if getattr(head, "bias", None) is not None:
-            head.bias = work.table(head.bias, "fvt", "output")
-        head.out_features = rows
-    for config in (model.config, getattr(model, "generation_config", None)):
-        if config is not None:
-            _renumber(config, plan, (before, rows))
+        head.weight, head.out_features = head_table, rows
+        if bias is not None:
+            head.bias = bias
+    for config, name, value in changes:
+        setattr(config, name, value)
     if hasattr(model, "vocab_size"):
         model.vocab_size = rows
     copies = copied_rows(plan, before, rows).tolist()
@@ -129,12 +133,12 @@ def _text_config(config: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def _renumber(config: Any, plan: VocabPlan, rows: tuple[int, int]) -> None:
-    """Sets the fields of a config object that name ids or the size of the vocabulary."""
+def _changes(config: Any, plan: VocabPlan, rows: tuple[int, int]) -> Iterator[tuple[Any, str, Any]]:
+    """The fields of a config object that name ids or the size of the vocabulary: object, field, new value."""
     before = config.to_dict()
     after = renumber_config(before, plan, rows, type(config).__name__)
     for name, value in after.items():
         if isinstance(value, dict) and hasattr(getattr(config, name, None), "to_dict"):
-            _renumber(getattr(config, name), plan, rows)
+            yield from _changes(getattr(config, name), plan, rows)
         elif value != before[name]:
-            setattr(config, name, value)
+            yield config, name, value

@@ -31,7 +31,7 @@ from tokengraft.checkpoint.proof import Proof, prove
 from tokengraft.checkpoint.rows import INITIALISERS, Facts
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
-from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.formats.files import folder_files, is_tokenizer_file, load_folder
 from tokengraft.formats.sources import load
 from tokengraft.jsonfile import JsonStyle, parse_json
@@ -144,8 +144,9 @@ def transplant(
     if out is None:
         return done
     target = Path(out)
-    made_here = (target / REPORT).is_file()
-    with new_folder(target, replaceable=(lambda _: True) if force and made_here else None) as partial:
+    _require_apart(folder, target)
+    ours = _written_before(target) if force else set()
+    with new_folder(target, replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
             jobs = [pool.submit(work.write_and_prove, file, partial, hard_link) for file in source.files]
             files = folder_files(new)  # meanwhile
@@ -183,6 +184,23 @@ def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:
             f"the embedding has {vocabulary.rows:,} rows and the tokenizer beside it needs {changes.rows_before:,}",
             hint="pass the folder with the tokenizer that the model was trained with",
         )
+
+
+def _require_apart(source: Path, out: Path) -> None:
+    """Refuses to write over, into or around the source."""
+    a, b = source.resolve(), out.resolve()
+    if a == b or a in b.parents or b in a.parents:
+        raise OutputError(
+            f"`{out}` is the source, or one of the two lies in the other", hint="write to a folder of its own"
+        )
+
+
+def _written_before(folder: Path) -> set[str]:
+    """The files that an earlier transplant says it wrote to a folder."""
+    try:
+        return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _finished(jobs: list["Future[Proof]"], source: Checkpoint, progress: Progress | None) -> Iterator[Proof]:
@@ -351,8 +369,8 @@ def _write_index(source: Checkpoint, folder: Path) -> None:
     if isinstance(metadata, dict):
         old, new = _sizes(source.files), _sizes(TensorFile.open(folder / f.path.name) for f in source.files)
         for name, before, after in zip(("total_size", "total_parameters"), old, new, strict=True):
-            if isinstance(metadata.get(name), int):
-                metadata[name] += after - before
+            if isinstance(metadata.get(name), int | float):
+                metadata[name] = int(metadata[name]) + after - before
     (folder / INDEX).write_bytes(JsonStyle.of(path.read_bytes()).dump(index))
 
 
@@ -370,6 +388,7 @@ def _write_report(done: Transplant, source: Checkpoint, files: Mapping[str, byte
         "source_config_sha256": sha256((source.folder / "config.json").read_bytes()).hexdigest(),
         "tokenizer_sha256": hashed,
         "seed": seed,
+        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
         "transplant": done.as_dict(),
     }
     (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

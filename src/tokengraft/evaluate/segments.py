@@ -43,7 +43,8 @@ def read_text(name: str, source: str | os.PathLike[str] | Iterable[str]) -> Text
             ) from error
     else:
         lines = source
-    documents = tuple(line.rstrip("\r") for line in lines if line.strip())
+    whole = (line.encode(errors="replace").decode() for line in lines)  # half a surrogate pair is no text
+    documents = tuple(line.rstrip("\r") for line in whole if line.strip())
     if not documents:
         raise CorpusError(f"the text `{name}` is empty", hint="pass text that has documents, one a line")
     return Text(name, documents)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from unicodedata import category
@@ -10,7 +10,7 @@ from unicodedata import category
 from tokengraft import _core
 from tokengraft.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.counts import PretokenCounts
-from tokengraft.edit import add_tokens, asleep
+from tokengraft.edit import add_tokens, asleep, first_run
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
 from tokengraft.fingerprint import piece_rules
@@ -95,16 +95,20 @@ def extend(
 def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits) -> tuple[LearnedMerge, ...]:
     """The merges that make the next n tokens."""
     pieces = tokenizer.kind == "sentencepiece"
+    # New merges will come before those of white space: training must go without the latter to see what they will see.
+    end, rules = first_run(tokenizer), _rules(tokenizer, counts)
+    before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if end < len(tokenizer.merges) else tokenizer
     tokens, merges = _core.extend(
-        tokenizer.bpe,
+        before_runs.bpe,
         counts.table,
         n,
         byte_level=not pieces,
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
         forbidden=[*_never_made(tokenizer)],
-        rules=_rules(tokenizer, counts),
-        asleep=[*asleep(tokenizer).items()] if pieces else [],
+        # Runs of white space are never learned: they merge last, and so could not be where they were learned.
+        rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
+        asleep=[(string, *rank) for string, rank in asleep(tokenizer).items()],
         at_hand=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
         allow=_judge(tokenizer, limits),
     )

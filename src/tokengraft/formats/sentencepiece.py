@@ -8,13 +8,14 @@ that piece, and a ``▁`` is put before text that follows one.
 import base64
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from tokengraft.alphabet import SPACE
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
-from tokengraft.piecemodel import CONTROL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
+from tokengraft.piecemodel import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer import Tokenizer
 
 
@@ -38,6 +39,7 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
     if len(ids) + len(holes) < len(model.pieces):
         double = next(piece.string for i, piece in enumerate(model.pieces) if ids.get(piece.string, i) != i)
         raise InvalidTokenizerError(f"`{name}` has the piece {double!r} twice", hint="pass another model")
+    _require_expressible(model, name)
     tokenizer = Tokenizer(
         vocab=MappingProxyType(ids),
         merges=tuple((ids[left], ids[right]) for left, right in all_splits(model.normal, ids)),
@@ -47,6 +49,29 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
     )
     _ = tokenizer.bpe, tokenizer.pipeline  # building them checks both
     return tokenizer
+
+
+def _require_expressible(model: PieceModel, name: str) -> None:
+    """Refuses models whose merging no list of merges can say.
+
+    Raises:
+        UnsupportedTokenizerError: Pieces score alike, and SentencePiece takes the leftmost; or a piece has a character
+            that is no piece.
+    """
+    merged = [
+        piece for piece in model.pieces if piece.type == NORMAL and len(piece.string) > 1 and piece.string.strip(SPACE)
+    ]
+    counted = Counter(piece.score for piece in merged)
+    alike = [piece.string for piece in merged if counted[piece.score] > 1]
+    strange = [piece.string for piece in merged if not model.normal.keys() >= set(piece.string)]
+    if alike or strange:
+        what = (
+            f"{len(alike):,} pieces that score alike, such as {alike[0]!r}" if alike else f"the piece {strange[0]!r}, "
+        )
+        raise UnsupportedTokenizerError(
+            f"`{name}` has {what}" + ("" if alike else "a character of which is no piece"),
+            hint="pass a folder with the `tokenizer.json` of this model, which says what is merged when",
+        )
 
 
 def require_agreement(tokenizer: Tokenizer, folder: str) -> None:
@@ -117,7 +142,10 @@ def _added_tokens(model: PieceModel) -> Iterator[dict[str, Any]]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     for token_id, piece in enumerate(model.pieces):
         if piece.type in (UNKNOWN, CONTROL, USER_DEFINED):
-            yield {"id": token_id, "content": piece.string, **flags, "special": piece.type != USER_DEFINED}
+            # What has a `▁` is looked for in the text after its spaces were written so.
+            normalized = piece.type == USER_DEFINED and SPACE in piece.string
+            special = {"special": piece.type != USER_DEFINED, "normalized": normalized}
+            yield {"id": token_id, "content": piece.string, **flags, **special}
 
 
 def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
@@ -126,6 +154,12 @@ def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
     if not spec.escape_whitespaces or (spec.add_dummy_prefix and model.rules.treat_whitespace_as_suffix):
         raise UnsupportedTokenizerError(
             f"`{name}` keeps spaces as they are or writes `{SPACE}` after words, for which there is no pipeline",
+            hint="pass a folder with the `tokenizer.json` of this model",
+        )
+    spaced = next((p.string for p in model.pieces if p.type == USER_DEFINED and SPACE in p.string), None)
+    if spaced is not None and spec.add_dummy_prefix:
+        raise UnsupportedTokenizerError(
+            f"`{name}` has the user-defined piece {spaced!r} and puts a `{SPACE}` before text; no pipeline does both",
             hint="pass a folder with the `tokenizer.json` of this model",
         )
     if spec.charsmap:

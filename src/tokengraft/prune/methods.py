@@ -126,7 +126,7 @@ def _script_leaf(question: Question) -> Steps:
 
 def _foreign(question: Question) -> set[int]:
     """Tokens with a character of another script; a part of a character has none."""
-    tokens = [token for token in question.tokenizer.tokens if token.id in question.candidates]
+    tokens = question.tokenizer.tokens
     written = _core.scripts([token_text(question.tokenizer, token.string) for token in tokens])
     known = {name for names in written for name in names}
     strange = sorted(set(question.scripts) - known)
@@ -136,7 +136,8 @@ def _foreign(question: Question) -> set[int]:
             hint=f"name scripts as Unicode does; the tokenizer has {', '.join(sorted(known - COMMON))}",
         )
     allowed = COMMON | set(question.scripts)
-    return {token.id for token, names in zip(tokens, written, strict=True) if not allowed.issuperset(names)}
+    foreign = {token.id for token, names in zip(tokens, written, strict=True) if not allowed.issuperset(names)}
+    return foreign & question.candidates
 
 
 def _unreachable(question: Question) -> Steps:

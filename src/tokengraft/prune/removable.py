@@ -1,7 +1,8 @@
 """Which tokens may be taken away at all, whatever the order."""
 
+import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -58,19 +59,45 @@ def removable(tokenizer: Tokenizer, protection: Protection) -> Removable:
     """
     reserved = _reserved(tokenizer) if protection.reuse_reserved else set()
     added = {token.id for token in tokenizer.added} - reserved
-    added |= {i for string, i in tokenizer.vocab.items() if string == tokenizer.model.get("unk_token")}
+    named = {tokenizer.model.get("unk_token"), *_named(tokenizer)}
+    added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
+    if tokenizer.kind == "sentencepiece":
+        # Their pieces score alike: which of them merge first is settled only while all are there.
+        added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
     atomic = set(tokenizer.structure.atomic) - added
     if protection.characters:
         atomic -= _spelled_characters(tokenizer)
     protected = _protected(tokenizer, protection) - added - atomic
     built = _with_parts(tokenizer, added | protected) - added - protected - atomic
     every = {token.id for token in tokenizer.tokens}
-    kept = {"added": added, "atomic": atomic, "protected": protected, "parts of those": built}
+    kept = {"added or named": added, "atomic": atomic, "protected": protected, "parts of those": built}
     return Removable(
         ids=frozenset(every - added - atomic - protected - built),
         reserved=tuple(sorted(reserved, reverse=True)),
         kept=MappingProxyType({reason: len(ids) for reason, ids in kept.items()}),
     )
+
+
+def _named(tokenizer: Tokenizer) -> Iterator[str]:
+    """Tokens that settings, maps of special tokens and post-processors name: padding may be an ordinary token."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        try:
+            content = json.loads(tokenizer.files.get(name, b"{}"))
+        except ValueError:
+            continue
+        for key, value in content.items() if isinstance(content, dict) else ():
+            if key.endswith(("_token", "_tokens")):
+                for item in value if isinstance(value, list) else [value]:
+                    yield str(item.get("content") if isinstance(item, dict) else item)
+    steps = [tokenizer.document.get("post_processor")]
+    while steps:
+        step = steps.pop()
+        if isinstance(step, dict):
+            steps += step.get("processors") or []
+            specials = step.get("special_tokens")
+            for special in specials.values() if isinstance(specials, dict) else ():
+                yield from map(str, special.get("tokens") or ())
+            yield from (str(step[name][0]) for name in ("sep", "cls") if isinstance(step.get(name), list))
 
 
 def _reserved(tokenizer: Tokenizer) -> set[int]:
