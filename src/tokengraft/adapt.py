@@ -21,7 +21,7 @@ from tokengraft.check import check
 from tokengraft.checkpoint.layout import find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus import Corpus, Reading, documents, open_corpus
-from tokengraft.counting import Effort, count
+from tokengraft.counting import Effort, Progress, count
 from tokengraft.counts import PretokenCounts, as_weight
 from tokengraft.errors import CorpusError, OptionError
 from tokengraft.evaluate import evaluate
@@ -91,6 +91,7 @@ def adapt(
     report: bool = True,
     force: bool = False,
     stage: Stage | None = None,
+    progress: Progress | None = None,
 ) -> Adaptation:
     """Adapts a model, or a tokenizer alone, to text: prunes, extends, checks, measures, transplants.
 
@@ -112,6 +113,7 @@ def adapt(
         report: Write `report.html` into the folder too, where plotly is installed.
         force: Replace an earlier result.
         stage: Told what is being done.
+        progress: Told how much of the text has been read.
 
     Raises:
         OptionError: Nothing is asked for, or two things that exclude each other.
@@ -135,6 +137,7 @@ def adapt(
     if KEEP in targets:
         raise OptionError(f"a target is called {KEEP!r}, as what is to stay is", hint="call it something else")
     counted = _Counted(base, folder.with_name(folder.name + ".work"), reading or Reading(), effort or Effort())
+    counted.tell = _telling(corpora, counted.reading, progress)
     parts = {}
     for name, corpus in corpora.items():
         told(f"counting {name}")
@@ -183,6 +186,7 @@ class _Counted:
     def __init__(self, tokenizer: Tokenizer, folder: Path, reading: Reading, effort: Effort) -> None:
         self.tokenizer, self.folder = tokenizer, folder
         self.reading, self.effort = replace(reading, documents="lines"), effort
+        self.tell: Callable[[str, int], object] | None = None
         files = folder_files(tokenizer)
         self.identity = sha256(b"".join(name.encode() + sha256(files[name]).digest() for name in sorted(files)))
 
@@ -193,7 +197,7 @@ class _Counted:
             lines = held_file.read_text(encoding="utf-8").splitlines()
             return Part(PretokenCounts.load(counts_file), [json.loads(line) for line in lines])
         held_out: list[str] = []
-        rest = set_aside(documents(corpus, self.reading), held_out)
+        rest = set_aside(documents(corpus, self.reading, self.tell), held_out)
         counts = count(self.tokenizer, rest, reading=self.reading, effort=self.effort)
         if not held_out or not len(counts):
             raise CorpusError(
@@ -225,6 +229,17 @@ class _Counted:
     def forget(self) -> None:
         """Removes what was remembered."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _telling(
+    corpora: Mapping[str, Corpus], reading: Reading, progress: Progress | None
+) -> Callable[[str, int], object] | None:
+    """What tells of bytes read, as shares of all corpora whose size is known."""
+    paths = [corpus for corpus in corpora.values() if isinstance(corpus, str | os.PathLike | list | tuple)]
+    if progress is None or "-" in paths:
+        return None
+    total = sum(found.size for corpus in paths for found in open_corpus(corpus, reading))
+    return lambda name, size: progress(name, size, total)
 
 
 def set_aside(texts: Iterator[str], held_out: list[str]) -> Iterator[str]:

@@ -138,10 +138,11 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
     return inputs if reading.shard is None else inputs[reading.shard[0] :: reading.shard[1]]
 
 
-def documents(corpus: Corpus, reading: Reading) -> Iterator[str]:
+def documents(corpus: Corpus, reading: Reading, read: Callable[[str, int], object] | None = None) -> Iterator[str]:
     """The documents of a corpus, one after the other; what is not UTF-8 is replaced by U+FFFD.
 
-    Slower than counting blocks, for every document passes through Python.
+    Slower than counting blocks, for every document passes through Python. ``read`` is told of (input, bytes on disk
+    read since the last call).
 
     Raises:
         CorpusError: Something cannot be read.
@@ -149,6 +150,8 @@ def documents(corpus: Corpus, reading: Reading) -> Iterator[str]:
     for found in open_corpus(corpus, reading):
         for block in found.blocks(lambda _: None):
             yield from _block_documents(block, reading)
+            if read:
+                read(found.name, block.progress)
 
 
 def _block_documents(block: Block, reading: Reading) -> Iterator[str]:

@@ -10,7 +10,9 @@ from tokengraft.adapt import KEEP, Outlook, Target, Wish, adapt, outlook
 from tokengraft.adaptation import Adaptation
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.commands.options import Commands, add_json, add_output, add_reading, effort_of, reading_of, require
+from tokengraft.counting import Progress
 from tokengraft.formats import load
+from tokengraft.progress import bytes_read
 from tokengraft.show import print_columns, print_table
 
 
@@ -54,13 +56,24 @@ def targets_of(texts: list[str]) -> dict[str, Target]:
 
 def _run(options: argparse.Namespace) -> int:
     targets = targets_of(options.target)
-    wish = {"swap": options.swap, "add": options.add, "remove": options.remove}
     if options.dry_run:
         corpora = {name: target.corpus for name, target in targets.items()}
         corpora |= {KEEP: options.keep} if options.keep else {}
         asked = Wish(options.add or options.swap, options.remove or options.swap)
         return _show_outlook(outlook(options.model, corpora, asked), options)
-    found = adapt(
+    with bytes_read("counting", quiet=options.quiet) as progress:
+        found = _adapt(targets, progress, options)
+    if options.json:
+        print(json.dumps(found.as_dict(), ensure_ascii=False))
+    else:
+        _show(found)
+    page = Path(options.out) / "report.html"
+    print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
+    return 0
+
+
+def _adapt(targets: dict[str, Target], progress: Progress | None, options: argparse.Namespace) -> Adaptation:
+    return adapt(
         options.model,
         target=targets,
         keep=options.keep,
@@ -70,15 +83,11 @@ def _run(options: argparse.Namespace) -> int:
         effort=effort_of(options, min_count=1),
         force=options.force,
         stage=None if options.quiet else lambda what: print(what, file=sys.stderr),
-        **wish,
+        progress=progress,
+        swap=options.swap,
+        add=options.add,
+        remove=options.remove,
     )
-    if options.json:
-        print(json.dumps(found.as_dict(), ensure_ascii=False))
-    else:
-        _show(found)
-    page = Path(options.out) / "report.html"
-    print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
-    return 0
 
 
 def _show(found: Adaptation) -> None:
