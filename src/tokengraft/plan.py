@@ -3,7 +3,6 @@
 Left of it nothing knows tensors; right of it nothing knows BPE.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokengraft.alphabet import Kind, byte_token, spell, token_bytes
-from tokengraft.atomic import new_file
-from tokengraft.errors import CountsError
-from tokengraft.jsonfile import parse_json
+from tokengraft.artefact import read_artefact, write_artefact
 from tokengraft.tokenizer import Tokenizer
 
 Source = int | tuple[int, ...] | None
@@ -83,10 +80,7 @@ class VocabPlan:
         Raises:
             OutputError: The file exists or cannot be written.
         """
-        path = Path(out)
-        with new_file(path, force=force) as partial:
-            partial.write_text(json.dumps(self.as_dict()), encoding="utf-8")
-        return path
+        return write_artefact(self.as_dict(), out, force=force)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data: a source is a number, a list of numbers, or null."""
@@ -99,20 +93,17 @@ class VocabPlan:
         Raises:
             CountsError: It is not a file of a plan.
         """
-        name = os.fspath(path)
-        try:
-            document = parse_json(Path(path).read_bytes(), name)
-            rows = _row(document["rows_before"])
-            sources = tuple(_source(source) for source in document["sources"])
-            removed = tuple(_row(row) for row in document["removed"])
-            named = [row for source in sources for row in ([source] if isinstance(source, int) else source or ())]
-            if any(row >= rows for row in (*named, *removed)):
-                raise ValueError(f"it names rows beyond {rows:,}")
-            return cls(rows, sources, removed)
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise CountsError(
-                f"`{name}` is not a file of a plan: {error}", hint="make one: `tokengraft plan`"
-            ) from error
+        return read_artefact(path, _parse, what="a plan", command="tokengraft plan OLD NEW --out FILE")
+
+
+def _parse(document: Any) -> VocabPlan:
+    rows = _row(document["rows_before"])
+    sources = tuple(_source(source) for source in document["sources"])
+    removed = tuple(_row(row) for row in document["removed"])
+    named = [row for source in sources for row in ([source] if isinstance(source, int) else source or ())]
+    if any(row >= rows for row in (*named, *removed)):
+        raise ValueError(f"it names rows beyond {rows:,}")
+    return VocabPlan(rows, sources, removed)
 
 
 def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:

@@ -20,6 +20,7 @@ LAYERS = [
     "structure",
     "jsonfile",
     "atomic",
+    "artefact",
     "kind",
     "piecemodel",
     "rewrite",

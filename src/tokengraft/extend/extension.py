@@ -1,6 +1,5 @@
 """`Extension`: new tokens and merges in the order they were learned. Plain data; cut it anywhere, apply it, save it."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,10 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tokengraft.atomic import new_file
+from tokengraft.artefact import read_artefact, write_artefact
 from tokengraft.edit import add_tokens
-from tokengraft.errors import CountsError, OptionError
-from tokengraft.jsonfile import parse_json
+from tokengraft.errors import OptionError
 from tokengraft.tokenizer import Tokenizer
 
 
@@ -107,10 +105,7 @@ class Extension:
             "characters": self.characters,
             "merges": self.merges,
         }
-        path = Path(out)
-        with new_file(path, force=force) as partial:
-            partial.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
-        return path
+        return write_artefact(document, out, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Extension":
@@ -119,17 +114,13 @@ class Extension:
         Raises:
             CountsError: It is not a file of an extension.
         """
-        name = os.fspath(path)
-        try:
-            document = parse_json(Path(path).read_bytes(), name)
-            merges = tuple(_learned_merge(*merge) for merge in document["merges"])
-            characters = tuple(_character(string) for string in document["characters"])
-            provenance = MappingProxyType(document["provenance"])
-            return cls(merges, int(document["asked"]), int(document["min_count"]), provenance, characters)
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise CountsError(
-                f"`{name}` is not a file of an extension: {error}", hint="make one: `tokengraft extend`"
-            ) from error
+        return read_artefact(path, _parse, what="an extension", command="tokengraft extend --extension FILE")
+
+
+def _parse(document: Any) -> Extension:
+    merges = tuple(_learned_merge(*merge) for merge in document["merges"])
+    characters = tuple(_character(string) for string in document["characters"])
+    return _rebuild(merges, int(document["asked"]), int(document["min_count"]), document["provenance"], characters)
 
 
 def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedMerge:

@@ -1,6 +1,5 @@
 """`PruneOrder`: tokens in the order in which they go. Plain data; cut it anywhere, apply it, save it."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,10 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tokengraft.atomic import new_file
+from tokengraft.artefact import read_artefact, write_artefact
 from tokengraft.edit import remove_tokens
-from tokengraft.errors import CountsError, OptionError
-from tokengraft.jsonfile import parse_json
+from tokengraft.errors import OptionError
 from tokengraft.tokenizer import Tokenizer
 
 
@@ -91,10 +89,7 @@ class PruneOrder:
             "provenance": dict(self.provenance),
             "removals": self.removals,
         }
-        path = Path(out)
-        with new_file(path, force=force) as partial:
-            partial.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
-        return path
+        return write_artefact(document, out, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PruneOrder":
@@ -103,16 +98,13 @@ class PruneOrder:
         Raises:
             CountsError: It is not a file of an order.
         """
-        name = os.fspath(path)
-        try:
-            document = parse_json(Path(path).read_bytes(), name)
-            removals = tuple(_removal(*removal) for removal in document["removals"])
-            kept = {str(reason): int(count) for reason, count in document["kept"].items()}
-            return _rebuild(str(document["method"]), removals, kept, dict(document["provenance"]))
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CountsError(
-                f"`{name}` is not a file of a prune order: {error}", hint="make one: `tokengraft prune --order`"
-            ) from error
+        return read_artefact(path, _parse, what="a prune order", command="tokengraft prune --order FILE")
+
+
+def _parse(document: Any) -> PruneOrder:
+    removals = tuple(_removal(*removal) for removal in document["removals"])
+    kept = {str(reason): int(count) for reason, count in document["kept"].items()}
+    return _rebuild(str(document["method"]), removals, kept, dict(document["provenance"]))
 
 
 def _removal(token: str, token_id: int, decided_by: int) -> Removal:
