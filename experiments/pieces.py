@@ -1,6 +1,6 @@
 """What SentencePiece types gain by continued training: bytes per token on held-out text before and after.
 
-    python experiments/sentencepiece.py llama2 mistral_v3 gemma3 --text et=et.txt:est_Latn.devtest ja=ja.txt:jpn.devtest
+    python experiments/pieces.py llama2 mistral_v3 gemma3 --text et=et.txt:est_Latn.devtest ja=ja.txt:jpn.devtest
 
 A row for each tokenizer and text: how many tokens were learned, how many of them missing characters; bytes per token of
 the base and after each size; added tokens that cannot be reached; and, where the folder has a SentencePiece model, the
