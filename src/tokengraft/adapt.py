@@ -359,8 +359,10 @@ class Outlook:
     weights_bytes: int
     """Of the checkpoint; 0 where there is none."""
     parameters_added: int
+    memory_bytes: int
+    """A guess: what was needed for so much text, up to what tables of pretokens may take."""
     seconds: float
-    """A guess: what reading so much text and writing so many weights takes on a small machine."""
+    """A guess: what reading so much text and writing so many weights took on two cores."""
 
 
 def outlook(source: str | os.PathLike[str], corpora: Mapping[str, Corpus], wish: Wish) -> Outlook:
@@ -380,4 +382,5 @@ def outlook(source: str | os.PathLike[str], corpora: Mapping[str, Corpus], wish:
         parameters = (wish.add - wish.remove) * sum(widths)
     rows = len(base.ids) + wish.add - wish.remove
     seconds = 10 + size / 20e6 + weights / 400e6
-    return Outlook(base.n_rows, rows, size, weights, parameters, seconds)
+    memory = 500_000_000 + min(2 * size, Effort().memory)
+    return Outlook(base.n_rows, rows, size, weights, parameters, memory, seconds)

@@ -120,6 +120,7 @@ def _show_outlook(found: Outlook, options: argparse.Namespace) -> int:
         ("text", f"{found.text_bytes / 1e6:,.1f} MB on disk"),
         ("weights", f"{found.weights_bytes / 1e6:,.1f} MB" if found.weights_bytes else "none: the tokenizer alone"),
         ("parameters", f"{found.parameters_added:+,}"),
+        ("memory", f"about {found.memory_bytes / 1e9:,.1f} GB"),
         ("time", f"about {found.seconds:,.0f} s"),
         ("would write", str(Path(options.out))),
     ]
