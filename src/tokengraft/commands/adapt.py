@@ -69,6 +69,11 @@ def _run(options: argparse.Namespace) -> int:
         _show(found)
     page = Path(options.out) / "report.html"
     print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
+    notes = [*found.evaluation.notes]
+    if not page.exists():
+        notes.append("there is no report, for plotly is not installed: pip install 'tokengraft[report]'")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     return 0
 
 
