@@ -78,7 +78,7 @@ def continued_by_score(
 ) -> list[tuple[str, str, int]]:
     """Continued training under SentencePiece's rule, by the book; every merge makes a new piece.
 
-    Runs of white space merge after all else, and `▁` stands at the front of a piece or nowhere.
+    Runs of white space merge after all else, `▁` stands at the front of a piece or nowhere, and 16 characters are most.
     """
     known = {piece: score for piece, score in scores.items() if len(piece) == 1 or piece.strip("▁")}
     learned: list[tuple[str, str, int]] = []
@@ -90,7 +90,11 @@ def continued_by_score(
         frequent = [
             (-count, pair) for pair, count in pairs.items() if count >= min_count and not pair[1].startswith("▁")
         ]
-        frequent = [(negative, pair) for negative, pair in frequent if not pair[0].startswith("▁▁")]
+        frequent = [
+            (negative, pair)
+            for negative, pair in frequent
+            if not pair[0].startswith("▁▁") and len(pair[0] + pair[1]) <= 16
+        ]
         if not frequent:
             break
         negative, pair = min(frequent)
