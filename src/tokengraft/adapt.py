@@ -5,7 +5,7 @@ Every step is one that can be taken alone; nothing is done here that the parts d
 
 import json
 import os
-import shutil
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -227,8 +227,13 @@ class _Counted:
         return f"{name}-{known.hexdigest()[:24]}"
 
     def forget(self) -> None:
-        """Removes what was remembered."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Removes what was remembered, of earlier inputs too; whatever else lies in the folder stays."""
+        if self.folder.is_dir():
+            for path in self.folder.iterdir():
+                if re.fullmatch(r".+-[0-9a-f]{24}\.(parquet|jsonl)", path.name):
+                    path.unlink()
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
 
 def _telling(

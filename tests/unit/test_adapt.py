@@ -134,6 +134,13 @@ def test_an_interrupted_run_goes_on_and_changed_text_is_counted_again(model, tex
     assert again.tokenizer == fresh.tokenizer
 
 
+def test_a_folder_that_happens_to_have_the_name_of_the_work_folder_keeps_its_files(model, texts):
+    (texts / "out.work").mkdir()
+    (texts / "out.work" / "mine.txt").write_text("mine")
+    tg.adapt(model, target=texts / "et.txt", add=5, out=texts / "out")
+    assert [path.name for path in (texts / "out.work").iterdir()] == ["mine.txt"]
+
+
 def test_what_makes_no_sense_is_refused(model, texts):
     et = texts / "et.txt"
     for options, match in (
