@@ -59,6 +59,11 @@ pub(crate) fn byte_of(character: char) -> Option<u8> {
     }
 }
 
+/// The byte-fallback token of a byte: `0x41 -> "<0x41>"`.
+pub(crate) fn byte_token(byte: u8) -> String {
+    format!("<{byte:#04X}>")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

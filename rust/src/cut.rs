@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn models_whose_unknown_characters_touch_their_neighbours_are_not_cut() {
-        let bytes = || (0..=255u8).map(crate::bpe::byte_token);
+        let bytes = || (0..=255u8).map(crate::alphabet::byte_token);
         let model = |strings: Vec<String>, merges: &[(u32, u32)], options: Options| {
             let tokens = strings.into_iter().zip(0..).map(|(string, id)| (id, string)).collect();
             Bpe::new(tokens, merges, &options).unwrap().may_be_cut()

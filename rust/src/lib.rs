@@ -35,6 +35,7 @@ mod counts;
 mod cut;
 mod error;
 mod guard;
+mod merges;
 mod pieces;
 mod pretokenize;
 #[cfg(feature = "python")]

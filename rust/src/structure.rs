@@ -5,7 +5,8 @@
 
 use rayon::prelude::*;
 
-use crate::bpe::{Bpe, Merges};
+use crate::bpe::Bpe;
+use crate::merges::Merges;
 
 /// How a token comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

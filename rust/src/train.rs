@@ -15,9 +15,10 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::alphabet::Alphabet;
-use crate::bpe::{pair_key, Bpe, Merge, Merges};
+use crate::bpe::Bpe;
 use crate::counts::Counts;
 use crate::error::{Error, Result};
+use crate::merges::{pair_key, Merge, Merges};
 use crate::pieces::PieceRules;
 
 /// What continued training is asked for.

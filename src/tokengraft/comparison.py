@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tokengraft.evaluate.measure import token_names
-from tokengraft.evaluate.segments import Segments, Text, segment
+from tokengraft.evaluate.segments import Text, segment
 from tokengraft.plan import plan
 from tokengraft.tokenizer import Tokenizer
 
@@ -67,24 +67,24 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text) -> Comparison:
     lacking = {i: name for i, name in names.items() if name not in known}
     counted = new.counted()
     strings = {i: string for string, i in after.ids.items()}
+    spelled = [{token.id: token.bytes for token in tok.tokens} for tok in (before, after)]
+
+    def document(at: int) -> Document:
+        sides = [tuple(table[i] for i in side.documents[at]) for table, side in zip(spelled, (old, new), strict=True)]
+        return Document(text.documents[at], sides[0], sides[1])
+
     return Comparison(
         documents=len(text.documents),
         tokens_before=sum(old.lengths),
         tokens_after=sum(new.lengths),
         shorter=sum(ratio < 1 for ratio in ratios),
         longer=sum(ratio > 1 for ratio in ratios),
-        gained=tuple(_document(text, old, new, before, after, at) for at in by_ratio[:SHOWN] if ratios[at] < 1),
-        lost=tuple(_document(text, old, new, before, after, at) for at in by_ratio[::-1][:SHOWN] if ratios[at] > 1),
+        gained=tuple(document(at) for at in by_ratio[:SHOWN] if ratios[at] < 1),
+        lost=tuple(document(at) for at in by_ratio[::-1][:SHOWN] if ratios[at] > 1),
         added=len(lacking),
         earners=tuple(_earners(before, after, lacking, counted)[:20]),
         unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
     )
-
-
-def _document(text: Text, old: Segments, new: Segments, before: Tokenizer, after: Tokenizer, at: int) -> Document:
-    spelled = [{token.id: token.bytes for token in tok.tokens} for tok in (before, after)]
-    parts = [tuple(names[i] for i in found.documents[at]) for names, found in zip(spelled, (old, new), strict=True)]
-    return Document(text.documents[at], parts[0], parts[1])
 
 
 def _earners(before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]) -> list[Earner]:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 
 from tokengraft.alphabet import Kind, token_bytes
+from tokengraft.evaluate.evaluation import aligned
 from tokengraft.inspection import IdRange, Inspection
 
 MAX_RUNS = 10
@@ -51,9 +52,7 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
 def print_columns(heads: list[str], rows: list[list[str]]) -> None:
     """Prints a table with heads: a grid on a terminal, aligned text elsewhere."""
     if not sys.stdout.isatty():
-        widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-        for row in [heads, *rows]:
-            print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        print("\n".join(aligned(heads, rows)))
         return
     from rich.console import Console
     from rich.table import Table

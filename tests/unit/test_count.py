@@ -1,8 +1,5 @@
-"""Counting: what is read, what comes out, and what is refused."""
+"""Counting: what comes out, how it adds up, and what is refused."""
 
-import gzip
-import io
-import json
 import os
 import pickle
 import random
@@ -59,70 +56,6 @@ def test_counts_are_those_of_the_library(tokenizer):
         characters=sum(map(len, TEXTS)),
         pretokens=sum(pretokens.values()),
     )
-
-
-def write_corpus(folder, form):
-    rows = [{"text": text, "n": n} for n, text in enumerate(TEXTS)]
-    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path = folder / f"corpus.{form}"
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
-    elif form == "jsonl.gz":
-        path.write_bytes(gzip.compress(lines))
-    elif form == "jsonl.zst":
-        with pa.CompressedOutputStream(str(path), "zstd") as stream:
-            stream.write(lines)
-    elif form == "parquet.gz":
-        plain = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), plain)
-        path.write_bytes(gzip.compress(plain.getvalue()))
-    else:
-        path.write_bytes(lines)
-    return path
-
-
-@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "parquet.gz", "ndjson"])
-def test_every_format_gives_the_same_counts(tokenizer, tmp_path, form):
-    counts = tg.count(tokenizer, write_corpus(tmp_path, form))
-    assert as_dict(counts) == expected(tokenizer, TEXTS)[0]
-    assert counts.totals.documents in (4, 5)  # an empty string is a document where it has a row
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_text_file_is_one_document_or_one_a_line(tokenizer, tmp_path, compressed):
-    text = "\ufeffüks kaks\r\n\nkolm\n"
-    path = tmp_path / ("a.txt.gz" if compressed else "a.txt")
-    path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
-    whole = tg.count(tokenizer, path)
-    assert as_dict(whole) == expected(tokenizer, [text.removeprefix("\ufeff")])[0]
-    lines = tg.count(tokenizer, path, reading=tg.Reading(documents="lines"))
-    assert as_dict(lines) == expected(tokenizer, ["üks kaks", "kolm"])[0]
-    assert (whole.totals.documents, lines.totals.documents) == (1, 2)
-
-
-def test_folders_and_globs_are_read_in_order_of_names(tokenizer, tmp_path):
-    for name in ("b.txt", "a.txt", "sub/c.jsonl", "ignored.bin"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text('{"text": "c"}' if name.endswith("jsonl") else name[0])
-    assert set(as_dict(tg.count(tokenizer, tmp_path))) == {b"a", b"b", b"c"}
-    assert set(as_dict(tg.count(tokenizer, str(tmp_path / "*.txt")))) == {b"a", b"b"}
-    assert as_dict(tg.count(tokenizer, [tmp_path / "a.txt", tmp_path / "a.txt"])) == {b"a": 2}
-
-
-def test_a_datasets_dataset_is_read_by_arrow_batches(tokenizer):
-    class Dataset:
-        """The part of `datasets.Dataset` that counting uses."""
-
-        def with_format(self, name):
-            assert name == "arrow"
-            return self
-
-        def iter(self, batch_size):  # noqa: ARG002
-            for at in range(0, len(TEXTS), 2):
-                yield pa.table({"text": TEXTS[at : at + 2], "n": [0] * len(TEXTS[at : at + 2])})
-
-    assert tg.count(tokenizer, Dataset()) == tg.count(tokenizer, iter(TEXTS))
 
 
 def test_the_result_does_not_depend_on_workers_blocks_memory_or_order(tokenizer, tmp_path, monkeypatch):
@@ -274,104 +207,6 @@ def test_a_vocabulary_with_a_token_across_a_cut_is_refused(tmp_path):
         counts.tokens(tg.load(builders.write(tmp_path / "spanning", spanning)))
 
 
-@pytest.mark.parametrize(
-    ("line", "match"),
-    [
-        ('{"other": "x"}', "line 3: the object has no field `text`"),
-        ('{"text": 5}', "line 3: invalid type"),
-        ("{", "line 3: not a JSON object"),
-        ("[" * 5000, "line 3"),
-    ],
-)
-def test_a_bad_json_line_is_named_by_file_and_line(tokenizer, tmp_path, line, match):
-    path = tmp_path / "c.jsonl"
-    path.write_text('{"text": "a"}\n\n' + line + '\n{"text": "b"}\n')
-    with pytest.raises(errors.CorpusError, match=rf"c\.jsonl`, {match}"):
-        tg.count(tokenizer, path)
-    skipping = tg.count(tokenizer, path, reading=tg.Reading(skip_bad=True))
-    assert (as_dict(skipping), skipping.totals.skipped) == ({b"a": 1, b"b": 1}, 1)
-
-
-def test_line_numbers_go_on_across_blocks(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "BLOCK", 64)
-    path = tmp_path / "c.jsonl"
-    path.write_text('{"text": "a"}\n' * 1234 + "bad\n")
-    with pytest.raises(errors.CorpusError, match="line 1,235"):
-        tg.count(tokenizer, path)
-
-
-@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst", "c.parquet", "c.txt.gz"])
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
-def test_a_corrupt_file_is_named_or_skipped(tokenizer, tmp_path, name, damage):
-    generator = random.Random(3)
-    good = write_corpus(tmp_path, name.removeprefix("c.").replace("txt", "jsonl")).read_bytes()
-    bad = {"cut": good[: len(good) // 2], "noise": generator.randbytes(300), "empty": b""}[damage]
-    path = tmp_path / name
-    path.write_bytes(bad)
-    (tmp_path / "fine.txt").write_text("kass")
-    if damage == "empty" and not name.endswith("parquet"):
-        assert as_dict(tg.count(tokenizer, [path, tmp_path / "fine.txt"])) == {b"kass": 1}
-        return
-    with pytest.raises(errors.CorpusError, match=name):
-        tg.count(tokenizer, [path, tmp_path / "fine.txt"])
-    counts = tg.count(tokenizer, [path, tmp_path / "fine.txt"], reading=tg.Reading(skip_bad=True))
-    assert counts.totals.skipped == 1
-    assert as_dict(counts)[b"kass"] >= 1
-
-
-@pytest.mark.parametrize(
-    ("source", "match"),
-    [
-        ("nowhere.txt", "cannot read"),
-        ("*.nothing", "pattern matches no file"),
-        (".", "folder has no"),
-        ([], "no corpus was given"),
-    ],
-)
-def test_a_corpus_that_is_not_there_is_an_error(tokenizer, tmp_path, monkeypatch, source, match):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.CorpusError, match=match):
-        tg.count(tokenizer, source)
-
-
-def test_a_missing_column_and_a_column_of_numbers_are_errors(tokenizer, tmp_path):
-    path = tmp_path / "c.parquet"
-    pq.write_table(pa.table({"n": [1]}), path)
-    with pytest.raises(errors.CorpusError, match="no column `text`; it has `n`"):
-        tg.count(tokenizer, path)
-    pq.write_table(pa.table({"text": [[1]]}), path)
-    with pytest.raises(errors.CorpusError, match="not string"):
-        tg.count(tokenizer, path)
-
-
-def test_an_iterable_of_something_else_is_an_error(tokenizer):
-    with pytest.raises(errors.CorpusError, match="document 1 of the iterable is a int"):
-        tg.count(tokenizer, iter(["a", 5]))
-
-
-def test_what_is_not_utf8_is_replaced_and_reported(tokenizer, tmp_path):
-    path = tmp_path / "c.txt"
-    path.write_bytes(b"a\xff\xfe b\xc3")
-    counts = tg.count(tokenizer, path)
-    assert as_dict(counts) == expected(tokenizer, [path.read_bytes().decode(errors="replace")])[0]
-    assert counts.totals.replaced == 3
-    assert tg.count(tokenizer, iter(["a\ud800"])).totals.replaced >= 1
-
-
-def test_an_empty_corpus_has_no_counts(tokenizer, tmp_path):
-    (tmp_path / "c.txt").write_text("")
-    assert len(tg.count(tokenizer, tmp_path / "c.txt")) == 0
-    assert tg.count(tokenizer, iter([])).totals == tg.Totals()
-
-
-def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "BLOCK", 1000)
-    path = tmp_path / "c.txt"
-    path.write_text("x" * 100_000 + "\nkass\n")
-    counts = tg.count(tokenizer, path, reading=tg.Reading(documents="lines"))
-    assert as_dict(counts) == {b"x" * 100_000: 1, b"kass": 1}
-
-
 @pytest.mark.parametrize("name", ["workers", "memory", "max_bytes", "max_documents", "min_count"])
 def test_options_below_one_are_refused(name):
     with pytest.raises(errors.OptionError, match=f"--{name.replace('_', '-')} is 0"):
@@ -475,30 +310,6 @@ def test_so_many_runs_on_disk_are_merged_on_the_way(tokenizer, monkeypatch):
     texts = [f"w{n % 50} " for n in range(400)]
     effort = tg.Effort(memory=1, workers=2)
     assert tg.count(tokenizer, iter(texts), effort=effort) == tg.count(tokenizer, iter(texts))
-
-
-@pytest.mark.parametrize("corpus", [{"text": "a"}, b"text", 5, None, "x" * 5000, "a\0b"])
-def test_what_is_no_corpus_is_refused(tokenizer, corpus):
-    with pytest.raises(errors.CorpusError):
-        tg.count(tokenizer, corpus)
-
-
-def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
-    (tmp_path / "c.txt").write_text("kass")
-    counts = tg.count(tokenizer, [tmp_path / "no.txt", tmp_path / "c.txt"], reading=tg.Reading(skip_bad=True))
-    assert (as_dict(counts), counts.totals.skipped) == ({b"kass": 1}, 1)
-
-
-def test_bytes_in_parquet_are_read_leniently_and_numbers_refused(tokenizer, tmp_path):
-    path = tmp_path / "c.parquet"
-    pq.write_table(pa.table({"text": pa.array([b"a\xff", None], pa.binary())}), path)
-    assert tg.count(tokenizer, path).totals == tg.Totals(1, 4, 2, 2, replaced=1)
-    pq.write_table(pa.table({"text": [5]}), path)
-    with pytest.raises(errors.CorpusError, match="of type int64"):
-        tg.count(tokenizer, path)
-    (tmp_path / "c.txt.bz2").write_bytes(b"x")
-    with pytest.raises(errors.CorpusError, match="compressed in a way"):
-        tg.count(tokenizer, tmp_path / "c.txt.bz2")
 
 
 @pytest.mark.parametrize("weight", ["1e9999999", float("inf"), True, "0.0", "0/5"])

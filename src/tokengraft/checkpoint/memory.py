@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
-from tokengraft.checkpoint.rows import INITIALISERS, Facts
+from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
 from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
-from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.errors import CheckpointError
 from tokengraft.plan import Source, VocabPlan
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def transplant_model(
         OptionError: There is no such initialiser.
         CheckpointError: The model's tables are of a kind that cannot be changed.
     """
-    for name in (init, output_init or init):
-        if name not in INITIALISERS:
-            raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
+    require_initialisers(init, output_init)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if not hasattr(embedding, "weight") or embedding.weight.ndim != 2:
         raise CheckpointError("the model has no plain input embedding", hint="pass a decoder-only language model")

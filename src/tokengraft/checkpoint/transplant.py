@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -28,9 +28,10 @@ from tokengraft.checkpoint.layout import (
     open_checkpoint,
 )
 from tokengraft.checkpoint.proof import Proof, prove
-from tokengraft.checkpoint.rows import INITIALISERS, Facts
+from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
+from tokengraft.counting import Progress
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.formats.files import folder_files, is_tokenizer_file, load_folder
 from tokengraft.formats.sources import load
@@ -43,8 +44,6 @@ REPORT = "tokengraft.json"
 AT_ONCE = 2
 """Weight files that are written and compared at a time. More would want memory and gain little: disks are the limit."""
 _FICLONE = 0x40049409
-Progress = Callable[[str, int, int], None]
-"""Told of (file, bytes since the last call, bytes in all)."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +125,7 @@ def transplant(
     Example:
         >>> transplant("Llama-3.2-1B", extended, "out")  # doctest: +SKIP
     """
-    for name in (init, output_init or init):
-        if name not in INITIALISERS:
-            raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
+    require_initialisers(init, output_init)
     if out is not None:
         require_new(Path(out), force=force)
     folder = Path(checkpoint)

@@ -102,11 +102,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         heads, rows = self.table()
-        widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-        lines = [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in [heads, *rows]
-        ]
-        return "\n".join([*(line.rstrip() for line in lines), *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*aligned(heads, rows), *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         heads, rows = self.table()
@@ -134,6 +130,17 @@ _COLUMNS = (
     ("edits", "edit_distance", ".3f"),
     ("new used", "added_used", ".1%"),
 )
+
+
+def aligned(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """A table as lines of text, in columns.
+
+    >>> aligned(["a", "b"], [["1", "2"], ["333", "4"]])
+    ['a    b', '1    2', '333  4']
+    """
+    lines = [heads, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    return ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _shown(value: Any, form: str) -> str:

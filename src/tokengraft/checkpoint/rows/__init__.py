@@ -10,6 +10,7 @@ from tokengraft.checkpoint.rows.mean import mean
 from tokengraft.checkpoint.rows.mean_cov import mean_cov
 from tokengraft.checkpoint.rows.random import random
 from tokengraft.checkpoint.rows.weighted import weighted
+from tokengraft.errors import OptionError
 
 INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
     {
@@ -22,4 +23,15 @@ INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
     }
 )
 
-__all__ = ["INITIALISERS", "Facts", "Initialiser", "NewToken"]
+__all__ = ["INITIALISERS", "Facts", "Initialiser", "NewToken", "require_initialisers"]
+
+
+def require_initialisers(*names: str | None) -> None:
+    """Refuses names of initialisers that do not exist; None is one left alone.
+
+    Raises:
+        OptionError: With the names that do.
+    """
+    for name in names:
+        if name is not None and name not in INITIALISERS:
+            raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
