@@ -4,6 +4,7 @@ import os
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from tokengraft.alphabet import token_bytes
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.evaluate.evaluation import Evaluation, Score
@@ -67,7 +68,8 @@ def _score(
     name: str, tokenizer: Tokenizer, facts: _Facts, counted: Mapping[int, int], by_merges: int, pretokens: int
 ) -> Score:
     total = sum(counted.values())
-    partial = {token.id for token in tokenizer.tokens if _is_partial(tokenizer, token.string, token.bytes)}
+    strings = {i: string for string, i in tokenizer.ids.items() if i in counted}
+    partial = sum(count for i, count in counted.items() if _is_partial(tokenizer, strings[i]))
     return Score(
         tokenizer=name,
         text=facts.text,
@@ -81,17 +83,17 @@ def _score(
         renyi_efficiency=renyi_efficiency(counted.values()),
         vocabulary_used=used_share(counted, tokenizer.ids.values()),
         never_produced=len(tokenizer.ids) - len(counted),
-        byte_tokens=share(sum(count for i, count in counted.items() if i in partial), total),
+        byte_tokens=share(partial, total),
         ceiling=share(facts.n_bytes, pretokens) if tokenizer.kind == "byte-level" else None,
     )
 
 
-def _is_partial(tokenizer: Tokenizer, string: str, data: bytes) -> bool:
+def _is_partial(tokenizer: Tokenizer, string: str) -> bool:
     """Whether a token is no whole characters."""
     if tokenizer.kind == "sentencepiece":
         return tokenizer.byte_fallback and len(string) == 6 and string.startswith("<0x")
     try:
-        data.decode()
+        token_bytes(string, tokenizer.kind).decode()
     except UnicodeDecodeError:
         return True
     return False
