@@ -1,7 +1,7 @@
 """The slow, obvious versions that the core must equal."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 
@@ -18,6 +18,17 @@ def merge_all(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> tuple
         _, at = min(places)
         used.append((symbols[at], symbols[at + 1]))
         symbols = [*symbols[:at], symbols[at] + symbols[at + 1], *symbols[at + 2 :]]
+
+
+def encode(word: str, tokens: Collection[str], merges: Sequence[tuple[str, str]], *, ignore_merges: bool) -> list[str]:
+    """A word as a tokenizer with these tokens alone encodes it: merges that make or use another are left out.
+
+    "abc", ["a", "b", "c", "ab"], [("b", "c"), ("a", "b")], ignore_merges=False -> ["ab", "c"]
+    """
+    if ignore_merges and word in tokens:
+        return [word]
+    usable = [pair for pair in merges if {*pair, pair[0] + pair[1]} <= set(tokens)]
+    return merge_all(list(word), {pair: rank for rank, pair in enumerate(usable)})[0]
 
 
 def unreachable(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> list[str]:
@@ -105,22 +116,62 @@ def continued_by_score(
 
 def leaf_order(
     tokens: Sequence[str], merges: Sequence[tuple[str, str]], counts: Mapping[str, int], keep: set[str]
-) -> list[str]:
-    """The paper's Algorithm 1 by the book: look for the rarest leaf among all that is left, again and again."""
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    splits = {}
-    for token in tokens:
-        left, used = merge_all(list(token), ranks)
-        if left == [token] and used:
-            splits[token] = used[-1]
-    counts, left_over, order = dict(counts), list(tokens), []
+) -> list[tuple[str, int]]:
+    """Leaf-frequency pruning by the book: look for the rarest leaf among all that is left, again and again.
+
+    The count of a removed token is added to what its own string is then encoded as. With counts that were taken by
+    merges alone this is the paper's Algorithm 1, with counts as a tokenizer encodes the default of tokengraft.
+    """
+    counts, left, order = dict(counts), list(tokens), []
+    splits = _splits(tokens, merges)
     while True:
-        used = {part for token in left_over if token in splits for part in splits[token]}
-        leaves = [token for token in left_over if token not in used and len(token) > 1 and token not in keep]
+        used = {part for token in left for part in splits.get(token, ())}
+        leaves = [token for token in left if token not in used and len(token) > 1 and token not in keep]
         if not leaves:
             return order
         token = min(leaves, key=lambda token: (counts.get(token, 0), -tokens.index(token)))
-        for part in splits.get(token, ()):
-            counts[part] = counts.get(part, 0) + counts.get(token, 0)
-        left_over.remove(token)
-        order.append(token)
+        count = counts.get(token, 0)
+        left.remove(token)
+        order.append((token, count))
+        for part in encode(token, left, merges, ignore_merges=False):
+            counts[part] = counts.get(part, 0) + count
+
+
+def merge_order(
+    tokens: Sequence[str], merges: Sequence[tuple[str, str]], words: Mapping[str, int], *, ignore_merges: bool
+) -> list[tuple[str, int]]:
+    """The paper's Algorithm 2 by the book, under merge skipping too: count all uses anew before each removal.
+
+    A word that is an unreachable token uses that token alone while it is there; all others are counted by the merges
+    of the whole tokenizer. Once the token is removed, its word is counted by the merges that were left then.
+    """
+    left, order = list(tokens), []
+    uses = {}
+    for word in words:
+        uses[word] = [word] if ignore_merges and word in unreachable(tokens, merges) else _uses(word, tokens, merges)
+    while True:
+        total = Counter({token: 0 for token in left if len(token) > 1})
+        for word, used in uses.items():
+            total.update({token: times * words[word] for token, times in Counter(used).items()})
+        candidates = [token for token in left if len(token) > 1]
+        if not candidates:
+            return order
+        token = min(candidates, key=lambda token: (total[token], -len(token), -tokens.index(token)))
+        left.remove(token)
+        order.append((token, total[token]))
+        if uses.get(token) == [token]:
+            uses[token] = _uses(token, left, merges)
+
+
+def _uses(word: str, tokens: Collection[str], merges: Sequence[tuple[str, str]]) -> list[str]:
+    """The tokens of a word by merges, and every token that was merged into another on the way."""
+    usable = [pair for pair in merges if {*pair, pair[0] + pair[1]} <= set(tokens)]
+    final, used = merge_all(list(word), {pair: rank for rank, pair in enumerate(usable)})
+    return [*final, *(part for pair in used for part in pair)]
+
+
+def _splits(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """The last merge of every token that encodes to itself."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    encoded = {token: merge_all(list(token), ranks) for token in tokens}
+    return {token: used[-1] for token, (left, used) in encoded.items() if left == [token] and used}

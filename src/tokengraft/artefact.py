@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,3 +37,14 @@ def read_artefact(path: str | os.PathLike[str], parse: Callable[[Any], Value], *
         return parse(parse_json(Path(path).read_bytes(), name))
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CountsError(f"`{name}` is not a file of {what}: {error}", hint=f"make one: `{command}`") from error
+
+
+def as_hash(value: object) -> str:
+    """The `base_hash` of a document, if it is one.
+
+    Raises:
+        ValueError: It is no SHA-256 in hex.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError(f"`base_hash` is {value!r}, not the hash of a tokenizer")
+    return value

@@ -60,6 +60,25 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
     return tokenizer.with_tokens(kept, pairs)
 
 
+def require_base(tokenizer: Tokenizer, base_hash: str, *, what: str) -> None:
+    """Refuses to apply a result to another tokenizer than the one it was made for.
+
+    Args:
+        tokenizer: What the result is to be applied to.
+        base_hash: The `Tokenizer.content_hash` that the result carries.
+        what: The result, for the message.
+
+    Raises:
+        InvalidTokenizerError: The tokenizer has another hash.
+    """
+    if tokenizer.content_hash != base_hash:
+        raise InvalidTokenizerError(
+            f"the {what} was made for the tokenizer {base_hash[:12]}, this is {tokenizer.content_hash[:12]}: tokens, "
+            "merges or pipeline differ",
+            hint=f"apply the {what} to the tokenizer that it was made for, or make it again with this one",
+        )
+
+
 def free_ids(used: Iterable[int]) -> Iterator[int]:
     """The ids that no token has: the holes, ascending, then those after the highest.
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import accumulate
 
 import builders
 import reference
@@ -17,47 +18,94 @@ from tokengraft.prune import METHODS
 SAFE = ["leaf-frequency", "merge", "last-id-leaf"]
 
 
-def tokenizer_of(tokens, merges):
+def tokenizer_of(tokens, merges, **settings):
     """A byte-level tokenizer over a few letters whose pretokens are whole texts."""
     step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     model = {"vocab": {token: i for i, token in enumerate(tokens)}, "merges": [list(pair) for pair in merges]}
-    document = builders.document(model, [builders.added(len(tokens), "<end>")], pre_tokenizer=step, decoder=step)
+    end = [builders.added(len(tokens), "<end>")]
+    document = builders.document(model | settings, end, pre_tokenizer=step, decoder=step)
     return read_tokenizer_json(json.dumps(document).encode(), name="tiny", files={})
 
 
 @st.composite
 def questions(draw):
+    """A tokenizer, often with tokens that merges do not make, and words, many of which are single tokens."""
     tokens, merges = draw(merge_tables())
-    base = tokenizer_of(tokens, merges)
-    words = draw(words_over(tokens))
+    joined = st.lists(st.sampled_from(tokens), min_size=2, max_size=4).map("".join)
+    tokens = [*dict.fromkeys([*tokens, *draw(st.lists(joined, max_size=6))])]
+    base = tokenizer_of(tokens, merges, ignore_merges=draw(st.booleans()))
+    whole = st.dictionaries(st.sampled_from(tokens), st.integers(1, 9), max_size=12)
+    words = Counter(draw(words_over(tokens))) + Counter(draw(whole))
     return base, tokens, merges, words, tg.count(base, (word for word, count in words.items() for _ in range(count)))
 
 
-@given(questions(), st.data())
-def test_leaf_frequency_equals_the_obvious_version(question, data):
-    base, tokens, merges, words, counts = question
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    occurrences = Counter()
+def occurrences(words, tokens, merges, *, ignore_merges):
+    """How often each token occurs: every word encoded by the obvious version."""
+    found = Counter()
     for word, count in words.items():
-        for token in reference.merge_all(list(word), ranks)[0]:
-            occurrences[token] += count
+        for token in reference.encode(word, tokens, merges, ignore_merges=ignore_merges):
+            found[token] += count
+    return found
+
+
+def steps(order):
+    return [(removal.token, removal.decided_by) for removal in order.removals]
+
+
+@given(questions(), st.booleans(), st.data())
+def test_leaf_frequency_equals_the_obvious_version_in_both_ways_of_counting(question, by_merges, data):
+    base, tokens, merges, words, counts = question
+    counted = occurrences(words, tokens, merges, ignore_merges=base.ignore_merges and not by_merges)
     long = [token for token in tokens if len(token) > 1]
-    keep = set(data.draw(st.lists(st.sampled_from(long), max_size=2))) if long else set()
-    order = tg.prune_order(base, counts, protection=tg.Protection(tokens=sorted(keep)))
-    assert list(order.tokens) == reference.leaf_order(tokens, merges, occurrences, keep)
+    wanted = set(data.draw(st.lists(st.sampled_from(long), max_size=2))) if long else set()
+    order = tg.prune_order(base, counts, protection=tg.Protection(tokens=sorted(wanted)), by_merges=by_merges)
+    assert steps(order) == reference.leaf_order(tokens, merges, counted, wanted)
+
+
+@given(questions(), st.booleans())
+def test_merge_equals_the_obvious_version_in_both_ways_of_counting(question, by_merges):
+    base, tokens, merges, words, counts = question
+    order = tg.prune_order(base, counts, "merge", by_merges=by_merges)
+    skips = base.ignore_merges and not by_merges
+    assert steps(order) == reference.merge_order(tokens, merges, words, ignore_merges=skips)
+
+
+@given(questions(), st.booleans())
+def test_frequency_goes_by_counts_alone(question, by_merges):
+    base, tokens, merges, words, counts = question
+    counted = occurrences(words, tokens, merges, ignore_merges=base.ignore_merges and not by_merges)
+    expected = sorted((counted[t], -tokens.index(t), t) for t in tokens if len(t) > 1)
+    order = tg.prune_order(base, counts, "frequency", by_merges=by_merges)
+    assert steps(order) == [(token, count) for count, _, token in expected]
+
+
+def edges(pieces):
+    return set(accumulate(map(len, pieces), initial=0))
 
 
 @given(questions())
-def test_merge_counts_final_occurrences_and_uses(question):
+def test_the_flow_of_a_removal_is_what_reencoding_the_text_gives_unless_a_token_crosses_the_removed_one(question):
     base, tokens, merges, words, counts = question
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    total = Counter()
-    for word, count in words.items():
-        final, used = reference.merge_all(list(word), ranks)
-        for token in [*final, *(part for pair in used for part in pair)]:
-            total[token] += count
-    expected = sorted((t for t in tokens if len(t) > 1), key=lambda t: (total[t], -len(t), -tokens.index(t)))
-    assert list(tg.prune_order(base, counts, "merge").tokens) == expected
+    order, left = tg.prune_order(base, counts), list(tokens)
+    strings = {token.id: token.string for token in base.tokens}
+    for size, removed in enumerate(order.tokens, start=1):
+        pruned = order[:size].apply(base)
+        before = {w: reference.encode(w, left, merges, ignore_merges=base.ignore_merges) for w in [*words, *tokens]}
+        left.remove(removed)
+        parts = reference.encode(removed, left, merges, ignore_merges=False)
+        for word, pieces in before.items():
+            flowed = [part for piece in pieces for part in (parts if piece == removed else [piece])]
+            after = [strings[i] for i in pruned.encode(word)]
+            assert after == flowed or (pieces != [removed] and not edges(pieces) <= edges(after))
+
+
+def test_a_neighbour_can_merge_with_a_part_of_a_removed_token_and_the_flow_does_not_see_it():
+    base = tokenizer_of([*LETTERS, "ab", "bc"], [("a", "b"), ("b", "c")])
+    counts = tg.count(base, iter(["abc", "bc", "bc"]))
+    order = tg.prune_order(base, counts)
+    assert steps(order) == [("ab", 1), ("bc", 2)]
+    pruned = order[:1].apply(base)
+    assert counts.tokens(pruned)[base.vocab["bc"]] == 3
 
 
 @given(questions(), st.sampled_from(SAFE), st.data())

@@ -16,6 +16,7 @@ from tokenizers import models, pre_tokenizers, trainers
 import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.alphabet import token_bytes
+from tokengraft.edit import add_tokens
 from tokengraft.verify import verify_folder
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad"] * 3 + ["põdrad põõsas, õunad õues 12345"] * 2
@@ -258,10 +259,14 @@ def test_what_cannot_be_done_is_refused(base, counts, tmp_path):
     with pytest.raises(errors.CountsError, match="normalizer"):
         tg.extend(other, counts, 5)
     extension = tg.extend(base, counts, 5)
+    bare = tg.load(builders.write(tmp_path / "bare", _bare()))
+    for other in (extension.apply(base), bare):
+        with pytest.raises(errors.InvalidTokenizerError, match=f"{base.content_hash[:12]}.*{other.content_hash[:12]}"):
+            extension[:3].apply(other)
     with pytest.raises(errors.InvalidTokenizerError, match="already"):
-        extension.apply(extension.apply(base))
+        add_tokens(base, [base.tokens[300].string], [])
     with pytest.raises(errors.InvalidTokenizerError, match="lacks"):
-        extension.apply(tg.load(builders.write(tmp_path / "bare", _bare())))
+        add_tokens(bare, ["zzq"], [("zz", "q")])
 
 
 def _bare():

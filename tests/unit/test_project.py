@@ -43,6 +43,7 @@ LAYERS = [
     "prune.removable",
     "prune.order",
     "prune.leaves",
+    "prune.remaining",
     "prune.methods",
     "prune",
     "plan",

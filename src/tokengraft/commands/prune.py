@@ -20,12 +20,12 @@ from tokengraft.commands.options import (
 from tokengraft.counts import PretokenCounts
 from tokengraft.formats import load, save
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
+from tokengraft.prune.methods import COUNTED
 from tokengraft.rewrite import stale_files
 from tokengraft.show import print_table, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
 
-COUNTED = ("leaf-frequency", "frequency", "merge")
 WHOLE = ("script", "script-leaf", "unreachable")
 
 
@@ -33,26 +33,38 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "prune",
-        help="take away tokens that a deployment does not need",
-        description="Take tokens away, by default the rarest leaves of the merge tree, so that every kept token stays "
-        "reachable. Special and added tokens, bytes and single characters stay. Ids close up unless --ids keep.",
+        help="remove tokens that a deployment does not need",
+        description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
+        "reachable. Special and added tokens, bytes and single characters are kept. Ids are renumbered without holes "
+        "unless --ids keep.",
     )
     add_source(command)
     add_counts(command, required=False)
     command.add_argument("--remove", type=int, metavar="N", help="how many tokens; all, for script and unreachable")
-    command.add_argument("--method", choices=METHODS, default="leaf-frequency", help="which go first (leaf-frequency)")
-    command.add_argument("--scripts", metavar="A,B", help="for the script methods: what is written in others goes")
-    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one a line, that stay")
-    command.add_argument("--protect-pattern", metavar="REGEX", help="tokens whose text matches it anywhere stay")
-    command.add_argument("--characters", action="store_true", help="let characters go that byte fallback can spell")
     command.add_argument(
-        "--reuse-reserved", action="store_true", help="let reserved tokens go that nothing names; they go first"
+        "--method", choices=METHODS, default="leaf-frequency", help="which tokens are removed first (leaf-frequency)"
+    )
+    command.add_argument(
+        "--by-merges",
+        action="store_true",
+        help="count tokens with merge skipping (ignore_merges) off, as the paper does; by default, as the tokenizer "
+        "encodes",
+    )
+    command.add_argument("--scripts", metavar="A,B", help="for the script methods: the scripts to keep")
+    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
+    command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
+    command.add_argument(
+        "--characters", action="store_true", help="remove single characters too, where byte fallback can spell them"
+    )
+    command.add_argument(
+        "--reuse-reserved", action="store_true", help="remove reserved tokens that nothing uses, before all others"
     )
     command.add_argument(
         "--ids",
         choices=("compact", "keep"),
         default="compact",
-        help="close the holes, or keep every id for a later extend to fill them (compact)",
+        help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
+        "the highest id is kept so that the number of embedding rows does not change (compact)",
     )
     command.add_argument("--order", type=Path, metavar="FILE", help="also write the whole order, as JSON")
     add_output(command, "the smaller tokenizer, a folder")
@@ -67,19 +79,13 @@ def _run(options: argparse.Namespace) -> int:
             require_new(path, force=options.force)
     _require_options(options)
     tokenizer = load(options.source)
-    protection = Protection(
-        tokens=lines_of(options.protect, "--protect"),
-        pattern=options.protect_pattern,
-        characters=options.characters,
-        reuse_reserved=options.reuse_reserved,
-    )
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
-    scripts = [name.strip() for name in (options.scripts or "").split(",") if name.strip()]
-    order = prune_order(tokenizer, counts, options.method, scripts=scripts, protection=protection)
+    order = _order(tokenizer, counts, options)
     chosen = order[: options.remove]
     pruned = chosen.apply(tokenizer)
     if options.ids == "compact":
         pruned = pruned.compact()
+    lengths = [sum(counts.tokens(tok).values()) for tok in (tokenizer, pruned)] if counts else []
     verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind) if counts else []
     save(
@@ -90,26 +96,40 @@ def _run(options: argparse.Namespace) -> int:
     )
     if options.order:
         order.save(options.order, force=options.force)
-    _report(tokenizer, pruned, chosen, counts, verified[0], options)
+    _report(tokenizer, pruned, chosen, lengths, verified[0], options)
     return 0
+
+
+def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argparse.Namespace) -> PruneOrder:
+    protection = Protection(
+        tokens=lines_of(options.protect, "--protect"),
+        pattern=options.protect_pattern,
+        characters=options.characters,
+        reuse_reserved=options.reuse_reserved,
+        highest_id=options.ids == "keep",
+    )
+    scripts = [name.strip() for name in (options.scripts or "").split(",") if name.strip()]
+    return prune_order(
+        tokenizer, counts, options.method, scripts=scripts, protection=protection, by_merges=options.by_merges
+    )
 
 
 def _require_options(options: argparse.Namespace) -> None:
     counted = bool(options.counts or options.corpus)
     require(
         counted or options.method not in COUNTED,
-        f"the method {options.method} goes by how often tokens occur, and there is no text",
-        hint="pass --counts or --corpus, or take --method last-id-leaf",
+        f"the method {options.method} counts tokens in a text, and there is no text",
+        hint="pass --counts or --corpus, or choose --method last-id-leaf",
     )
     require(
         options.remove is not None or options.method in WHOLE,
-        "how many tokens are to go is not said",
+        f"the method {options.method} needs the number of tokens to remove",
         hint="pass --remove N",
     )
     require(
         options.remove is None or options.remove > 0,
-        f"{options.remove} tokens were asked to go",
-        hint="ask for at least 1: --remove 1000",
+        f"--remove is {options.remove}; it must be at least 1",
+        hint="pass --remove 1 or more",
     )
 
 
@@ -117,18 +137,16 @@ def _report(
     base: Tokenizer,
     pruned: Tokenizer,
     order: PruneOrder,
-    counts: PretokenCounts | None,
+    lengths: list[int],
     verified: Verification,
     options: argparse.Namespace,
 ) -> None:
-    failing = {token.string for token in base.tokens if token.id in set(base.structure.unreachable)}
-    after = set(pruned.structure.unreachable)
-    broken = sum(token.id in after and token.string not in failing for token in pruned.tokens)
-    lengths = [sum(counts.tokens(tok).values()) for tok in (base, pruned)] if counts else []
+    broken = len(_unreachable(pruned) - _unreachable(base))
     if options.json:
         facts = {
             "out": options.out,
             "method": order.method,
+            "by_merges": order.provenance["by_merges"],
             "removed": len(order),
             "tokens": len(pruned.tokens),
             "rows": pruned.n_rows,
@@ -142,17 +160,23 @@ def _report(
         return
     last = " ".join(readable(token, base.kind) for token in order.tokens[-8:])
     rows = [
-        ("removed", f"{len(order):,} tokens by {order.method}, {len(pruned.tokens):,} stay"),
-        ("last to go", last or "none"),
-        ("unreachable", f"{broken:,} kept tokens became so"),
+        ("removed", f"{len(order):,} tokens by {order.method}, {len(pruned.tokens):,} kept"),
+        ("removed last", last or "none"),
+        ("unreachable", f"{broken:,} kept tokens became unreachable"),
         ("embedding rows", f"{base.n_rows:,} → {pruned.n_rows:,}"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
     if lengths and lengths[0]:
-        rows.insert(3, ("tokens in text", f"{lengths[0]:,} → {lengths[1]:,} ({lengths[1] / lengths[0] - 1:+.2%})"))
+        change = f"{lengths[0]:,} → {lengths[1]:,} ({lengths[1] / lengths[0] - 1:+.2%})"
+        rows.insert(3, ("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
     rows += [("warning", f"left out `{name}`: it lists the old tokens") for name in stale_files(base.files)]
     rows += [("warning", note) for note in verified.notes]
     if options.ids == "compact" and len(order):
-        rows.append(("note", "ids have moved: the checkpoint needs `tokengraft transplant` to follow"))
+        rows.append(("note", "ids have moved: adapt the checkpoint with `tokengraft transplant`"))
     print_table(rows)
     print(f"wrote `{options.out}`", file=sys.stderr)
+
+
+def _unreachable(tokenizer: Tokenizer) -> set[str]:
+    failing = set(tokenizer.structure.unreachable)
+    return {token.string for token in tokenizer.tokens if token.id in failing}

@@ -89,7 +89,9 @@ def extend(
     characters = missing_characters(tokenizer, counts, coverage)
     base = add_tokens(tokenizer, characters, []) if characters else tokenizer
     merges = _learn(base, counts, n - len(characters), limits) if n > len(characters) else ()
-    return Extension(merges, n, limits.min_count, _provenance(tokenizer, counts), characters[:n])
+    return Extension(
+        merges, n, limits.min_count, tokenizer.content_hash, _provenance(tokenizer, counts), characters[:n]
+    )
 
 
 def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits) -> tuple[LearnedMerge, ...]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tokengraft.artefact import read_artefact, write_artefact
-from tokengraft.edit import add_tokens
+from tokengraft.artefact import as_hash, read_artefact, write_artefact
+from tokengraft.edit import add_tokens, require_base
 from tokengraft.errors import OptionError
 from tokengraft.tokenizer import Tokenizer
 
@@ -41,6 +41,8 @@ class Extension:
     asked: int
     """How many new tokens were asked for."""
     min_count: int
+    base_hash: str
+    """The `Tokenizer.content_hash` of the tokenizer it was learned for; `apply` refuses any other."""
     provenance: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Version, and what the counts it was learned from came from."""
     characters: tuple[str, ...] = ()
@@ -87,10 +89,12 @@ class Extension:
         Raises:
             InvalidTokenizerError: It is not the tokenizer that the extension was learned for.
         """
+        require_base(tokenizer, self.base_hash, what="extension")
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.merges, self.asked, self.min_count, dict(self.provenance), self.characters)
+        numbers = self.asked, self.min_count
+        return _rebuild, (self.merges, numbers, self.base_hash, dict(self.provenance), self.characters)
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the extension as JSON and returns the path.
@@ -101,6 +105,7 @@ class Extension:
         document = {
             "asked": self.asked,
             "min_count": self.min_count,
+            "base_hash": self.base_hash,
             "provenance": dict(self.provenance),
             "characters": self.characters,
             "merges": self.merges,
@@ -120,7 +125,8 @@ class Extension:
 def _parse(document: Any) -> Extension:
     merges = tuple(_learned_merge(*merge) for merge in document["merges"])
     characters = tuple(_character(string) for string in document["characters"])
-    return _rebuild(merges, int(document["asked"]), int(document["min_count"]), document["provenance"], characters)
+    numbers = int(document["asked"]), int(document["min_count"])
+    return _rebuild(merges, numbers, as_hash(document["base_hash"]), dict(document["provenance"]), characters)
 
 
 def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedMerge:
@@ -138,9 +144,9 @@ def _character(string: str) -> str:
 
 def _rebuild(
     merges: tuple[LearnedMerge, ...],
-    asked: int,
-    min_count: int,
+    numbers: tuple[int, int],
+    base_hash: str,
     provenance: dict[str, Any],
     characters: tuple[str, ...],
 ) -> Extension:
-    return Extension(merges, asked, min_count, MappingProxyType(provenance), characters)
+    return Extension(merges, *numbers, base_hash, MappingProxyType(provenance), characters)

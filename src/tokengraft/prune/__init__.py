@@ -1,4 +1,4 @@
-"""Tokens taken away: `prune_order` decides which go first, `PruneOrder` is what it decided."""
+"""Removing tokens: `prune_order` decides which are removed first, `PruneOrder` is what it decided."""
 
 from tokengraft.prune.methods import METHODS, Method, prune_order
 from tokengraft.prune.order import PruneOrder, Removal

@@ -1,5 +1,6 @@
-"""The orders in which tokens may go: each a small function over the same structure."""
+"""The orders in which tokens are removed: each a small function over the same structure."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -10,17 +11,20 @@ from tokengraft import _core
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.inspection import comes_out_whole
-from tokengraft.prune.leaves import by_frequency, by_id
+from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
-from tokengraft.prune.removable import Protection, removable, token_text
+from tokengraft.prune.remaining import RemainingMerges
+from tokengraft.prune.removable import Protection, removable_tokens, token_text
 from tokengraft.tokenizer import Tokenizer
 
 Method = Literal[
     "leaf-frequency", "frequency", "merge", "last-id", "last-id-leaf", "script", "script-leaf", "unreachable"
 ]
 METHODS: tuple[Method, ...] = get_args(Method)
+COUNTED: tuple[Method, ...] = ("leaf-frequency", "frequency", "merge")
+"""Methods that go by how often tokens occur in a text."""
 COMMON = frozenset(("Common", "Inherited", "Unknown"))
-"""Scripts that go with every other."""
+"""Scripts that are kept with every other."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +33,19 @@ class Question:
 
     tokenizer: Tokenizer
     candidates: frozenset[int]
-    """Tokens that may go."""
+    """Tokens that may be removed."""
     counts: PretokenCounts | None
     scripts: Collection[str]
+    by_merges: bool
+    """Count tokens with merge skipping off."""
 
-    def frequencies(self, *, by_merges: bool, uses: bool = False) -> Mapping[int, int]:
+    def frequencies(self, *, by_merges: bool | None = None, uses: bool = False) -> Mapping[int, int]:
         """How often each token occurs in the text."""
         if self.counts is None:
             raise CountsError("this order is decided by counts, and none were given", hint="pass --counts or --corpus")
-        return self.counts.tokens(self.tokenizer, by_merges=by_merges, uses=uses)
+        return self.counts.tokens(
+            self.tokenizer, by_merges=self.by_merges if by_merges is None else by_merges, uses=uses
+        )
 
 
 Steps = Iterable[tuple[int, int]]
@@ -51,61 +59,98 @@ def prune_order(
     *,
     scripts: Collection[str] = (),
     protection: Protection | None = None,
+    by_merges: bool = False,
 ) -> PruneOrder:
-    """The order in which tokens may be taken away, of all that may be.
+    """The order in which tokens are removed, for all tokens that may be.
 
-    Leaf orders and `merge` leave every kept token reachable; the others show what happens when one does not care.
+    Leaf orders and `merge` leave every kept token reachable. The others are there to compare with.
 
     Args:
         tokenizer: The tokenizer. It is not changed.
-        counts: The text whose tokens are to stay, for `leaf-frequency`, `frequency` and `merge`.
+        counts: The text whose tokens are to be kept, for `leaf-frequency`, `frequency` and `merge`.
         method: `leaf-frequency` (the paper's Algorithm 1), `frequency`, `merge` (Algorithm 2), `last-id`,
             `last-id-leaf`, `script`, `script-leaf`, `unreachable`.
-        scripts: For the script orders: the Unicode names of the scripts that stay, such as ``["Latin", "Cyrillic"]``.
-        protection: What never goes, and what may although it does not by default.
+        scripts: For the script orders: Unicode names of the scripts to keep, such as ``["Latin", "Cyrillic"]``.
+        protection: What is never removed, and what may be although it is not by default.
+        by_merges: Count tokens with merge skipping (`ignore_merges`) off, as the paper does. Tokens that only merge
+            skipping produces then count 0 and are removed first. By default tokens count as the tokenizer encodes.
 
     Raises:
-        OptionError: There is no such method or script, or a protected token does not exist.
+        OptionError: There is no such method or script, a protected token does not exist, or ``by_merges`` is set for a
+            method that does not count.
         CountsError: The order needs counts, or they were made for another pipeline.
 
     Example:
         >>> prune_order(tok, counts)[:16_000].apply(tok)  # doctest: +SKIP
         <Tokenizer byte-level: 112,256 vocabulary entries, 250,000 merges>
     """
+    _require_options(method, scripts, by_merges)
+    removable = removable_tokens(tokenizer, protection or Protection(), counts)
+    question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
+    strings = {token.id: token.string for token in tokenizer.tokens}
+    reserved = ((token_id, token_id) for token_id in removable.reserved)
+    removals = tuple(Removal(strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
+    kept = {**removable.kept, "others": len(removable.ids) - len(removals)}
+    provenance = {
+        "tokengraft": _core.__version__,
+        "counted": asdict(counts.totals) if counts else None,
+        "by_merges": by_merges if method in COUNTED else None,
+    }
+    return PruneOrder(method, removals, tokenizer.content_hash, MappingProxyType(kept), MappingProxyType(provenance))
+
+
+def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> None:
     if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}", hint=f"take one of {', '.join(METHODS)}")
+        raise OptionError(f"there is no method {method!r}", hint=f"choose one of {', '.join(METHODS)}")
     if isinstance(scripts, str) or bool(scripts) != method.startswith("script"):
         raise OptionError(
             f"the method is {method} and the scripts are {scripts!r}",
-            hint="name scripts, as a list, for the methods script and script-leaf, and for no other",
+            hint="pass --scripts, or a list of scripts, with the methods script and script-leaf and with no other",
         )
-    may_go = removable(tokenizer, protection or Protection())
-    ordinary = may_go.ids - set(may_go.reserved)
-    question = Question(tokenizer, ordinary, counts, scripts)
-    strings = {token.id: token.string for token in tokenizer.tokens}
-    first = ((token_id, token_id) for token_id in may_go.reserved)
-    removals = tuple(Removal(strings[i], i, by) for i, by in chain(first, _METHODS[method](question)))
-    kept = {**may_go.kept, "others": len(may_go.ids) - len(removals)}
-    provenance = {"tokengraft": _core.__version__, "counted": asdict(counts.totals) if counts else None}
-    return PruneOrder(method, removals, MappingProxyType(kept), MappingProxyType(provenance))
+    if by_merges and method not in COUNTED:
+        raise OptionError(
+            f"the method {method} counts no tokens, and counting by merges was asked for",
+            hint=f"leave out --by-merges, or choose one of {', '.join(COUNTED)}",
+        )
 
 
 def _leaf_frequency(question: Question) -> Steps:
-    frequencies = question.frequencies(by_merges=True)
-    return by_frequency(question.tokenizer.structure.splits, question.candidates, frequencies)
+    merges = RemainingMerges(question.tokenizer)
+    return by_frequency(
+        question.tokenizer.structure.splits,
+        question.candidates,
+        question.frequencies(),
+        lambda token, removed: merges.encode(token, removed).tokens,
+    )
 
 
 def _frequency(question: Question) -> Steps:
-    frequencies = question.frequencies(by_merges=False)
+    frequencies = question.frequencies()
     return ((-negative, count) for count, negative in sorted((frequencies.get(i, 0), -i) for i in question.candidates))
 
 
 def _merge(question: Question) -> Steps:
-    """The paper's Algorithm 2: a token counts as often as it occurs and as it is merged into another."""
-    frequencies = question.frequencies(by_merges=True, uses=True)
+    """Uses by merges, but for the pretokens that merge skipping makes tokens that merges do not: those use one token.
+
+    Other pretokens that are tokens count with the merges they skip, which make the same token. Without them a token
+    could have more uses than its parts, and these would be removed before it.
+    """
+    merges, uses = RemainingMerges(question.tokenizer), Counter(question.frequencies(by_merges=True, uses=True))
+    frequencies = {} if question.by_merges else question.frequencies()
+    skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
+    for token, count in skipped.items():
+        uses[token] += count
+        uses.subtract(_times(count, merges.encode(token, ()).uses))
+
+    def more(token: int, removed: Collection[int]) -> Mapping[int, int]:
+        return _times(skipped[token], merges.encode(token, removed).uses) if token in skipped else {}
+
     lengths = {token.id: len(token.string) for token in question.tokenizer.tokens}
-    ordered = sorted((frequencies.get(i, 0), -lengths[i], -i) for i in question.candidates)
-    return ((-negative, count) for count, _, negative in ordered)
+    return by_uses(lengths, question.candidates, uses, more)
+
+
+def _times(count: int, tokens: Iterable[int]) -> dict[int, int]:
+    return {token: count * times for token, times in Counter(tokens).items()}
 
 
 def _last_id(question: Question) -> Steps:
@@ -141,12 +186,13 @@ def _foreign(question: Question) -> set[int]:
 
 
 def _unreachable(question: Question) -> Steps:
-    """What no input can produce: neither by merges nor, where merges are skipped, as a whole pretoken."""
+    """Tokens that no input produces: neither by merges nor, where merges are skipped, as a whole pretoken."""
     return ((token_id, token_id) for token_id in sorted(_unproduced(question), reverse=True))
 
 
 def _unproduced(question: Question) -> Iterator[int]:
     failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
+    failing -= question.frequencies().keys() if question.counts else set()  # text is better evidence than trying
     for token in question.tokenizer.tokens:
         if token.id in failing and not comes_out_whole(question.tokenizer, token):
             yield token.id

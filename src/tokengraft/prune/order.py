@@ -1,4 +1,4 @@
-"""`PruneOrder`: tokens in the order in which they go. Plain data; cut it anywhere, apply it, save it."""
+"""`PruneOrder`: tokens in the order of their removal. Plain data; cut it anywhere, apply it, save it."""
 
 import os
 from collections.abc import Mapping
@@ -7,14 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tokengraft.artefact import read_artefact, write_artefact
-from tokengraft.edit import remove_tokens
+from tokengraft.artefact import as_hash, read_artefact, write_artefact
+from tokengraft.edit import remove_tokens, require_base
 from tokengraft.errors import OptionError
 from tokengraft.tokenizer import Tokenizer
 
 
 class Removal(NamedTuple):
-    """A token that goes, and why now."""
+    """A token to remove, and what decided its place."""
 
     token: str
     id: int
@@ -24,7 +24,7 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True)
 class PruneOrder:
-    """Which tokens go, first to last. The order of n tokens is the beginning of the order of more.
+    """Which tokens to remove, first to last. The order of n tokens is the beginning of the order of more.
 
     Example:
         >>> order = prune_order(tok, counts)  # doctest: +SKIP
@@ -33,9 +33,12 @@ class PruneOrder:
 
     method: str
     removals: tuple[Removal, ...]
+    base_hash: str
+    """The `Tokenizer.content_hash` of the tokenizer it was made for; `apply` refuses any other."""
     kept: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """How many tokens never go, for which reason."""
+    """How many tokens are never removed, by reason."""
     provenance: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Version, totals of the counted text, and whether tokens were counted by merges alone (`by_merges`)."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -49,22 +52,22 @@ class PruneOrder:
         """The first n of the order.
 
         Raises:
-            OptionError: There are not so many, with what stops the others from going.
+            OptionError: There are fewer, with the reasons that keep the others.
         """
         whole = isinstance(cut, slice) and cut.start in (None, 0) and cut.step in (None, 1)
         if not whole or not isinstance(cut.stop, int | None) or (cut.stop or 0) < 0:
             raise OptionError(f"an order can only be cut as [:n], not [{cut}]", hint="write order[:4000]")
         if cut.stop is not None and cut.stop > len(self):
             raise OptionError(
-                f"{cut.stop:,} tokens were asked to go, {len(self):,} can by `{self.method}`; {self.stops()}",
-                hint=f"ask for at most {len(self):,}, protect less, or take another method",
+                f"{cut.stop:,} tokens are to be removed, `{self.method}` can remove {len(self):,}; {self.stops()}",
+                hint=f"pass --remove {len(self)} or less, protect fewer tokens, or choose another --method",
             )
         return replace(self, removals=self.removals[: cut.stop])
 
     def stops(self) -> str:
-        """What keeps the other tokens, in words."""
+        """Why the other tokens are kept, in words."""
         reasons = [f"{count:,} {reason}" for reason, count in self.kept.items() if count]
-        return "of the others stay " + ", ".join(reasons) if reasons else "there are no others"
+        return "kept are " + ", ".join(reasons) if reasons else "there are no others"
 
     def apply(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer without these tokens. Kept ids do not move; `Tokenizer.compact` closes the holes.
@@ -72,10 +75,11 @@ class PruneOrder:
         Raises:
             InvalidTokenizerError: It is not the tokenizer that the order was made for.
         """
+        require_base(tokenizer, self.base_hash, what="prune order")
         return remove_tokens(tokenizer, self.tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.method, self.removals, dict(self.kept), dict(self.provenance))
+        return _rebuild, (self.method, self.removals, self.base_hash, dict(self.kept), dict(self.provenance))
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the order as JSON and returns the path.
@@ -85,6 +89,7 @@ class PruneOrder:
         """
         document = {
             "method": self.method,
+            "base_hash": self.base_hash,
             "kept": dict(self.kept),
             "provenance": dict(self.provenance),
             "removals": self.removals,
@@ -104,7 +109,8 @@ class PruneOrder:
 def _parse(document: Any) -> PruneOrder:
     removals = tuple(_removal(*removal) for removal in document["removals"])
     kept = {str(reason): int(count) for reason, count in document["kept"].items()}
-    return _rebuild(str(document["method"]), removals, kept, dict(document["provenance"]))
+    base_hash = as_hash(document["base_hash"])
+    return _rebuild(str(document["method"]), removals, base_hash, kept, dict(document["provenance"]))
 
 
 def _removal(token: str, token_id: int, decided_by: int) -> Removal:
@@ -115,6 +121,6 @@ def _removal(token: str, token_id: int, decided_by: int) -> Removal:
 
 
 def _rebuild(
-    method: str, removals: tuple[Removal, ...], kept: dict[str, int], provenance: dict[str, Any]
+    method: str, removals: tuple[Removal, ...], base_hash: str, kept: dict[str, int], provenance: dict[str, Any]
 ) -> PruneOrder:
-    return PruneOrder(method, removals, MappingProxyType(kept), MappingProxyType(provenance))
+    return PruneOrder(method, removals, base_hash, MappingProxyType(kept), MappingProxyType(provenance))

@@ -1,4 +1,4 @@
-"""Which tokens may be taken away at all, whatever the order."""
+"""Which tokens may be removed at all, whatever the order."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tokengraft.alphabet import SPACE, byte_token, token_bytes
+from tokengraft.counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.tokenizer import Tokenizer
 
@@ -16,16 +17,18 @@ RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\
 
 @dataclass(frozen=True)
 class Protection:
-    """What is never taken away, and what may be although it is not by default."""
+    """What is never removed, and what may be although it is not by default."""
 
     tokens: Collection[str] = ()
-    """Tokens, as the vocabulary spells them or as the text they stand for; what they are built from stays too."""
+    """Tokens, as the vocabulary spells them or as the text they stand for; what they are built from is kept too."""
     pattern: str | None = None
-    """A regular expression; a token whose text matches it anywhere stays, with what it is built from."""
+    """A regular expression; a token whose text matches it anywhere is kept, with what it is built from."""
     characters: bool = False
-    """Single characters may go, where byte fallback can spell them."""
+    """Single characters may be removed, where byte fallback can spell them."""
     reuse_reserved: bool = False
-    """Added tokens that are reserved and that nothing names, such as ``<unused42>``, may go. They go first."""
+    """Reserved added tokens that nothing uses, such as ``<unused42>``, may be removed. They are removed first."""
+    highest_id: bool = False
+    """The token with the highest id is kept, so that as many rows are needed as before while ids do not move."""
 
     def __post_init__(self) -> None:
         if isinstance(self.tokens, str):
@@ -34,30 +37,35 @@ class Protection:
             re.compile(self.pattern or "")
         except re.error as error:
             raise OptionError(
-                f"{self.pattern!r} is no regular expression: {error}", hint="mend --protect-pattern"
+                f"{self.pattern!r} is no regular expression: {error}", hint="correct --protect-pattern"
             ) from error
 
 
 @dataclass(frozen=True)
 class Removable:
-    """The tokens that may go, and why the others may not."""
+    """The tokens that may be removed, and why the others may not."""
 
     ids: frozenset[int]
     reserved: tuple[int, ...]
     """Of them reserved added tokens, highest id first."""
     kept: MappingProxyType[str, int]
-    """How many tokens stay for which reason."""
+    """How many tokens are kept for which reason."""
 
 
-def removable(tokenizer: Tokenizer, protection: Protection) -> Removable:
-    """The tokens of a tokenizer that may go.
+def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: PretokenCounts | None = None) -> Removable:
+    """The tokens of a tokenizer that may be removed.
 
     Never special and other added tokens, nor the unknown token; never atomic ones: bytes, `<0xNN>`, characters.
+
+    Args:
+        tokenizer: The tokenizer.
+        protection: What else is kept, and which exceptions there are.
+        counts: A text. Reserved tokens that occur in it are in use.
 
     Raises:
         OptionError: A protected token does not exist, or characters could not be spelled any more.
     """
-    reserved = _reserved(tokenizer) if protection.reuse_reserved else set()
+    reserved = _reserved(tokenizer, counts) if protection.reuse_reserved else set()
     added = {token.id for token in tokenizer.added} - reserved
     named = {tokenizer.model.get("unk_token"), *_named(tokenizer)}
     added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
@@ -67,14 +75,21 @@ def removable(tokenizer: Tokenizer, protection: Protection) -> Removable:
     atomic = set(tokenizer.structure.atomic) - added
     if protection.characters:
         atomic -= _spelled_characters(tokenizer)
-    protected = _protected(tokenizer, protection) - added - atomic
-    built = _with_parts(tokenizer, added | protected) - added - protected - atomic
-    every = {token.id for token in tokenizer.tokens}
-    kept = {"added or named": added, "atomic": atomic, "protected": protected, "parts of those": built}
+    only = _only_spelling(tokenizer) - added - atomic
+    protected = _protected(tokenizer, protection) - added - atomic - only
+    built = _with_parts(tokenizer, added | only | protected) - added - only - protected - atomic
+    kept = {
+        "added or named": added,
+        "atomic": atomic,
+        "the only spelling of a character": only,
+        "protected": protected,
+        "parts of those": built,
+    }
+    ids = {token.id for token in tokenizer.tokens}.difference(*kept.values())
     return Removable(
-        ids=frozenset(every - added - atomic - protected - built),
-        reserved=tuple(sorted(reserved, reverse=True)),
-        kept=MappingProxyType({reason: len(ids) for reason, ids in kept.items()}),
+        ids=frozenset(ids),
+        reserved=tuple(sorted(reserved & ids, reverse=True)),
+        kept=MappingProxyType({reason: len(tokens) for reason, tokens in kept.items()}),
     )
 
 
@@ -100,15 +115,17 @@ def _named(tokenizer: Tokenizer) -> Iterator[str]:
             yield from (str(step[name][0]) for name in ("sep", "cls") if isinstance(step.get(name), list))
 
 
-def _reserved(tokenizer: Tokenizer) -> set[int]:
-    """Added tokens that are reserved and that no chat template, post-processor or setting names."""
+def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
+    """Added tokens that are reserved and that no chat template, post-processor, setting or counted text has."""
     listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file)
     settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
     # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
     texts = [_without_listing(raw) for raw in settings]
     texts.append(str({name: value for name, value in tokenizer.document.items() if name != "added_tokens"}))
     candidates = [token for token in tokenizer.added if RESERVED.fullmatch(token.content)]
-    return {token.id for token in candidates if not any(token.content in text for text in texts)}
+    counted = counts.added if counts else {}
+    unused = [token for token in candidates if not counted.get(token.content)]
+    return {token.id for token in unused if not any(token.content in text for text in texts)}
 
 
 def _without_listing(raw: bytes) -> str:
@@ -116,13 +133,28 @@ def _without_listing(raw: bytes) -> str:
 
 
 def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
-    """Single characters that byte fallback spells when they are gone. Not ``▁``, which stands for a space."""
-    if not tokenizer.byte_fallback or any(byte_token(byte) not in tokenizer.vocab for byte in range(256)):
+    """Single characters that byte fallback spells once they are removed. Not ``▁``, which stands for a space."""
+    if not _spells_all_bytes(tokenizer):
         raise OptionError(
-            "single characters cannot go: the tokenizer has no byte fallback that could spell them",
+            "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
             hint="leave out --characters",
         )
     return {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
+
+
+def _only_spelling(tokenizer: Tokenizer) -> set[int]:
+    """Tokens that only merge skipping produces and that have a character no other token spells.
+
+    Without them their text would be dropped or become the unknown token.
+    """
+    if not tokenizer.ignore_merges or _spells_all_bytes(tokenizer):
+        return set()
+    vocab, unreachable = tokenizer.vocab, set(tokenizer.structure.unreachable)
+    return {i for string, i in vocab.items() if i in unreachable and any(c not in vocab for c in string)}
+
+
+def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
+    return tokenizer.byte_fallback and all(byte_token(byte) in tokenizer.vocab for byte in range(256))
 
 
 def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
@@ -136,9 +168,11 @@ def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
         ids = by_text.get(wanted, set()) | ({strings[wanted]} if wanted in strings else set())
         if not ids:
             raise OptionError(
-                f"{wanted!r} is to be protected and is no token", hint="write tokens as text, a leading space included"
+                f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
             )
         found |= ids
+    if protection.highest_id and texts:
+        found.add(max(texts))
     pattern = re.compile(protection.pattern) if protection.pattern else None
     return found | {i for i, text in texts.items() if pattern and pattern.search(text)}
 
