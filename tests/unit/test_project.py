@@ -19,6 +19,8 @@ LAYERS = [
     "alphabet",
     "structure",
     "jsonfile",
+    "rename",
+    "partial",
     "atomic",
     "artefact",
     "kind",

@@ -82,22 +82,6 @@ def test_a_failure_half_way_leaves_nothing(tokenizer, tmp_path, monkeypatch):
     assert names(tmp_path) == ["model"]
 
 
-def test_a_failed_replacement_puts_the_old_folder_back(tokenizer, tmp_path, monkeypatch):
-    out = tg.save(tokenizer, tmp_path / "out")
-    before = (out / "tokenizer.json").read_bytes()
-    rename = atomic.Path.rename
-
-    def fail_for_partial(self, target):
-        if self.suffix == ".partial":
-            raise OSError(5, "Input/output error")
-        return rename(self, target)
-
-    monkeypatch.setattr(atomic.Path, "rename", fail_for_partial)
-    with pytest.raises(errors.OutputError, match="Input/output error"):
-        tg.save(tokenizer, out, force=True)
-    assert (out / "tokenizer.json").read_bytes() == before
-
-
 def test_a_parent_that_is_a_file_is_a_clear_error(tokenizer, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(errors.OutputError, match="cannot write"):
