@@ -23,13 +23,15 @@ def content(path):
     return path.read_bytes() if path.exists() else None
 
 
-def write(out, what, *, force=False):
+def write(out, what, *, force=False, meanwhile=lambda: None):
     """Writes a folder where ``what`` is a mapping, and a file where it is bytes."""
     if isinstance(what, dict):
-        atomic.write_folder(what, out, replaceable=(lambda _: True) if force else None)
+        replaceable = (lambda path: path.name != "weights") if force else None
+        atomic.write_folder(what, out, replaceable=replaceable, check=lambda _: meanwhile())
         return
     with atomic.new_file(out, force=force) as path:
         path.write_bytes(what)
+        meanwhile()
 
 
 class Faults:
@@ -122,12 +124,8 @@ def test_of_two_runs_with_one_output_exactly_one_succeeds(
 ):
     Faults(monkeypatch, "error", 0, with_renameat2=with_renameat2, with_links=with_links)
     out = tmp_path / "out"
-    replaceable = (lambda _: True) if force else None
-    folder = isinstance(first, dict)
-    slow = atomic.new_folder(out, replaceable=replaceable) if folder else atomic.new_file(out, force=force)
-    with pytest.raises(errors.OutputError, match="appeared or changed while it was being written"), slow as path:
-        (path / "a" if folder else path).write_bytes(b"slow")
-        write(out, second, force=force)
+    with pytest.raises(errors.OutputError, match="appeared or changed while it was being written"):
+        write(out, first, force=force, meanwhile=lambda: write(out, second, force=force))
     assert content(out) == second
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
@@ -136,29 +134,29 @@ def test_of_two_runs_with_one_output_exactly_one_succeeds(
 def test_an_empty_folder_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch, with_renameat2):
     Faults(monkeypatch, "error", 0, with_renameat2=with_renameat2, with_links=True)
     out = tmp_path / "out"
-    with pytest.raises(errors.OutputError, match="appeared"), atomic.new_folder(out, replaceable=None):
-        out.mkdir()
-        made = out.stat().st_ino
-    assert out.stat().st_ino == made
+    with pytest.raises(errors.OutputError, match="appeared"):
+        write(out, NEW, meanwhile=out.mkdir)
+    assert content(out) == {}
 
 
 def test_force_replaces_what_was_there_when_writing_began_and_nothing_else(tmp_path):
     out = tmp_path / "out"
     write(out, OLD)
-    with pytest.raises(errors.OutputError, match="changed"), atomic.new_folder(out, replaceable=lambda _: True):
+
+    def put_another_in_its_place():
         out.rename(tmp_path / "moved")
         write(out, {"other": b"mine"})
+
+    with pytest.raises(errors.OutputError, match="changed"):
+        write(out, NEW, force=True, meanwhile=put_another_in_its_place)
     assert content(out) == {"other": b"mine"}
 
 
 def test_force_looks_again_at_what_it_would_delete(tmp_path):
     out = tmp_path / "out"
     write(out, OLD)
-    with (
-        pytest.raises(errors.OutputError, match=r"weights.*--force would delete"),
-        atomic.new_folder(out, replaceable=lambda path: path.name != "weights"),
-    ):
-        (out / "weights").write_bytes(b"paid for")
+    with pytest.raises(errors.OutputError, match=r"weights.*--force would delete"):
+        write(out, NEW, force=True, meanwhile=lambda: (out / "weights").write_bytes(b"paid for"))
     assert (out / "weights").read_bytes() == b"paid for"
 
 
@@ -232,12 +230,12 @@ def test_a_mistake_in_the_code_that_writes_is_not_called_a_full_disk(tmp_path):
 def test_a_name_that_cannot_be_written_is_refused_at_the_start(tmp_path, monkeypatch, name, force):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(errors.OutputError, match="no name for an output|cannot write"):
+    with pytest.raises(errors.OutputError, match=r"no name for an output|cannot write"):
         atomic.require_new(name, force=force)
 
 
 def test_a_read_only_folder_is_refused_at_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(errors.OutputError, match="no permission to write"):
         atomic.require_new(tmp_path / "new" / "out", force=False)
 
