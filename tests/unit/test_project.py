@@ -19,6 +19,7 @@ LAYERS = [
     "alphabet",
     "structure",
     "jsonfile",
+    "streams",
     "rename",
     "partial",
     "atomic",
