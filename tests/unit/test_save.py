@@ -52,6 +52,16 @@ def test_force_does_not_reach_into_folders_or_through_links(tokenizer, tmp_path)
         tg.save(tokenizer, other, force=True)
 
 
+def test_force_replaces_other_files_by_their_path_not_by_their_name(tokenizer, tmp_path):
+    others = {"report.html": b"new"}
+    out = tg.save(tokenizer, tmp_path / "out", others=others)
+    tg.save(tokenizer, out, force=True, others=others)
+    (out / "mine").mkdir()
+    (out / "mine" / "report.html").write_text("mine")
+    with pytest.raises(errors.OutputError, match=r"mine/report\.html.* --force would delete"):
+        tg.save(tokenizer, out, force=True, others=others)
+
+
 def test_a_name_of_the_greatest_length_and_one_with_a_nul(tokenizer, tmp_path):
     assert tg.save(tokenizer, tmp_path / ("x" * 255)).exists()
     with pytest.raises(errors.OutputError, match="cannot write"):
