@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -97,3 +98,54 @@ def _read(descriptor):
         return os.read(descriptor, 4096)
     except OSError:  # Linux reports the other end's close as an error
         return b""
+
+
+def shell(arguments, redirection):
+    command = f"{sys.executable} -m tokengraft {arguments} {redirection}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["--help", "inspect {folder}", "inspect {folder} --json"])
+@pytest.mark.parametrize(("redirection", "said"), [("> /dev/full", "No space left"), (">&-", "stdout is closed")])
+def test_results_that_cannot_be_printed_are_an_error(tmp_path, monkeypatch, arguments, redirection, said, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    folder = builders.write(tmp_path, builders.byte_level())
+    done = shell(arguments.format(folder=folder), redirection)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full"])
+def test_messages_that_cannot_be_printed_stop_nothing_and_stay_out_of_the_results(tmp_path, redirection):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    (tmp_path / "x.txt").write_text("the cat")
+    done = shell(f"count {folder} {tmp_path / 'x.txt'} --out {tmp_path / 'c.parquet'} --json", redirection)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["documents"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_leaves_nothing_unfinished_behind(tmp_path, number):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    (tmp_path / "spill").mkdir()
+    command = [sys.executable, "-m", "tokengraft", "count", folder, "-", "--out", tmp_path / "out" / "c.parquet"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "spill")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        process.stdin.write(b"the cat sat\n" * 500_000)  # more than a pipe holds: when it is through, counting goes on
+        process.stdin.flush()
+        assert list((tmp_path / "spill").iterdir())
+        process.send_signal(number)
+        shown = b"".join(process.communicate())  # closes stdin: Python sees signals between reads that end
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in shown
+    assert list((tmp_path / "spill").iterdir()) == []
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_handlers_of_signals_are_put_back(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    cli.main(["inspect", str(builders.write(tmp_path, builders.byte_level()))])
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -3,36 +3,84 @@
 import json
 import re
 import shutil
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
+from tokengraft.report.page import embedded_json, filled
 
 pytest.importorskip("plotly", reason="plotly is not installed: the report is optional")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
+HOSTILE = [f"{piece} {n} põdrad põõsas õunad õues ja kassid koerad" for n in range(60) for piece in PIECES]
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     checkpoint(folder / "model")
-    texts = {"et": [*ESTONIAN, *(f"</script><b>{n}</b> põdrad" for n in range(90))], "lv": LATVIAN, "en": ENGLISH}
+    texts = {"et": [*HOSTILE, *ESTONIAN], "lv": LATVIAN, "en": ENGLISH}
     for name, lines in texts.items():
         (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
-    targets = {"et": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
+    targets = {"et <b>&amp;": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
     tg.adapt(folder / "model", target=targets, keep=folder / "en.txt", swap=40, out=folder / "out")
     return folder / "out" / "report.html"
 
 
+class Scripts(HTMLParser):
+    """The content of every script of a page, as a parser of HTML sees it."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.inside = [], False
+
+    def handle_starttag(self, tag, _):
+        self.inside = tag == "script"
+        if self.inside:
+            self.found.append("")
+
+    def handle_endtag(self, _):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.found[-1] += data
+
+
+def facts_of(text):
+    parser = Scripts()
+    parser.feed(text)
+    assert len(parser.found) == 3
+    return json.loads(parser.found[1])
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_text_that_looks_like_markup_reaches_the_page_as_text(piece):
+    template = '<h1>{{TITLE}}</h1><script>{{PLOTLY}}</script><script>{{FACTS}}</script><script>"last"</script>'
+    data = {"text": piece, piece: [piece]}
+    parts = {"TITLE": "t", "PLOTLY": "p", "FACTS": embedded_json(data)}
+    assert facts_of(filled(template, parts)) == data
+    assert "<" not in parts["FACTS"]
+
+
+def test_no_placeholder_is_left_and_none_is_filled_twice(page):
+    text = page.read_text(encoding="utf-8")
+    samples = "".join("".join(sample["before"]) for sample in facts_of(text)["samples"])
+    assert any(piece in samples for piece in PIECES)
+    assert text.count("plotly.js v") == 1
+    assert "{{FACTS}}" not in text
+
+
 def test_the_page_has_everything_and_fetches_nothing(page):
     text = page.read_text(encoding="utf-8")
-    facts = json.loads(re.search(r'<script id="facts" type="application/json">(.*?)</script>', text, re.DOTALL)[1])
+    facts = facts_of(text)
     assert facts["summary"]["added"] == 40
     assert len(facts["added"]) == 40
     assert facts["removed"]
-    assert {score["text"] for score in facts["scores"]} == {"et", "lv", "keep"}
+    assert {score["text"] for score in facts["scores"]} == {"et <b>&amp;", "lv", "keep"}
     for sample in facts["samples"]:
         assert "".join(sample["before"]) == "".join(sample["after"]) or "\ufffd" in "".join(sample["before"])
     markup = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)

@@ -6,6 +6,8 @@ import sys
 from importlib.metadata import requires, version
 from pathlib import Path
 
+import builders
+import checkpoints
 import pytest
 
 import tokengraft as tg
@@ -19,6 +21,9 @@ LAYERS = [
     "alphabet",
     "structure",
     "jsonfile",
+    "streams",
+    "rename",
+    "partial",
     "atomic",
     "artefact",
     "kind",
@@ -152,10 +157,61 @@ def test_there_is_one_version():
     assert f"## {tg.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_every_error_class_is_raised_in_a_test():
-    classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert {name for name in classes if f"errors.{name}" not in source} == set()
+def bad_json(folder):
+    (folder / "tokenizer.json").write_text("{")
+    tg.load(folder)
+
+
+def unigram(folder):
+    (folder / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": []}}')
+    tg.load(folder)
+
+
+def merge_without_product(folder):
+    broken = builders.byte_level()
+    broken["model"]["merges"].append(["ÿ", "ÿ"])
+    tg.load(builders.write(folder, broken))
+
+
+def damaged_weights(folder):
+    checkpoints.checkpoint(folder)
+    (folder / "model.safetensors").write_bytes(b"")
+    tg.transplant(folder, folder, None)
+
+
+def bad_counts(folder):
+    (folder / "counts.parquet").write_bytes(b"")
+    tg.PretokenCounts.load(folder / "counts.parquet")
+
+
+def missing_text(folder):
+    tg.count(tg.load(builders.write(folder, builders.byte_level())), folder / "missing.txt")
+
+
+def existing_output(folder):
+    tg.save(tg.load(builders.write(folder, builders.byte_level())), folder)
+
+
+CAUSES = {
+    errors.SourceNotFoundError: tg.load,
+    errors.UnreadableFileError: bad_json,
+    errors.UnsupportedTokenizerError: unigram,
+    errors.InvalidTokenizerError: merge_without_product,
+    errors.CorpusError: missing_text,
+    errors.CountsError: bad_counts,
+    errors.CheckpointError: damaged_weights,
+    errors.OptionError: lambda _: tg.Effort(workers=0),
+    errors.OutputError: existing_output,
+}
+"""A mistake for each error, made in an empty folder."""
+
+
+@pytest.mark.parametrize("error", errors.TokengraftError.__subclasses__(), ids=lambda error: error.__name__)
+def test_a_mistake_ends_in_the_error_that_is_meant_for_it(tmp_path, error):
+    with pytest.raises(errors.TokengraftError) as caught:
+        CAUSES[error](tmp_path)
+    assert caught.type is error
+    assert caught.value.hint
 
 
 def test_an_error_reads_as_message_and_hint():

@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--target", action="append", required=True, metavar="TEXT", help="text to learn: FILES, or NAME=FILES:WEIGHT"
     )
-    command.add_argument("--keep", nargs="+", metavar="TEXT", help="text whose tokens are to stay")
+    command.add_argument("--keep", action="extend", nargs="+", metavar="TEXT", help="text whose tokens are to stay")
     command.add_argument("--swap", type=int, default=0, metavar="N", help="so many tokens go and as many come")
     command.add_argument("--add", type=int, default=0, metavar="N", help="so many tokens come")
     command.add_argument("--remove", type=int, default=0, metavar="N", help="so many tokens go")

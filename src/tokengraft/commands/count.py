@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from tokengraft.atomic import require_new
+from tokengraft.atomic import require_distinct, require_new
 from tokengraft.commands.options import (
     Commands,
     add_effort,
@@ -16,6 +16,7 @@ from tokengraft.commands.options import (
     add_reading,
     add_source,
     effort_of,
+    input_paths,
     reading_of,
 )
 from tokengraft.counting import count, count_to_file, merge_counts
@@ -64,7 +65,8 @@ def _add_merge(commands: Commands) -> None:
 
 
 def _count(options: argparse.Namespace) -> int:
-    require_new(Path(options.out), force=options.force)
+    require_new(options.out, force=options.force)
+    require_distinct(input_paths([options.source], options.corpus), options.out)
     tokenizer = load(options.source)
     reading, out = reading_of(options, tokenizer), Path(options.out)
     effort = effort_of(options, min_count=options.min_count)
@@ -83,6 +85,8 @@ def _count(options: argparse.Namespace) -> int:
 
 def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
+    require_new(out, force=options.force)
+    require_distinct(input_paths(options.counts), out)
     effort = effort_of(options, min_count=options.min_count)
     return _report(merge_counts(options.counts, out, effort=effort, force=options.force), out, options)
 

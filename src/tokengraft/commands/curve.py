@@ -21,7 +21,9 @@ def add(commands: Commands) -> None:
     add_source(command)
     add_counts(command)
     command.add_argument("--text", required=True, metavar="NAME=FILE", help="held-out text, a document a line")
-    command.add_argument("--sizes", nargs="+", type=int, metavar="N", help="numbers of tokens (1000 2000 4000 ...)")
+    command.add_argument(
+        "--sizes", action="extend", nargs="+", type=int, metavar="N", help="numbers of tokens (1000 2000 4000 ...)"
+    )
     command.add_argument("--up-to", type=int, default=32_000, metavar="N", help="the largest of them (32000)")
     command.add_argument("--hidden-size", type=int, metavar="N", help="width of the embedding, for parameters")
     command.add_argument("--untied", action="store_true", help="the model has an output table of its own")

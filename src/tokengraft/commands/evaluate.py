@@ -20,7 +20,12 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name; NAME=SOURCE")
     command.add_argument(
-        "--text", nargs="+", required=True, metavar="NAME=FILE", help="text, a document a line; or counts, a .parquet"
+        "--text",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILE",
+        help="text, a document a line; or counts, a .parquet",
     )
     command.add_argument("--base", metavar="NAME", help="the tokenizer that the others are measured against")
     command.add_argument("--csv", action="store_true", help="print the scores as CSV")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tokengraft.atomic import require_new
+from tokengraft.atomic import require_distinct, require_new
 from tokengraft.commands.options import (
     Commands,
     add_counts,
@@ -15,16 +15,22 @@ from tokengraft.commands.options import (
     add_reading,
     add_source,
     counts_of,
+    input_paths,
     lines_of,
     require,
+    require_unread,
 )
+from tokengraft.errors import OptionError
 from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
 from tokengraft.extend.continued import COVERAGE, require_extendable
 from tokengraft.formats import load, save
+from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.rewrite import stale_files
 from tokengraft.show import print_table, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
+
+CONTINUED_ONLY = ("min_count", "coverage", "max_token_bytes", "deny", "deny_pattern", "extension")
 
 
 def add(commands: Commands) -> None:
@@ -38,13 +44,10 @@ def add(commands: Commands) -> None:
     add_source(command)
     add_counts(command, required=False)
     command.add_argument("--add", type=int, required=True, metavar="N", help="how many new tokens")
-    command.add_argument(
-        "--min-count", type=int, default=2, metavar="N", help="merge only pairs that occur at least so often (2)"
-    )
+    command.add_argument("--min-count", type=int, metavar="N", help="merge only pairs that occur at least so often (2)")
     command.add_argument(
         "--coverage",
         type=float,
-        default=COVERAGE,
         metavar="SHARE",
         help="SentencePiece types: add missing characters first, until the vocabulary has this share of the text's "
         "(0.9995; 0 adds none)",
@@ -70,23 +73,25 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     out = Path(options.out)
-    require_new(out, force=options.force)
-    if options.extension:
-        require_new(options.extension, force=options.force)
-    naive = options.method != "continued"
-    require(naive or not options.donor, "--from is for the naive methods", hint="pass --method naive-regen too")
-    require(
-        bool(options.counts or options.corpus) or bool(options.donor),
-        "there is no text to learn from",
-        hint="pass --counts or --corpus",
-    )
+    _require_options(options)
     tokenizer = load(options.source)
     require_extendable(tokenizer, options.add)
-    if naive:
+    require(
+        options.coverage is None or tokenizer.kind == "sentencepiece",
+        f"--coverage has no effect here: the tokenizer is {tokenizer.kind}, and its bytes spell every character",
+        hint="drop --coverage",
+    )
+    if options.method != "continued":
         return _run_naively(tokenizer, options)
-    limits = Limits(options.min_count, options.max_token_bytes, lines_of(options.deny, "--deny"), options.deny_pattern)
+    limits = Limits(
+        Limits.min_count if options.min_count is None else options.min_count,
+        options.max_token_bytes,
+        lines_of(options.deny, "--deny"),
+        options.deny_pattern,
+    )
     counts = counts_of(tokenizer, options)
-    extension = extend(tokenizer, counts, options.add, limits=limits, coverage=options.coverage)
+    coverage = COVERAGE if options.coverage is None else options.coverage
+    extension = extend(tokenizer, counts, options.add, limits=limits, coverage=coverage)
     extended = extension.apply(tokenizer)
     verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind)
@@ -97,6 +102,31 @@ def _run(options: argparse.Namespace) -> int:
         extension.save(options.extension, force=options.force)
     _report(tokenizer, extended, extension, verified[0], options)
     return 0
+
+
+def _require_options(options: argparse.Namespace) -> None:
+    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
+    if options.extension:
+        require_new(options.extension, force=options.force)
+    inputs = input_paths([options.source, options.donor, options.deny], options.counts, options.corpus)
+    require_distinct(inputs, options.out, options.extension)
+    naive = options.method != "continued"
+    ignored = [name for name in CONTINUED_ONLY if naive and getattr(options, name) is not None]
+    for name in ignored:
+        flag = f"--{name.replace('_', '-')}"
+        raise OptionError(f"{flag} is for continued training, not for {options.method}", hint=f"drop {flag}")
+    require(naive or not options.donor, "--from is for the naive methods", hint="pass --method naive-regen too")
+    text = bool(options.counts or options.corpus)
+    require(text or bool(options.donor), "there is no text to learn from", hint="pass --counts or --corpus")
+    require(
+        not (text and options.donor),
+        "both text and --from were given; the tokens of --from are taken as they are, and nothing is learned",
+        hint="drop --from, or drop --counts and --corpus",
+    )
+    if options.donor:
+        require_unread(options, "--from reads none")
+        require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
 
 
 def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:

@@ -1,16 +1,19 @@
 """Options that several commands have, and their readers."""
 
 import argparse
+import glob
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokengraft.corpus import Reading
+from tokengraft.corpus import COMPRESSIONS, FORMATS, Reading
 from tokengraft.counting import DEFAULT_MEMORY, Effort, count
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.fingerprint import piece_rules
+from tokengraft.fingerprint import may_be_cut, piece_rules
 from tokengraft.piecemodel import PieceRules
 from tokengraft.progress import bytes_read
 from tokengraft.tokenizer import Tokenizer
@@ -20,6 +23,20 @@ if TYPE_CHECKING:
 else:
     Commands = object
 
+READING = (
+    "text_field",
+    "documents",
+    "format",
+    "skip_bad",
+    "shard",
+    "normalize",
+    "rule",
+    "max_bytes",
+    "max_documents",
+    "workers",
+    "memory",
+)
+"""The options of `add_reading`."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -56,9 +73,19 @@ def rule(text: str) -> tuple[str, int]:
 
 
 def named(text: str) -> tuple[str, str]:
-    """A name and what it names: ``et=et.txt -> ("et", "et.txt")``, ``data/et.txt -> ("et", "data/et.txt")``."""
+    """A name and what it names. Without a name, a path is called by its last part, without suffixes of text files.
+
+    >>> named("et=data/et.txt"), named("data/et.jsonl.gz"), named("Qwen/Qwen2.5-7B")
+    (('et', 'data/et.txt'), ('et', 'data/et.jsonl.gz'), ('Qwen2.5-7B', 'Qwen/Qwen2.5-7B'))
+    """
     name, equals, value = text.partition("=")
-    return (name, value) if equals and "/" not in name else (Path(text).stem or text, text)
+    if name and equals and "/" not in name:
+        require(bool(value), f"{text!r} names nothing", hint=f"write {name}=PATH")
+        return name, value
+    name = Path(text).name
+    for suffixes in (COMPRESSIONS, (*FORMATS, ".model")):
+        name = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+    return name or text, text
 
 
 def add_source(command: argparse.ArgumentParser) -> None:
@@ -71,8 +98,12 @@ def add_source(command: argparse.ArgumentParser) -> None:
 def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
     """--counts, --corpus, --weight."""
     text = command.add_mutually_exclusive_group(required=required)
-    text.add_argument("--counts", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made")
-    text.add_argument("--corpus", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`")
+    text.add_argument(
+        "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made"
+    )
+    text.add_argument(
+        "--corpus", action="extend", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`"
+    )
     command.add_argument(
         "--weight", action="append", metavar="W", help="weight of a --counts or --corpus; once for each, as 2 or 1/3"
     )
@@ -91,12 +122,10 @@ def add_output(command: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:
-    """How to read a corpus."""
+    """How to read a corpus: `READING`. None of them has a default, to tell what was given."""
     group = command.add_argument_group("reading the corpus")
-    group.add_argument("--text-field", default="text", metavar="NAME", help="field or column of the text (text)")
-    group.add_argument(
-        "--documents", choices=("files", "lines"), default="files", help="what a document of a text file is (files)"
-    )
+    group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
+    group.add_argument("--documents", choices=("files", "lines"), help="what a document of a text file is (files)")
     group.add_argument(
         "--format", choices=("text", "jsonl", "parquet"), help="the format of all inputs, whatever their names"
     )
@@ -109,7 +138,6 @@ def add_reading(command: argparse.ArgumentParser) -> None:
         "--rule",
         action="append",
         type=rule,
-        default=[],
         metavar="NAME=VALUE",
         help="SentencePiece types: a field of trainer_spec that decides which pieces may be made, such as "
         "split_digits=false or max_sentencepiece_length=20, in place of the model's own or Llama's",
@@ -125,23 +153,46 @@ def add_effort(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--memory",
         type=size,
-        default=DEFAULT_MEMORY,
         metavar="SIZE",
         help="memory for the tables of pretokens; more goes to disk (4GiB)",
     )
 
 
 def reading_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> Reading:
-    """How the options say to read a corpus for a tokenizer, whose rules they may change."""
+    """How the options say to read a corpus for a tokenizer, whose rules they may change.
+
+    Raises:
+        OptionError: `--rule` would have no effect.
+    """
+    chosen = {
+        name: getattr(options, name) for name in ("text_field", "documents") if getattr(options, name) is not None
+    }
+    if options.rule and tokenizer:
+        require(
+            may_be_cut(tokenizer),
+            f"--rule has no effect here: the text of this {tokenizer.kind} tokenizer is not cut into pieces by rules",
+            hint="drop --rule",
+        )
+        chosen["rules"] = replace(piece_rules(tokenizer), **dict(options.rule))
     return Reading(
-        text_field=options.text_field,
-        documents=options.documents,
         format=options.format,
         skip_bad=options.skip_bad,
         shard=options.shard,
         normalize=options.normalize,
-        rules=replace(piece_rules(tokenizer), **dict(options.rule)) if options.rule and tokenizer else None,
+        **chosen,
     )
+
+
+def require_unread(options: argparse.Namespace, why: str) -> None:
+    """Refuses options for reading a corpus where none is read.
+
+    Raises:
+        OptionError: With the flag of the first.
+    """
+    given = [name for name in READING if getattr(options, name) is not None and getattr(options, name) is not False]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise OptionError(f"{flag} is for reading a corpus, and {why}", hint=f"drop {flag}, or pass --corpus")
 
 
 def add_min_count(command: argparse.ArgumentParser) -> None:
@@ -155,7 +206,7 @@ def effort_of(options: argparse.Namespace, *, min_count: int) -> Effort:
     """The effort that the options allow."""
     return Effort(
         workers=options.workers,
-        memory=options.memory,
+        memory=DEFAULT_MEMORY if options.memory is None else options.memory,
         min_count=min_count,
         max_documents=getattr(options, "max_documents", None),
         max_bytes=getattr(options, "max_bytes", None),
@@ -181,6 +232,7 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCoun
                 effort=effort,
                 progress=progress,
             )
+    require_unread(options, "--counts has been counted already")
     weights = options.weight or [1] * len(options.counts)
     require(
         len(weights) == len(options.counts),
@@ -192,6 +244,13 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCoun
     for part in parts[1:]:
         total += part
     return total
+
+
+def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
+    """Every path that options name as an input, with patterns expanded, for `require_distinct`."""
+    items = [os.fspath(item) for group in groups for item in group or () if item is not None]
+    found = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
+    return [*(path for paths in found for path in paths), *(["/dev/stdin"] if "-" in items else [])]
 
 
 def lines_of(path: Path | None, option: str) -> list[str]:

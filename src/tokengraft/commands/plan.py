@@ -5,7 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from tokengraft.commands.options import Commands, add_json
+from tokengraft.atomic import require_distinct, require_new
+from tokengraft.commands.options import Commands, add_json, input_paths
 from tokengraft.formats import load
 from tokengraft.plan import PlanSummary, plan
 from tokengraft.show import print_table
@@ -33,6 +34,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.out:
+        require_new(options.out, force=options.force)
+        require_distinct(input_paths([options.old, options.new]), options.out)
     found = plan(load(options.old), load(options.new))
     summary = found.summary
     if options.out:

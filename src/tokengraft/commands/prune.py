@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from tokengraft.atomic import require_new
+from tokengraft.atomic import require_distinct, require_new
 from tokengraft.commands.options import (
     Commands,
     add_counts,
@@ -14,11 +14,14 @@ from tokengraft.commands.options import (
     add_reading,
     add_source,
     counts_of,
+    input_paths,
     lines_of,
     require,
+    require_unread,
 )
 from tokengraft.counts import PretokenCounts
 from tokengraft.formats import load, save
+from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
 from tokengraft.prune.methods import COUNTED
 from tokengraft.rewrite import stale_files
@@ -26,7 +29,8 @@ from tokengraft.show import print_table, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
 
-WHOLE = ("script", "script-leaf", "unreachable")
+SCRIPTS = ("script", "script-leaf")
+WHOLE = (*SCRIPTS, "unreachable")
 
 
 def add(commands: Commands) -> None:
@@ -74,9 +78,6 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    for path in (Path(options.out), options.order):
-        if path:
-            require_new(path, force=options.force)
     _require_options(options)
     tokenizer = load(options.source)
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
@@ -115,7 +116,21 @@ def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argpars
 
 
 def _require_options(options: argparse.Namespace) -> None:
+    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
+    if options.order:
+        require_new(options.order, force=options.force)
+    inputs = input_paths([options.source, options.protect], options.counts, options.corpus)
+    require_distinct(inputs, options.out, options.order)
     counted = bool(options.counts or options.corpus)
+    if not counted:
+        require_unread(options, "none was given")
+        require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
+    require(
+        not options.scripts or options.method in SCRIPTS,
+        f"--scripts is for the script methods, not for {options.method}",
+        hint="drop --scripts, or pass --method script-leaf",
+    )
     require(
         counted or options.method not in COUNTED,
         f"the method {options.method} counts tokens in a text, and there is no text",

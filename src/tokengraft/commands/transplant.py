@@ -5,10 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+from tokengraft.atomic import require_distinct
 from tokengraft.checkpoint.behaviour import Behaviour, compare_models
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import PadMultiple, Transplant, transplant
-from tokengraft.commands.options import Commands, add_json, require
+from tokengraft.commands.options import Commands, add_json, input_paths, require
 from tokengraft.progress import bytes_read
 from tokengraft.show import print_table
 
@@ -56,6 +57,8 @@ def _run(options: argparse.Namespace) -> int:
     require(
         options.dry_run or options.out is not None, "where to write is not said", hint="pass --out DIR, or --dry-run"
     )
+    if not options.dry_run:
+        require_distinct(input_paths([options.model, options.tokenizer]), options.out)
     with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,

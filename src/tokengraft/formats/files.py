@@ -95,15 +95,15 @@ def save(
         tokenizer: The tokenizer.
         out: The folder to write. It must not exist.
         force: Replace an existing folder, if it holds tokenizer files alone.
-        check: Called with the written folder before it gets its name; what it raises leaves nothing behind.
-        others: More files for the folder, by name.
+        check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
+        others: More files for the folder, by relative path.
 
     Raises:
         OutputError: The folder exists or cannot be written.
     """
     folder = Path(out)
     more = dict(others or {})
-    ours = (lambda path: is_tokenizer_file(path) or path.name in more) if force else None
+    ours = (lambda path: is_tokenizer_file(path) or path.as_posix() in more) if force else None
     write_folder(folder_files(tokenizer) | more, folder, replaceable=ours, check=check)
     return folder
 

@@ -1,8 +1,11 @@
 """The page itself: one file, scripts and data inside, nothing fetched."""
 
 import json
+import re
 from collections.abc import Mapping
+from html import escape
 from importlib import resources
+from typing import Any
 
 from tokengraft import _core
 from tokengraft.adaptation import Adaptation
@@ -14,7 +17,7 @@ def report_page(found: Adaptation, held_out: Mapping[str, list[str]], *, title: 
     """The report of an adaptation, as HTML that opens anywhere without a network.
 
     Args:
-        found: What came of the adaptation.
+        found: The adaptation.
         held_out: The documents it was measured on, by the name of their text.
         title: What to call it.
 
@@ -28,15 +31,29 @@ def report_page(found: Adaptation, held_out: Mapping[str, list[str]], *, title: 
             "the report draws its charts with plotly, which is not installed", hint="pip install 'tokengraft[report]'"
         ) from error
     template = resources.files("tokengraft.report").joinpath("page.html").read_text(encoding="utf-8")
-    # `</` would end the script that the data stands in; in JSON it may be written with a backslash.
-    facts = json.dumps(page_facts(found, held_out), ensure_ascii=False).replace("</", "<\\/")
-    parts = {"TITLE": _escaped(title), "VERSION": _core.__version__, "FACTS": facts, "PLOTLY": get_plotlyjs()}
-    for name, text in parts.items():
-        template = template.replace("{{" + name + "}}", text)
-    return template
+    parts = {
+        "TITLE": escape(title),
+        "VERSION": _core.__version__,
+        "FACTS": embedded_json(page_facts(found, held_out)),
+        "PLOTLY": get_plotlyjs(),
+    }
+    page = filled(template, parts)
+    return page.encode(errors="replace").decode()  # a file name that is not UTF-8 has half surrogates in it
 
 
-def _escaped(text: str) -> str:
-    from html import escape
+def embedded_json(data: Any) -> str:
+    """JSON that may stand in a `<script>`: without `<`, no text in it can end the script or open a comment.
 
-    return escape(text)
+    >>> embedded_json("</script><!--")
+    '"\\\\u003c/script>\\\\u003c!--"'
+    """
+    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """The template with every `{{NAME}}` replaced, in one pass: what is filled in is not looked at again.
+
+    >>> filled("{{A}} {{B}}", {"A": "{{B}}", "B": "b"})
+    '{{B}} b'
+    """
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)

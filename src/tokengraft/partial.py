@@ -1,0 +1,87 @@
+"""Where unfinished output is kept: a folder beside the output, which a later run can tell from one still in use.
+
+The folder is called `.tokengraft-*.partial` and holds the unfinished output and a file `lock`. The process that writes
+holds a lock on that file (`flock`), which the system drops when the process ends, however it ends. The file names the
+running kernel, because a lock says nothing about processes of other machines on a network file system. A later run
+removes a folder only if its file names the same kernel and the lock is free. Whatever else it finds, it leaves alone:
+folders of other machines, of systems without `flock`, and of before a reboot.
+"""
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+PREFIX, SUFFIX = ".tokengraft-", ".partial"
+LOCK = "lock"
+
+
+@contextmanager
+def partial_path(parent: Path) -> Iterator[Path]:
+    """A path to write to, in a folder of its own in ``parent``, which is removed at the end with all that is in it."""
+    remove_abandoned(parent)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, suffix=SUFFIX, dir=parent))
+    lock = None
+    try:
+        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        _claim(lock)
+        yield folder / "result"
+    finally:
+        _remove(folder / "result")
+        if lock is not None:
+            os.close(lock)  # NFS does not remove a folder with an open file in it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Removes the folders that killed processes of this machine left in ``parent``."""
+    for folder in parent.glob(f"{PREFIX}*{SUFFIX}"):
+        with suppress(OSError):  # not ours to open, or another process is removing it
+            lock = os.open(folder / LOCK, os.O_RDWR)
+            try:
+                if _lock(lock) and os.read(lock, 1000) == _kernel():
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _claim(lock: int) -> None:
+    """Locks the file and then names the kernel in it: without the lock, the name would be a lie."""
+    if _lock(lock, wait=True):
+        os.write(lock, _kernel())
+
+
+def _lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Whether the lock could be had; False also where there are no locks."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _kernel() -> bytes:
+    """What names the running kernel: two machines, or one before and after a reboot, have different ones."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return platform.node().encode()
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or folder, as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()

@@ -1,0 +1,220 @@
+"""No option is dropped or ignored, and no input is an output."""
+
+import argparse
+import json
+
+import builders
+import pytest
+
+import tokengraft as tg
+from tokengraft import cli
+from tokengraft.commands.options import READING, named
+
+
+def commands(parser=None, name=""):
+    """Every command of the command line, by its name."""
+    parser = parser or cli._parser()
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not inner:
+        return {name.strip(): parser}
+    return {
+        full: found
+        for action in inner
+        for part, command in action.choices.items()
+        for full, found in commands(command, f"{name} {part}").items()
+    }
+
+
+OPTIONS = [
+    pytest.param(command, action, id=f"{name} {action.option_strings[-1]}")
+    for name, command in commands().items()
+    for action in command._actions
+    if action.option_strings and action.nargs != 0
+]
+
+
+@pytest.mark.parametrize(("command", "action"), OPTIONS)
+def test_an_option_given_twice_adds_up_or_is_refused(command, action):
+    found, flag = argparse.Namespace(), action.option_strings[-1]
+    several = action.nargs is not None
+    action(command, found, ["first"] if several else "first", flag)
+    if several or isinstance(action, argparse._AppendAction):
+        action(command, found, ["second"] if several else "second", flag)
+        assert getattr(found, action.dest) == ["first", "second"]
+    else:
+        with pytest.raises(argparse.ArgumentError, match="given twice"):
+            action(command, found, "second", flag)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return builders.write(tmp_path / "model", builders.byte_level())
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "et.txt"
+    path.write_text("põdrad põõsas õunad õues " * 50, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def counts(model, text, tmp_path):
+    return tg.count(tg.load(model), text).save(tmp_path / "et.parquet")
+
+
+def run(capsys, *arguments):
+    """The exit status and what was printed to stderr."""
+    status = cli.main([*map(str, arguments)])
+    return status, capsys.readouterr().err
+
+
+def test_a_repeated_option_refused_by_the_parser_says_which(model, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["plan", str(model), str(model), "--dtype", "f16", "--dtype", "f32"])
+    assert stopped.value.code == 2
+    assert "argument --dtype: given twice" in capsys.readouterr().err
+
+
+def test_texts_of_repeated_options_are_all_measured(model, text, tmp_path, capsys):
+    (tmp_path / "en.txt").write_text("the cat\n")
+    cli.main(["evaluate", str(model), "--text", f"et={text}", "--text", f"en={tmp_path / 'en.txt'}", "--json"])
+    assert {score["text"] for score in json.loads(capsys.readouterr().out)["scores"]} == {"et", "en"}
+
+
+def test_counts_of_repeated_options_are_all_learned_from(model, counts, tmp_path):
+    (tmp_path / "zz.txt").write_text("zzqqzz " * 50)
+    more = tg.count(tg.load(model), tmp_path / "zz.txt").save(tmp_path / "zz.parquet")
+    out = ["--out", str(tmp_path / "out"), "--quiet"]
+    assert cli.main(["extend", str(model), "--counts", str(counts), "--counts", str(more), "--add", "12", *out]) == 0
+    learned = tg.load(tmp_path / "out").vocab
+    assert any("zz" in token for token in learned)
+    assert any("Ãµ" in token and len(token) > 2 for token in learned)
+
+
+def test_the_reading_options_are_known_to_be_reading_options():
+    groups = [g for c in commands().values() for g in c._action_groups if g.title == "reading the corpus"]
+    assert groups
+    for group in groups:
+        assert {action.dest for action in group._group_actions} == set(READING)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--text-field", "text"],
+        ["--documents", "files"],
+        ["--format", "text"],
+        ["--skip-bad"],
+        ["--shard", "0/1"],
+        ["--normalize", "nfkc"],
+        ["--rule", "split_digits=false"],
+        ["--max-bytes", "1GB"],
+        ["--max-documents", "0"],
+        ["--workers", "1"],
+        ["--memory", "4GiB"],
+    ],
+)
+def test_with_counts_every_reading_option_is_refused_even_with_its_default(model, counts, tmp_path, capsys, option):
+    out = ["--out", tmp_path / "out"]
+    for command in (["extend", model, "--add", 5], ["prune", model, "--remove", 5]):
+        status, said = run(capsys, *command, "--counts", counts, *out, *option)
+        assert status == 2
+        assert f"{option[0]} is for reading a corpus, and --counts has been counted already" in said
+    status, said = run(capsys, "prune", model, "--method", "last-id-leaf", "--remove", 5, *out, *option)
+    assert status == 2
+    assert f"{option[0]} is for reading a corpus, and none was given" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["extend", "--add", 5, "--counts", "C", "--coverage", 0.5], "--coverage has no effect here"),
+        (["extend", "--add", 5, "--corpus", "T", "--rule", "split_digits=false"], "--rule has no effect here"),
+        (["extend", "--add", 5, "--counts", "C", "--from", "M", "--method", "naive-regen"], "both text and --from"),
+        (["extend", "--add", 5, "--from", "M", "--method", "naive-regen", "--weight", 2], "--weight is for"),
+        (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--min-count", 2], "--min-count is for"),
+        (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--deny-pattern", "x"], "--deny-pattern"),
+        (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--extension", "E"], "--extension is for"),
+        (["prune", "--remove", 5, "--counts", "C", "--scripts", "Latin"], "--scripts is for the script methods"),
+        (["prune", "--remove", 5, "--method", "last-id", "--weight", 2], "--weight is for"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_path, capsys, arguments, said):
+    places = {"C": counts, "T": text, "M": model, "E": tmp_path / "e.json"}
+    command, *others = [places.get(argument, argument) for argument in arguments]
+    status, shown = run(capsys, command, model, *others, "--out", tmp_path / "out")
+    assert status == 2
+    assert said in shown
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "extend M --counts C --add 5 --out M",
+        "extend M --counts C --add 5 --out M/new",
+        "extend M --counts C --add 5 --out O --extension C",
+        "extend M --counts C --add 5 --out O --extension O/extension.json",
+        "extend M --counts C --add 5 --deny T --out O --extension T",
+        "extend M --from D --method naive-regen --add 5 --out D",
+        "prune M --counts C --remove 5 --out M",
+        "prune M --counts C --remove 5 --out O --order C",
+        "prune M --counts C --remove 5 --protect T --out O --order T",
+        "count M T --out T",
+        "count M P --out T",
+        "count M F --out T",
+        "count M T --out M/tokenizer.json",
+        "counts merge C --out C",
+        "plan M D --out M/tokenizer.json",
+        "transplant M D --out D",
+    ],
+)
+def test_an_input_is_never_an_output_even_with_force(model, counts, text, tmp_path, capsys, arguments):
+    donor = builders.write(tmp_path / "donor", builders.byte_level())
+    (tmp_path / "link").symlink_to(text)
+    places = {"M": model, "C": counts, "T": text, "O": tmp_path / "out", "D": donor, "P": tmp_path / "*.txt"}
+    places["F"] = tmp_path / "link"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    parts = [part.partition("/") for part in arguments.split()]
+    status, said = run(capsys, *(f"{places.get(head, head)}{slash}{tail}" for head, slash, tail in parts), "--force")
+    assert status == 2, said
+    assert "output" in said
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_standard_input_is_an_input_too(model, text):
+    import subprocess
+    import sys
+
+    before = text.read_bytes()
+    command = [sys.executable, "-m", "tokengraft", "count", model, "-", "--out", text, "--force"]
+    with text.open("rb") as stream:
+        done = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "is the input" in done.stderr
+    assert text.read_bytes() == before
+
+
+def test_what_force_may_not_delete_is_known_before_the_text_is_read(model, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.safetensors").write_text("paid for")
+    missing = tmp_path / "no-such-text.txt"
+    arguments = ["--corpus", missing, "--out", tmp_path / "out", "--force"]
+    for command in (["extend", model, "--add", 5], ["prune", model, "--remove", 5]):
+        status, said = run(capsys, *command, *arguments)
+        assert status == 2
+        assert "model.safetensors`, which --force would delete" in said
+
+
+def test_a_name_is_the_last_part_of_a_path_without_suffixes_of_text():
+    assert named("Qwen/Qwen2.5-7B") == ("Qwen2.5-7B", "Qwen/Qwen2.5-7B")
+    assert named("Qwen2.5-7B") == ("Qwen2.5-7B", "Qwen2.5-7B")
+    assert named("data/v1.0/") == ("v1.0", "data/v1.0/")
+    assert named("data/et.jsonl.zst")[0] == "et"
+    assert named("x/tokenizer.json")[0] == "tokenizer"
+    assert named("a=b=c.txt") == ("a", "b=c.txt")
+    assert named("d/a=b.txt") == ("a=b", "d/a=b.txt")
+    assert named("=x.txt") == ("=x", "=x.txt")
+    with pytest.raises(tg.errors.OptionError, match="names nothing"):
+        named("et=")

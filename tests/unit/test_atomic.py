@@ -1,0 +1,279 @@
+"""Writing loses nothing: whatever fails, is interrupted, is killed, or appears at the same name meanwhile."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+
+from tokengraft import atomic, errors, partial, rename
+
+OLD, NEW = {"a": b"old", "b/c": b"old too"}, {"a": b"new", "d": b"new too"}
+CALLS = ("rename", "replace", "link", "mkdir", "fsync", "unlink", "rmdir", "open")
+FAULTS = ("error", "interrupt", "interrupt-after", "errors-from-here-on")
+
+
+def content(path):
+    """What is at a path: the bytes of a file, the files of a folder, or None."""
+    if path.is_dir():
+        return {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    return path.read_bytes() if path.exists() else None
+
+
+def write(out, what, *, force=False, meanwhile=lambda: None):
+    """Writes a folder where ``what`` is a mapping, and a file where it is bytes."""
+    if isinstance(what, dict):
+        replaceable = (lambda path: path.name != "weights") if force else None
+        atomic.write_folder(what, out, replaceable=replaceable, check=lambda _: meanwhile())
+        return
+    with atomic.new_file(out, force=force) as path:
+        path.write_bytes(what)
+        meanwhile()
+
+
+class Faults:
+    """Makes the n-th call of the system fail, in one of several ways."""
+
+    def __init__(self, monkeypatch, kind, at, *, with_renameat2, with_links):
+        self.kind, self.at, self.calls, self.on = kind, at, 0, True
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self.wrapped(getattr(os, name)))
+        system_call = rename.renameat2 if with_renameat2 else lambda *_: False
+        monkeypatch.setattr(rename, "renameat2", self.wrapped(system_call))
+        if not with_links:
+            monkeypatch.setattr(os, "link", self.refuse)
+
+    @staticmethod
+    def refuse(*_, **__):
+        raise OSError(errno.EPERM, "no links here")
+
+    def wrapped(self, function):
+        def call(*arguments, **options):
+            if not self.on:
+                return function(*arguments, **options)
+            self.calls += 1
+            fails = self.calls == self.at or (self.kind == "errors-from-here-on" and self.calls > self.at)
+            if fails and self.kind.startswith("error"):
+                raise OSError(errno.EIO, "Input/output error")
+            if fails and self.kind == "interrupt":
+                raise KeyboardInterrupt
+            answer = function(*arguments, **options)
+            if fails:
+                raise KeyboardInterrupt
+            return answer
+
+        return call
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("with_renameat2", [True, False])
+@pytest.mark.parametrize(("old", "new"), [(OLD, NEW), (b"old", b"new")], ids=["folder", "file"])
+def test_whichever_call_fails_the_old_or_the_new_output_is_complete(tmp_path, old, new, with_renameat2, kind):
+    for at in count(1):
+        parent = tmp_path / str(at)
+        out = parent / "out"
+        write(out, old)
+        message, failed = "", False
+        with pytest.MonkeyPatch.context() as patch:
+            faults = Faults(patch, kind, at, with_renameat2=with_renameat2, with_links=True)
+            try:
+                write(out, new, force=True)
+            except (errors.OutputError, KeyboardInterrupt) as error:
+                message, failed = str(error), True
+            faults.on = False
+        aside = [path for path in parent.iterdir() if path.suffix == ".old"]
+        assert content(out) in (old, new) or [content(path) for path in aside] == [old]
+        assert all(path.name in message for path in aside)
+        assert failed or content(out) == new
+        if faults.calls < at:
+            break
+    assert at > 4
+
+
+@pytest.mark.parametrize("kind", FAULTS[:3])
+@pytest.mark.parametrize("with_links", [True, False])
+@pytest.mark.parametrize("with_renameat2", [True, False])
+@pytest.mark.parametrize("new", [NEW, b"new"], ids=["folder", "file"])
+def test_whichever_call_fails_the_output_is_complete_or_absent(tmp_path, new, with_renameat2, with_links, kind):
+    for at in count(1):
+        out = tmp_path / str(at) / "out"
+        failed = False
+        with pytest.MonkeyPatch.context() as patch:
+            faults = Faults(patch, kind, at, with_renameat2=with_renameat2, with_links=with_links)
+            try:
+                write(out, new)
+            except (errors.OutputError, KeyboardInterrupt):
+                failed = True
+            faults.on = False
+        assert content(out) in (None, new)
+        assert failed or content(out) == new
+        if faults.calls < at:
+            break
+    assert at > 4
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("with_renameat2", [True, False])
+@pytest.mark.parametrize("with_links", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(OLD, NEW), (b"1", b"2")], ids=["folder", "file"])
+def test_of_two_runs_with_one_output_exactly_one_succeeds(
+    tmp_path, monkeypatch, first, second, with_links, with_renameat2, force
+):
+    Faults(monkeypatch, "error", 0, with_renameat2=with_renameat2, with_links=with_links)
+    out = tmp_path / "out"
+    with pytest.raises(errors.OutputError, match="appeared or changed while it was being written"):
+        write(out, first, force=force, meanwhile=lambda: write(out, second, force=force))
+    assert content(out) == second
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("with_renameat2", [True, False])
+def test_an_empty_folder_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch, with_renameat2):
+    Faults(monkeypatch, "error", 0, with_renameat2=with_renameat2, with_links=True)
+    out = tmp_path / "out"
+    with pytest.raises(errors.OutputError, match="appeared"):
+        write(out, NEW, meanwhile=out.mkdir)
+    assert content(out) == {}
+
+
+def test_force_replaces_what_was_there_when_writing_began_and_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+
+    def put_another_in_its_place():
+        out.rename(tmp_path / "moved")
+        write(out, {"other": b"mine"})
+
+    with pytest.raises(errors.OutputError, match="changed"):
+        write(out, NEW, force=True, meanwhile=put_another_in_its_place)
+    assert content(out) == {"other": b"mine"}
+
+
+def test_force_looks_again_at_what_it_would_delete(tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+    with pytest.raises(errors.OutputError, match=r"weights.*--force would delete"):
+        write(out, NEW, force=True, meanwhile=lambda: (out / "weights").write_bytes(b"paid for"))
+    assert (out / "weights").read_bytes() == b"paid for"
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tokengraft import atomic
+with atomic.new_folder(Path(sys.argv[1]), replaceable=None) as folder:
+    (folder / "half").write_bytes(b"half")
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A process that has written half of `killed` and waits."""
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+        process.kill()
+
+
+def partials(folder):
+    return [path for path in folder.iterdir() if path.name.endswith(".partial")]
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_run(writer, tmp_path):
+    assert len(partials(tmp_path)) == 1
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    assert len(partials(tmp_path)) == 1
+    write(tmp_path / "next", NEW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["next"]
+
+
+def test_what_a_running_process_writes_is_left_alone(writer, tmp_path):
+    write(tmp_path / "next", NEW)
+    assert len(partials(tmp_path)) == 1
+    writer.communicate()
+    assert content(tmp_path / "killed") == {"half": b"half"}
+
+
+@pytest.mark.parametrize("named", [b"", b"another kernel"])
+def test_what_another_machine_may_be_writing_is_left_alone(writer, tmp_path, named):
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    (left,) = partials(tmp_path)
+    (left / partial.LOCK).write_bytes(named)
+    write(tmp_path / "next", NEW)
+    assert partials(tmp_path) == [left]
+
+
+def test_an_input_that_cannot_be_read_is_not_called_a_full_disk(tmp_path):
+    with (
+        pytest.raises(errors.UnreadableFileError, match=r"cannot read `.*missing`: No such file"),
+        atomic.new_file(tmp_path / "out", force=False),
+    ):
+        (tmp_path / "missing").read_bytes()
+
+
+def test_a_mistake_in_the_code_that_writes_is_not_called_a_full_disk(tmp_path):
+    with pytest.raises(ValueError, match="a bug"), atomic.new_file(tmp_path / "out", force=False):
+        raise ValueError("a bug")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/..", "/", "a\0b", "x" * 256, "file/out"])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_name_that_cannot_be_written_is_refused_at_the_start(tmp_path, monkeypatch, name, force):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(errors.OutputError, match=r"no name for an output|cannot write"):
+        atomic.require_new(name, force=force)
+
+
+def test_a_read_only_folder_is_refused_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(errors.OutputError, match="no permission to write"):
+        atomic.require_new(tmp_path / "new" / "out", force=False)
+
+
+def test_a_folder_is_never_replaced_by_a_file(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(errors.OutputError, match="is a folder; the output is a file"):
+        write(tmp_path / "out", b"new", force=True)
+
+
+def test_names_may_have_newlines_and_spaces(tmp_path):
+    write(tmp_path / "a\n b", NEW)
+    assert content(tmp_path / "a\n b") == NEW
+
+
+def test_modes_follow_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / "folder", {"x/y": b""})
+        write(tmp_path / "file", b"")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("folder", "folder/x", "folder/x/y", "file")]
+    assert modes == [0o750, 0o750, 0o640, 0o640]
+
+
+def test_an_input_is_never_an_output(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"")
+    (tmp_path / "link").symlink_to("in")
+    inputs = [None, "no/such-model", tmp_path / "in" / "a"]
+    atomic.require_distinct(inputs, tmp_path / "out", None, tmp_path / "in-two")
+    for out in ("in/a", "in", "link", "link/a", "in/a/below"):
+        with pytest.raises(errors.OutputError, match="input"):
+            atomic.require_distinct(inputs, tmp_path / out)
+
+
+def test_two_outputs_are_never_one(tmp_path):
+    for other in ("out", "out/x", "other/../out"):
+        with pytest.raises(errors.OutputError, match="the other output"):
+            atomic.require_distinct([], tmp_path / "out", tmp_path / other)
