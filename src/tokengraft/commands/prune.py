@@ -17,11 +17,12 @@ from tokengraft.commands.options import (
     lines_of,
     require,
 )
+from tokengraft.counting import reading_warnings
 from tokengraft.counts import PretokenCounts
 from tokengraft.formats import load, save
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
 from tokengraft.rewrite import stale_files
-from tokengraft.show import print_table, readable
+from tokengraft.show import print_table, print_warnings, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
 
@@ -74,6 +75,7 @@ def _run(options: argparse.Namespace) -> int:
         reuse_reserved=options.reuse_reserved,
     )
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    print_warnings(reading_warnings(counts.totals) if counts else ())
     scripts = [name.strip() for name in (options.scripts or "").split(",") if name.strip()]
     order = prune_order(tokenizer, counts, options.method, scripts=scripts, protection=protection)
     chosen = order[: options.remove]
@@ -137,6 +139,7 @@ def _report(
             "left_out": stale_files(base.files),
             "loaded_by": verified.loaders,
             "notes": verified.notes,
+            "warnings": reading_warnings(counts.totals) if counts else (),
         }
         print(json.dumps(facts, ensure_ascii=False))
         return
