@@ -92,6 +92,11 @@ def test_a_bad_document_is_named_by_every_reader(tokenizer, tmp_path, name, raw,
             read(tmp_path / name)
 
 
+def test_a_parquet_file_without_rows_is_an_empty_corpus(tokenizer, tmp_path):
+    pq.ParquetWriter(tmp_path / "c.parquet", pa.schema([("text", pa.string())])).close()
+    assert tg.count(tokenizer, tmp_path / "c.parquet").totals == tg.Totals()
+
+
 def test_a_bad_document_beyond_the_limit_is_not_read(tokenizer, tmp_path):
     (tmp_path / "c.parquet").write_bytes(parquet(["a", None]))
     assert tg.count(tokenizer, tmp_path / "c.parquet", effort=tg.Effort(max_documents=1)).totals.documents == 1

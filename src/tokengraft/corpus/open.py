@@ -148,7 +148,9 @@ def _parquet_inputs(path: Path, size: int, reading: Reading) -> list[Input]:
 
     with reporting(str(path)), pq.ParquetFile(path) as file:
         groups = file.metadata.num_row_groups
-    share = size // max(groups, 1)
+    if not groups:  # an empty file is a corpus too
+        return [Input(str(path), size, partial(file_blocks, path, "parquet", None, reading))]
+    share = size // groups
     return [
         Input(str(path), share, partial(parquet_group_blocks, path, group, share, reading)) for group in range(groups)
     ]
