@@ -175,3 +175,42 @@ def _splits(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> dict[st
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     encoded = {token: merge_all(list(token), ranks) for token in tokens}
     return {token: used[-1] for token, (left, used) in encoded.items() if left == [token] and used}
+
+
+WHITE_SPACE = "".join(map(chr, [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)])) + (
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""Unicode's White_Space, without the separators of ASCII that `str.strip` adds."""
+
+
+def document_hash(text: str) -> int:
+    """The hash that decides which documents are held out, by the book."""
+    raw = text.encode()
+    words = [int.from_bytes(raw[at : at + 8].ljust(8, b"\0"), "little") for at in range(0, len(raw) + 1, 8)]
+    state = 0xD1B54A32D192ED03
+    for word in [*words, len(raw)]:
+        product = (state ^ word) * 0x9E3779B97F4A7C15
+        state = product % 2**64 ^ product >> 64
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        state = (state ^ state >> 33) * multiplier % 2**64
+    return state ^ state >> 33
+
+
+def hold_out(documents: Sequence[str], one_in: int, max_bytes: int) -> tuple[list[str], list[str]]:
+    """The documents that are held out, in the order of their hashes, and those that are counted.
+
+    Eligible are distinct documents that are not blank, have at most an eighth of the bytes, and whose hash is a
+    multiple of ``one_in``; held out is the longest prefix of them, by (hash, text), that fits.
+    """
+    eligible = {
+        text
+        for text in documents
+        if document_hash(text) % one_in == 0 and text.strip(WHITE_SPACE) and len(text.encode()) <= max_bytes // 8
+    }
+    held_out, size = [], 0
+    for text in sorted(eligible, key=lambda text: (document_hash(text), text.encode())):
+        size += len(text.encode())
+        if size > max_bytes:
+            break
+        held_out.append(text)
+    return held_out, [text for text in documents if text not in held_out]

@@ -3,7 +3,6 @@
 //! Every thread that counts takes a table of its own and puts it back; sums do not care which table an occurrence went
 //! to. Tables beyond the memory limit are written to disk as sorted runs, which the end merges: exact, and bounded.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,58 +11,34 @@ use std::sync::{Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
+use crate::hold_out::{HoldOut, Verdict};
 use crate::pretokenize::{Pretokenizer, Sink};
 use crate::rows::{spill_error, write_run, Rows, Sorted};
 use crate::table::Table;
-use crate::text::{decode, json_field, lines};
+use crate::text::{Block, Document, Documents};
 
-/// What a piece of text came to.
+/// What was counted of a block, and what was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Documents, those that were begun.
+    /// Documents counted, those that were begun. Documents that were held out before are among them if they are no
+    /// longer.
     pub documents: u64,
-    /// Bytes of text, in UTF-8.
+    /// Bytes of text counted, in UTF-8.
     pub bytes: u64,
-    /// Characters of text.
+    /// Characters of text counted.
     pub characters: u64,
     /// Occurrences of pretokens.
     pub pretokens: u64,
-    /// Stretches of bytes that were not UTF-8, each replaced by one character.
+    /// Stretches of bytes read that were not UTF-8, each replaced by one character.
     pub replaced: u64,
     /// Documents left out because they cannot be read.
     pub skipped: u64,
+    /// Documents read, those that are held out included.
+    pub read_documents: u64,
+    /// Bytes of text read, those of documents that are held out included.
+    pub read_bytes: u64,
     /// Whether a text was cut short by the limit of bytes: nothing after it counts.
     pub cut_short: bool,
-}
-
-/// A block of a corpus file.
-#[derive(Debug, Clone, Copy)]
-pub enum Block<'b> {
-    /// A document, or a part of one that was cut where [`Pretokenizer::last_cut`] said.
-    Text {
-        /// The text, which need not be UTF-8.
-        bytes: &'b [u8],
-        /// Whether it begins a document.
-        at_start: bool,
-    },
-    /// A document a line; empty lines are none.
-    Lines(&'b [u8]),
-    /// Documents one after the other.
-    Documents {
-        /// The texts.
-        bytes: &'b [u8],
-        /// Where each begins, and at last where the last one ends: little-endian 64-bit numbers.
-        offsets: &'b [u8],
-    },
-    /// A JSON object a line.
-    JsonLines {
-        /// The lines.
-        bytes: &'b [u8],
-        /// The field that has the text.
-        field: &'b str,
-        /// Whether to leave out lines that cannot be read, instead of stopping there.
-        skip_bad: bool,
-    },
 }
 
 /// How much more to count.
@@ -83,6 +58,7 @@ impl Limits {
 /// Counts the pretokens of text.
 pub struct Counter {
     pretokenizer: Pretokenizer,
+    hold_out: Option<HoldOut>,
     idle: Mutex<Vec<Shard>>,
     spill: Option<Spill>,
     runs: Mutex<Vec<PathBuf>>,
@@ -123,12 +99,27 @@ impl Sink for Tallying<'_> {
     }
 }
 
+/// How to count a block.
+struct Counting<'b> {
+    block: Block<'b>,
+    limits: Limits,
+    skip_bad: bool,
+}
+
+impl Tally {
+    /// Whether nothing more is to be read.
+    fn reaches(&self, limits: Limits) -> bool {
+        self.read_documents >= limits.documents || self.read_bytes >= limits.bytes || self.cut_short
+    }
+}
+
 impl Counter {
     /// A counter that keeps everything in memory.
     #[must_use]
     pub fn new(pretokenizer: Pretokenizer) -> Self {
         Self {
             pretokenizer,
+            hold_out: None,
             idle: Mutex::default(),
             spill: None,
             runs: Mutex::default(),
@@ -142,48 +133,36 @@ impl Counter {
         Self { spill: Some(Spill { folder, bytes_per_table }), ..self }
     }
 
+    /// The same, with some documents held out and not counted.
+    #[must_use]
+    pub fn holding_out(self, hold_out: HoldOut) -> Self {
+        Self { hold_out: Some(hold_out), ..self }
+    }
+
+    /// The documents that are held out, in the order of their hash.
+    #[must_use]
+    pub fn held_out(&self) -> Vec<String> {
+        self.hold_out.as_ref().map(HoldOut::documents).unwrap_or_default()
+    }
+
     /// The pretokenizer it counts with.
     #[must_use]
     pub fn pretokenizer(&self) -> &Pretokenizer {
         &self.pretokenizer
     }
 
-    /// Counts a block of a corpus file.
+    /// Counts a block of a corpus. With `skip_bad`, documents that cannot be read are left out.
     ///
     /// # Errors
     ///
     /// When a text cannot be read or pretokenized; what was counted before it stays counted.
-    pub fn count_block(&self, block: Block<'_>, limits: Limits) -> Result<Tally> {
-        let (replaced, skipped) = (Cell::new(0), Cell::new(0));
-        let decoded = |bytes| {
-            let (text, more) = decode(bytes);
-            replaced.set(replaced.get() + more);
-            Ok(text)
-        };
-        let tally = match block {
-            Block::Text { bytes, at_start } => self.count([decoded(bytes)], at_start, limits),
-            Block::Lines(bytes) => self.count(lines(bytes).map(|(_, line)| decoded(line)), true, limits),
-            Block::Documents { bytes, offsets } => {
-                let documents = documents(bytes, offsets)?;
-                self.count(documents.into_iter().map(decoded), true, limits)
-            }
-            Block::JsonLines { bytes, field, skip_bad } => {
-                let objects = lines(bytes).filter(|(_, line)| !line.trim_ascii().is_empty());
-                let texts = objects.filter_map(|(line, json)| match json_field(json, field) {
-                    Ok((text, more)) => {
-                        replaced.set(replaced.get() + more);
-                        Some(Ok(text))
-                    }
-                    Err(_) if skip_bad => {
-                        skipped.set(skipped.get() + 1);
-                        None
-                    }
-                    Err(reason) => Some(Err(Error::BadLine { line, reason })),
-                });
-                self.count(texts, true, limits)
-            }
-        }?;
-        Ok(Tally { replaced: replaced.get(), skipped: skipped.get(), ..tally })
+    pub fn count_block(&self, block: Block<'_>, limits: Limits, skip_bad: bool) -> Result<Tally> {
+        let documents = block.documents()?;
+        let mut shard = lock(&self.idle).pop().unwrap_or_default();
+        let result = self.count_documents(documents, &mut shard, &Counting { block, limits, skip_bad });
+        let result = result.and_then(|tally| self.spill_if_large(&mut shard).map(|()| tally));
+        lock(&self.idle).push(shard);
+        result
     }
 
     /// Where to cut a block of a document whose rest is still to come, or None where the rest must be waited for.
@@ -203,43 +182,57 @@ impl Counter {
         })
     }
 
-    /// Counts texts: whole documents, or one part of a document of which `at_start` says whether it is the first.
-    ///
-    /// # Errors
-    ///
-    /// When a text cannot be pretokenized; what was counted before it stays counted.
-    pub fn count<T: AsRef<str>>(
-        &self,
-        texts: impl IntoIterator<Item = Result<T>>,
-        at_start: bool,
-        limits: Limits,
-    ) -> Result<Tally> {
-        let mut shard = lock(&self.idle).pop().unwrap_or_default();
+    fn count_documents(&self, documents: Documents<'_>, shard: &mut Shard, counting: &Counting<'_>) -> Result<Tally> {
+        let table = shard.table.get_or_insert_with(Table::new);
+        let mut sink = Tallying { table, added: &mut shard.added, pretokens: 0 };
         let mut tally = Tally::default();
-        let result = (|| {
-            let table = shard.table.get_or_insert_with(Table::new);
-            let mut sink = Tallying { table, added: &mut shard.added, pretokens: 0 };
-            for text in texts {
-                if tally.documents >= limits.documents || tally.bytes >= limits.bytes || tally.cut_short {
-                    break;
-                }
-                let whole = text?;
-                let text = within(whole.as_ref(), limits.bytes - tally.bytes);
-                tally.cut_short = text.len() < whole.as_ref().len();
-                if text.len() >= u32::MAX as usize {
-                    return Err(Error::LongDocument { bytes: text.len() as u64 });
-                }
-                self.pretokenizer.run(text, at_start, &mut sink)?;
-                tally.documents += u64::from(at_start);
-                tally.bytes += text.len() as u64;
-                tally.characters += count_characters(text);
+        for document in documents {
+            if tally.reaches(counting.limits) {
+                break;
             }
-            tally.pretokens = sink.pretokens;
-            sink.table.flush();
-            self.spill_if_large(&mut shard)
-        })();
-        lock(&self.idle).push(shard);
-        result.map(|()| tally)
+            match self.count_document(document, &mut sink, &mut tally, counting) {
+                Err(error) if counting.skip_bad && error.is_bad_document() => tally.skipped += 1,
+                result => result?,
+            }
+        }
+        tally.pretokens = sink.pretokens;
+        sink.table.flush();
+        Ok(tally)
+    }
+
+    fn count_document(
+        &self,
+        document: Result<Document<'_>>,
+        sink: &mut Tallying<'_>,
+        tally: &mut Tally,
+        counting: &Counting<'_>,
+    ) -> Result<()> {
+        let Document { text: whole, replaced } = document?;
+        let text = within(&whole, counting.limits.bytes - tally.read_bytes);
+        if text.len() >= u32::MAX as usize {
+            return Err(Error::LongDocument { bytes: text.len() as u64 });
+        }
+        let at_start = counting.block.at_start();
+        tally.cut_short = text.len() < whole.len();
+        tally.replaced += replaced;
+        tally.read_documents += u64::from(at_start);
+        tally.read_bytes += text.len() as u64;
+        let hold_out = self.hold_out.as_ref().filter(|_| counting.block.is_whole() && !tally.cut_short);
+        match hold_out.map_or(Verdict::Count, |hold_out| hold_out.offer(text)) {
+            Verdict::Count => self.count_text(text, at_start, sink, tally),
+            Verdict::Held(evicted) => {
+                let copies = evicted.iter().flat_map(|(text, copies)| (0..*copies).map(move |_| text));
+                copies.into_iter().try_for_each(|text| self.count_text(text, true, sink, tally))
+            }
+        }
+    }
+
+    fn count_text(&self, text: &str, at_start: bool, sink: &mut Tallying<'_>, tally: &mut Tally) -> Result<()> {
+        self.pretokenizer.run(text, at_start, sink)?;
+        tally.documents += u64::from(at_start);
+        tally.bytes += text.len() as u64;
+        tally.characters += count_characters(text);
+        Ok(())
     }
 
     /// Adds counts made elsewhere.
@@ -314,14 +307,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn documents<'b>(bytes: &'b [u8], offsets: &[u8]) -> Result<Vec<&'b [u8]>> {
-    let offset = |word: &[u8]| word.try_into().map_or(usize::MAX, |word| u64::from_le_bytes(word) as usize);
-    let offsets: Vec<usize> = offsets.chunks_exact(8).map(offset).collect();
-    let document = |pair: &[usize]| bytes.get(pair[0]..pair[1]);
-    let documents: Option<Vec<_>> = offsets.windows(2).map(document).collect();
-    documents.ok_or(Error::BadCounts { reason: "a document lies outside its block" })
-}
-
 /// As much of a text as fits into so many bytes.
 fn within(text: &str, bytes: u64) -> &str {
     let most = usize::try_from(bytes).unwrap_or(usize::MAX).min(text.len());
@@ -353,10 +338,25 @@ mod tests {
         (0..400usize).map(|n| format!("w{} {} {}", n % 7, "x".repeat(n % 40), "long".repeat(n % 9))).collect()
     }
 
+    fn count<T: AsRef<str>>(counter: &Counter, texts: &[T], limits: Limits) -> Tally {
+        let bytes: String = texts.iter().map(AsRef::as_ref).collect();
+        let ends = texts.iter().scan(0, |end, text| {
+            *end += text.as_ref().len() as u64;
+            Some(*end)
+        });
+        let offsets: Vec<u8> = std::iter::once(0).chain(ends).flat_map(u64::to_le_bytes).collect();
+        let block = Block::Documents { bytes: bytes.as_bytes(), offsets: &offsets, nulls: &[] };
+        counter.count_block(block, limits, false).unwrap()
+    }
+
+    fn part(bytes: &[u8]) -> Block<'_> {
+        Block::Text { bytes, at_start: false, whole: false }
+    }
+
     fn counted(counter: &Counter, blocks: usize, rows: usize, min_count: u64) -> Counts {
         let documents = documents();
         for block in documents.chunks(documents.len().div_ceil(blocks)) {
-            counter.count(block.iter().map(Ok), true, Limits::NONE).unwrap();
+            count(counter, block, Limits::NONE);
         }
         let mut read = counter.finish().unwrap();
         let mut all = Counts::default();
@@ -387,7 +387,7 @@ mod tests {
         let documents = documents();
         std::thread::scope(|scope| {
             for part in documents.chunks(40) {
-                scope.spawn(|| together.count(part.iter().map(Ok), true, Limits::NONE).unwrap());
+                scope.spawn(|| count(&together, part, Limits::NONE));
             }
         });
         assert_eq!(together.finish().unwrap().take(usize::MAX, 1).unwrap(), expected);
@@ -395,48 +395,68 @@ mod tests {
 
     #[test]
     fn tallies_count_documents_bytes_characters_and_pretokens() {
-        let count = |texts: &[&str], at_start, documents, bytes| {
-            counter().count(texts.iter().map(Ok), at_start, Limits { documents, bytes }).unwrap()
+        let count = |texts: &[&str], documents, bytes| count(&counter(), texts, Limits { documents, bytes });
+        let read = |documents, bytes| Tally {
+            documents,
+            bytes,
+            read_documents: documents,
+            read_bytes: bytes,
+            ..Tally::default()
         };
-        let all = Tally { documents: 2, bytes: 5, characters: 4, pretokens: 3, ..Tally::default() };
-        assert_eq!(count(&["õ a", "b"], true, 9, 9), all);
-        assert_eq!(count(&["b"], false, 9, 9).documents, 0);
-        assert_eq!(count(&["a", "b", "c"], true, 2, 9).bytes, 2);
-        let short = Tally { documents: 1, bytes: 1, characters: 1, pretokens: 1, cut_short: true, ..Tally::default() };
-        assert_eq!(count(&["aõ", "b"], true, 9, 2), short);
+        assert_eq!(count(&["õ a", "b"], 9, 9), Tally { characters: 4, pretokens: 3, ..read(2, 5) });
+        assert_eq!(count(&["a", "b", "c"], 2, 9).bytes, 2);
+        let short = Tally { characters: 1, pretokens: 1, cut_short: true, ..read(1, 1) };
+        assert_eq!(count(&["aõ", "b"], 9, 2), short);
+        assert_eq!(counter().count_block(part(b"b"), Limits::NONE, false).unwrap().documents, 0);
+    }
+
+    #[test]
+    fn what_is_held_out_is_read_and_not_counted() {
+        let counter = counter().holding_out(HoldOut::new(1, 80));
+        let tally = count(&counter, &["b", "a", "b", " "], Limits::NONE);
+        assert_eq!((tally.read_documents, tally.read_bytes), (4, 4));
+        assert_eq!((tally.documents, tally.bytes, tally.pretokens), (1, 1, 1));
+        assert_eq!(counter.held_out().len(), 2);
+        let short = count(&counter, &["c d"], Limits { documents: 9, bytes: 1 });
+        assert_eq!((short.cut_short, short.bytes), (true, 1));
+        assert_eq!(counter.count_block(part(b"e"), Limits::NONE, false).unwrap().bytes, 1);
+    }
+
+    #[test]
+    fn a_document_that_is_no_longer_held_out_is_counted_with_its_copies() {
+        let counter = counter().holding_out(HoldOut::new(1, 8));
+        let texts: Vec<_> = (0..60u32).map(|n| char::from_u32('a' as u32 + n % 20).unwrap().to_string()).collect();
+        let tally = count(&counter, &texts, Limits::NONE);
+        assert_eq!(counter.held_out().len(), 8);
+        assert_eq!((tally.read_documents, tally.documents, tally.pretokens), (60, 36, 36));
+        let counts = counter.finish().unwrap().take(usize::MAX, 1).unwrap();
+        assert!(counts.len() == 12 && counts.iter().all(|(_, count)| count == 3));
     }
 
     #[test]
     fn a_document_in_parts_counts_as_the_whole() {
         let text = "one two, three\u{301} four  five\n\nsix \u{e4}\u{e4} seven".repeat(3);
         let (whole, parts) = (counter(), counter());
-        whole.count_block(Block::Text { bytes: text.as_bytes(), at_start: true }, Limits::NONE).unwrap();
+        let block = Block::Text { bytes: text.as_bytes(), at_start: true, whole: true };
+        whole.count_block(block, Limits::NONE, false).unwrap();
         let mut rest = text.as_bytes();
         while let Some(cut) = parts.last_cut(&rest[..rest.len().min(24)]).filter(|&cut| cut > 0) {
-            parts.count_block(Block::Text { bytes: &rest[..cut], at_start: false }, Limits::NONE).unwrap();
+            parts.count_block(part(&rest[..cut]), Limits::NONE, false).unwrap();
             rest = &rest[cut..];
         }
         assert!(rest.len() < text.len() / 2);
-        parts.count_block(Block::Text { bytes: rest, at_start: false }, Limits::NONE).unwrap();
+        parts.count_block(part(rest), Limits::NONE, false).unwrap();
         let all = |counter: &Counter| counter.finish().unwrap().take(usize::MAX, 1).unwrap();
         assert_eq!(all(&parts), all(&whole));
     }
 
     #[test]
-    fn blocks_of_every_form_have_the_same_documents() {
-        let offsets: Vec<u8> = [0u64, 2, 4].iter().flat_map(|offset| offset.to_le_bytes()).collect();
-        let blocks = [
-            Block::Lines(b"a1\r\n\nb2\n"),
-            Block::Documents { bytes: b"a1b2", offsets: &offsets },
-            Block::JsonLines { bytes: b"{\"t\": \"a1\"}\n{\"t\": \"b2\"}\nbad", field: "t", skip_bad: true },
-        ];
-        for block in blocks {
-            let tally = counter().count_block(block, Limits::NONE).unwrap();
-            assert_eq!((tally.documents, tally.bytes, tally.pretokens), (2, 4, 4), "{block:?}");
-        }
-        let bad = Block::JsonLines { bytes: b"{\"t\": \"a\"}\n\nbad", field: "t", skip_bad: false };
-        assert!(matches!(counter().count_block(bad, Limits::NONE), Err(Error::BadLine { line: 3, .. })));
-        let outside = Block::Documents { bytes: b"a", offsets: &offsets };
-        assert!(matches!(counter().count_block(outside, Limits::NONE), Err(Error::BadCounts { .. })));
+    fn bad_documents_are_skipped_where_asked_and_errors_otherwise() {
+        let bad = Block::JsonLines { bytes: b"{\"t\": \"a\"}\n\nbad\n{\"t\": \"b\"}", field: "t" };
+        assert!(matches!(counter().count_block(bad, Limits::NONE, false), Err(Error::BadLine { line: 3, .. })));
+        let tally = counter().count_block(bad, Limits::NONE, true).unwrap();
+        assert_eq!((tally.documents, tally.skipped), (2, 1));
+        let limits = Limits { documents: 1, ..Limits::NONE };
+        assert_eq!(counter().count_block(bad, limits, false).unwrap().documents, 1);
     }
 }

@@ -80,6 +80,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A row has no text.
+    #[error("row {row}: {reason}")]
+    BadRow {
+        /// Counted from 1 within the block.
+        row: u64,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// Two counts of the same pretoken add up to more than a count can hold.
     #[error("the count of `{pretoken}` is beyond 2^64")]
     Overflow {
@@ -132,6 +140,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether one document is at fault, so that the others can be read without it.
+    #[must_use]
+    pub fn is_bad_document(&self) -> bool {
+        matches!(self, Self::BadLine { .. } | Self::BadRow { .. } | Self::LongDocument { .. })
+    }
+
     /// What the user can do about it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
@@ -156,7 +170,8 @@ impl Error {
             Self::NotText => "count the corpus with this tokenizer",
             Self::BadCounts { .. } => "count the corpus again",
             Self::NotByteLevel { .. } => "let ByteLevel be the last step that changes characters",
-            Self::BadLine { .. } => "mend the line, or pass --skip-bad to leave such lines out",
+            Self::BadLine { .. } => "fix the line, or pass --skip-bad to leave such lines out",
+            Self::BadRow { .. } => "remove the row, or pass --skip-bad to leave such rows out",
             Self::Overflow { .. } => "lower the weights",
             Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more room",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",

@@ -3,27 +3,29 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 
 use crate::alphabet::Alphabet;
 use crate::bpe::{Bpe, Options};
-use crate::count::{Block, Counter, Limits};
+use crate::count::{Counter, Limits};
 use crate::counts::Counts;
 use crate::cut::Cutter;
 use crate::error::Error;
+use crate::hold_out::HoldOut;
 use crate::pieces::{script_names, PieceRules};
 use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spelling};
 use crate::rows::Rows;
 use crate::structure::{Origin, Structure};
+use crate::text::Block;
 use crate::train::{Learned, Task};
 
 impl From<Error> for PyErr {
     /// The class of `tokengraft.errors` that the error belongs to, with its hint.
     fn from(error: Error) -> Self {
         let class = match error {
-            Error::BadLine { .. } | Error::LongDocument { .. } => "CorpusError",
+            _ if error.is_bad_document() => "CorpusError",
             Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } => "CountsError",
             Error::Spill { .. } => "OutputError",
             _ => "InvalidTokenizerError",
@@ -165,7 +167,8 @@ struct PyCounter(Counter);
 #[pymethods]
 impl PyCounter {
     #[new]
-    #[pyo3(signature = (skeleton, *, byte_level, cutter, through_upstream, spill_folder, bytes_per_table))]
+    #[pyo3(signature = (skeleton, *, byte_level, cutter, through_upstream, spill_folder, bytes_per_table, hold_out))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         skeleton: &str,
         byte_level: bool,
@@ -173,6 +176,7 @@ impl PyCounter {
         through_upstream: bool,
         spill_folder: Option<PathBuf>,
         bytes_per_table: usize,
+        hold_out: Option<(u64, u64)>,
     ) -> PyResult<Self> {
         let spelling = match byte_level {
             true => Spelling::ByteLevel,
@@ -182,34 +186,28 @@ impl PyCounter {
         if through_upstream {
             pretokenizer = pretokenizer.through_upstream();
         }
-        let counter = Counter::new(pretokenizer);
+        let mut counter = Counter::new(pretokenizer);
+        if let Some((one_in, max_bytes)) = hold_out {
+            counter = counter.holding_out(HoldOut::new(one_in, max_bytes));
+        }
         Ok(Self(match spill_folder {
             Some(folder) => counter.spilling(folder, bytes_per_table),
             None => counter,
         }))
     }
 
-    fn count_text(&self, py: Python<'_>, data: &[u8], at_start: bool, limits: (u64, u64)) -> PyResult<PyTally> {
-        self.count(py, Block::Text { bytes: data, at_start }, limits)
+    fn count(&self, py: Python<'_>, block: PyBlock<'_>, limits: (u64, u64), skip_bad: bool) -> PyResult<PyTally> {
+        let (block, limits) = (block.block()?, Limits { documents: limits.0, bytes: limits.1 });
+        let tally = py.detach(|| self.0.count_block(block, limits, skip_bad))?;
+        Ok((
+            (tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped),
+            (tally.read_documents, tally.read_bytes),
+            tally.cut_short,
+        ))
     }
 
-    fn count_lines(&self, py: Python<'_>, data: &[u8], limits: (u64, u64)) -> PyResult<PyTally> {
-        self.count(py, Block::Lines(data), limits)
-    }
-
-    fn count_documents(&self, py: Python<'_>, data: &[u8], offsets: &[u8], limits: (u64, u64)) -> PyResult<PyTally> {
-        self.count(py, Block::Documents { bytes: data, offsets }, limits)
-    }
-
-    fn count_json_lines(
-        &self,
-        py: Python<'_>,
-        data: &[u8],
-        field: &str,
-        skip_bad: bool,
-        limits: (u64, u64),
-    ) -> PyResult<PyTally> {
-        self.count(py, Block::JsonLines { bytes: data, field, skip_bad }, limits)
+    fn held_out(&self) -> Vec<String> {
+        self.0.held_out()
     }
 
     fn add(&self, py: Python<'_>, counts: &PyCounts) -> PyResult<()> {
@@ -229,16 +227,50 @@ impl PyCounter {
     }
 }
 
-/// Documents, bytes, characters, pretokens, replaced, skipped; and whether the limit of bytes cut a text short.
-type PyTally = ((u64, u64, u64, u64, u64, u64), bool);
+/// Documents, bytes, characters, pretokens, replaced, skipped; documents and bytes read, those held out included; and
+/// whether the limit of bytes cut a text short.
+type PyTally = ((u64, u64, u64, u64, u64, u64), (u64, u64), bool);
 
-impl PyCounter {
-    fn count(&self, py: Python<'_>, block: Block<'_>, limits: (u64, u64)) -> PyResult<PyTally> {
-        let limits = Limits { documents: limits.0, bytes: limits.1 };
-        let tally = py.detach(|| self.0.count_block(block, limits))?;
-        let numbers = (tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped);
-        Ok((numbers, tally.cut_short))
+/// A `tokengraft.corpus.Block`, read by its fields.
+#[derive(FromPyObject)]
+struct PyBlock<'py> {
+    form: String,
+    data: Bound<'py, PyBytes>,
+    offsets: Bound<'py, PyBytes>,
+    nulls: Bound<'py, PyBytes>,
+    field: String,
+    at_start: bool,
+    whole: bool,
+}
+
+impl PyBlock<'_> {
+    fn block(&self) -> PyResult<Block<'_>> {
+        let bytes = self.data.as_bytes();
+        Ok(match self.form.as_str() {
+            "text" => Block::Text { bytes, at_start: self.at_start, whole: self.whole },
+            "lines" => Block::Lines(bytes),
+            "documents" => Block::Documents { bytes, offsets: self.offsets.as_bytes(), nulls: self.nulls.as_bytes() },
+            "jsonl" => Block::JsonLines { bytes, field: &self.field },
+            other => return Err(PyValueError::new_err(format!("there is no form of block {other:?}"))),
+        })
     }
+}
+
+/// The documents of a block; and how many stretches were replaced, and how many documents skipped.
+#[pyfunction]
+fn documents(py: Python<'_>, block: PyBlock<'_>, skip_bad: bool) -> PyResult<(Vec<Py<PyString>>, u64, u64)> {
+    let (mut texts, mut replaced, mut skipped) = (Vec::new(), 0, 0);
+    for document in block.block()?.documents()? {
+        match document {
+            Ok(document) => {
+                replaced += document.replaced;
+                texts.push(PyString::new(py, &document.text).unbind());
+            }
+            Err(error) if skip_bad && error.is_bad_document() => skipped += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((texts, replaced, skipped))
 }
 
 #[pyclass(name = "Rows", module = "tokengraft._core")]
@@ -397,6 +429,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyCounts>()?;
     module.add_class::<PyCutter>()?;
     module.add_class::<PyRows>()?;
+    module.add_function(wrap_pyfunction!(documents, module)?)?;
     module.add_function(wrap_pyfunction!(extend, module)?)?;
     module.add_function(wrap_pyfunction!(scripts, module)?)?;
     module.add_function(wrap_pyfunction!(encode_with_tokenizers, module)?)?;

@@ -1,12 +1,113 @@
-//! Blocks of corpus files to texts: decoding, lines, and one field of JSON lines.
+//! Blocks of a corpus to documents: the only place that decides what a document is.
+//!
+//! Counting and every other reader of text use [`Block::documents`], so they agree on each document.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
+use crate::error::{Error, Result};
+
+/// A block of a corpus.
+#[derive(Debug, Clone, Copy)]
+pub enum Block<'b> {
+    /// A document, or a part of one that was cut where [`crate::Pretokenizer::last_cut`] said.
+    Text {
+        /// The text, which need not be UTF-8.
+        bytes: &'b [u8],
+        /// Whether it begins a document.
+        at_start: bool,
+        /// Whether it is a whole document.
+        whole: bool,
+    },
+    /// One document per line. A line ends with `\n` or `\r\n`; lines of white space alone are no documents.
+    Lines(&'b [u8]),
+    /// Documents one after the other, empty ones included.
+    Documents {
+        /// The texts.
+        bytes: &'b [u8],
+        /// Where each begins, and at last where the last one ends: little-endian 64-bit numbers.
+        offsets: &'b [u8],
+        /// The places, ascending from 0, of documents that are null: little-endian 64-bit numbers.
+        nulls: &'b [u8],
+    },
+    /// One JSON object per line, with the document in one field. Lines of white space alone are left out.
+    JsonLines {
+        /// The lines.
+        bytes: &'b [u8],
+        /// The field that has the text.
+        field: &'b str,
+    },
+}
+
+/// A document of a block, or the part of one that the block has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Document<'b> {
+    /// The text.
+    pub text: Cow<'b, str>,
+    /// How many stretches of it were not UTF-8, or were half a surrogate pair; each is one U+FFFD in the text.
+    pub replaced: u64,
+}
+
+/// The documents of a block in order, each as text or as the error that says why it cannot be read.
+pub type Documents<'b> = Box<dyn Iterator<Item = Result<Document<'b>>> + 'b>;
+
+impl<'b> Block<'b> {
+    /// The documents in the block.
+    ///
+    /// # Errors
+    ///
+    /// When a document lies outside the block.
+    pub fn documents(self) -> Result<Documents<'b>> {
+        Ok(match self {
+            Self::Text { bytes, .. } => Box::new(std::iter::once(Ok(Document::of_bytes(bytes)))),
+            Self::Lines(bytes) => Box::new(lines(bytes).map(|(_, line)| Ok(Document::of_bytes(line)))),
+            Self::Documents { bytes, offsets, nulls } => rows(bytes, offsets, nulls)?,
+            Self::JsonLines { bytes, field } => Box::new(lines(bytes).map(move |(line, json)| {
+                let (text, replaced) = json_field(json, field).map_err(|reason| Error::BadLine { line, reason })?;
+                Ok(Document { text: Cow::Owned(text), replaced })
+            })),
+        })
+    }
+
+    /// Whether the block begins with the beginning of a document.
+    pub(crate) fn at_start(&self) -> bool {
+        !matches!(self, Self::Text { at_start: false, .. })
+    }
+
+    /// Whether every document in the block is whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        !matches!(self, Self::Text { whole: false, .. })
+    }
+}
+
+impl<'b> Document<'b> {
+    fn of_bytes(bytes: &'b [u8]) -> Self {
+        let (text, replaced) = decode(bytes);
+        Self { text, replaced }
+    }
+}
+
+fn rows<'b>(bytes: &'b [u8], offsets: &[u8], nulls: &[u8]) -> Result<Documents<'b>> {
+    let offsets: Vec<usize> = words(offsets).map(|word| usize::try_from(word).unwrap_or(usize::MAX)).collect();
+    let row = |pair: &[usize]| bytes.get(pair[0]..pair[1]);
+    let rows: Option<Vec<_>> = offsets.windows(2).map(row).collect();
+    let rows = rows.ok_or(Error::BadCounts { reason: "a document lies outside its block" })?;
+    let mut nulls = words(nulls).collect::<Vec<_>>().into_iter().peekable();
+    Ok(Box::new((0..).zip(rows).map(move |(place, row)| match nulls.next_if_eq(&place) {
+        Some(_) => Err(Error::BadRow { row: place + 1, reason: "the text is null" }),
+        None => Ok(Document::of_bytes(row)),
+    })))
+}
+
+/// Little-endian 64-bit numbers.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|word| word.try_into().map_or(u64::MAX, u64::from_le_bytes))
+}
+
 /// Text of bytes, each stretch that is not UTF-8 replaced by U+FFFD, and how many were.
-pub(crate) fn decode(bytes: &[u8]) -> (Cow<'_, str>, u64) {
+fn decode(bytes: &[u8]) -> (Cow<'_, str>, u64) {
     match simdutf8::basic::from_utf8(bytes) {
         Ok(text) => (Cow::Borrowed(text), 0),
         Err(_) => {
@@ -16,17 +117,17 @@ pub(crate) fn decode(bytes: &[u8]) -> (Cow<'_, str>, u64) {
     }
 }
 
-/// The lines of a block, without their ends, counted from 1; empty ones left out.
-pub(crate) fn lines(block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+/// The lines of a block, without their ends, counted from 1; those of ASCII white space alone are left out.
+fn lines(block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let lines = block.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    (1..).zip(lines).filter(|(_, line)| !line.is_empty())
+    (1..).zip(lines).filter(|(_, line)| !line.trim_ascii().is_empty())
 }
 
 /// The string in a field of the JSON object on a line, or what is wrong; and how many characters were replaced.
 ///
 /// Half surrogate pairs, which web corpora are full of and JSON does not allow, become U+FFFD as bytes that are not
 /// UTF-8 do.
-pub(crate) fn json_field(line: &[u8], field: &str) -> Result<(String, u64), String> {
+fn json_field(line: &[u8], field: &str) -> std::result::Result<(String, u64), String> {
     let (line, mut replaced) = decode(line);
     let parse = |line: &str| {
         let mut reader = serde_json::Deserializer::from_str(line);
@@ -86,7 +187,7 @@ struct Field<'f>(&'f str);
 impl<'de> DeserializeSeed<'de> for Field<'_> {
     type Value = String;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<String, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> std::result::Result<String, D::Error> {
         reader.deserialize_map(self)
     }
 }
@@ -98,7 +199,7 @@ impl<'de> Visitor<'de> for Field<'_> {
         write!(form, "an object with a string in `{}`", self.0)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<String, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<String, A::Error> {
         let mut found = None;
         while let Some(key) = map.next_key::<Cow<'_, str>>()? {
             if key == self.0 {
@@ -122,9 +223,40 @@ mod tests {
     }
 
     #[test]
-    fn lines_lose_their_ends_and_empty_ones_are_left_out() {
-        let found: Vec<_> = lines(b"a\r\n\n b \nc").collect();
-        assert_eq!(found, [(1, &b"a"[..]), (3, b" b "), (4, b"c")]);
+    fn lines_lose_their_ends_and_blank_ones_are_left_out() {
+        let found: Vec<_> = lines(b"a\r\n\n b \n \t\r\nc\rd").collect();
+        assert_eq!(found, [(1, &b"a"[..]), (3, b" b "), (5, b"c\rd")]);
+    }
+
+    fn texts(block: Block<'_>) -> Vec<Result<String>> {
+        block.documents().unwrap().map(|found| found.map(|document| document.text.into_owned())).collect()
+    }
+
+    fn numbers<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn blocks_of_every_form_have_the_same_documents() {
+        let expected = [Ok("a 1".into()), Ok("b\u{fffd}".into())];
+        let offsets = numbers([0, 3, 5]);
+        let json = b"\r\n{\"t\": \"a 1\"}\r\n \n{\"t\": \"b\xff\"}";
+        assert_eq!(texts(Block::Lines(b"a 1\r\n \r\nb\xff\n")), expected);
+        assert_eq!(texts(Block::Documents { bytes: b"a 1b\xff", offsets: &offsets, nulls: &[] }), expected);
+        assert_eq!(texts(Block::JsonLines { bytes: json, field: "t" }), expected);
+        let text = Block::Text { bytes: b"a\r\n\xff", at_start: true, whole: true };
+        assert_eq!(texts(text), [Ok("a\r\n\u{fffd}".into())]);
+    }
+
+    #[test]
+    fn a_bad_document_is_an_error_with_its_place_and_those_after_it_are_read() {
+        let bad = texts(Block::JsonLines { bytes: b"\n{\"t\": null}\n{\"t\": \"a\"}", field: "t" });
+        assert!(matches!(bad[..], [Err(Error::BadLine { line: 2, .. }), Ok(_)]), "{bad:?}");
+        let (offsets, nulls) = (numbers([0, 0, 0, 1]), numbers([1]));
+        let bad = texts(Block::Documents { bytes: b"a", offsets: &offsets, nulls: &nulls });
+        assert!(matches!(bad[..], [Ok(_), Err(Error::BadRow { row: 2, .. }), Ok(_)]), "{bad:?}");
+        let outside = Block::Documents { bytes: b"a", offsets: &numbers([0, 2]), nulls: &[] };
+        assert!(matches!(outside.documents().map(|_| ()), Err(Error::BadCounts { .. })));
     }
 
     #[test]

@@ -6,9 +6,9 @@ from tokengraft.adaptation import Adaptation
 from tokengraft.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.comparison import Comparison, compare
-from tokengraft.corpus import Reading
+from tokengraft.corpus import Reading, Totals
 from tokengraft.counting import Effort, count
-from tokengraft.counts import PretokenCounts, Totals
+from tokengraft.counts import PretokenCounts
 from tokengraft.curve import Curve, curve
 from tokengraft.errors import TokengraftError
 from tokengraft.evaluate import Evaluation, Score, evaluate

@@ -10,6 +10,7 @@ __all__ = [
     "Pipeline",
     "Rows",
     "__version__",
+    "documents",
     "encode_with_tokenizers",
     "extend",
     "scripts",
@@ -68,14 +69,32 @@ class Cutter:
     def joined(self) -> list[str]: ...
 
 _Limits = tuple[int, int]
-_Tally = tuple[tuple[int, int, int, int, int, int], bool]
+_Tally = tuple[tuple[int, int, int, int, int, int], tuple[int, int], bool]
+
+class _Block(Protocol):
+    """What is read of a `tokengraft.corpus.Block`."""
+    @property
+    def form(self) -> str: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def offsets(self) -> bytes: ...
+    @property
+    def nulls(self) -> bytes: ...
+    @property
+    def field(self) -> str: ...
+    @property
+    def at_start(self) -> bool: ...
+    @property
+    def whole(self) -> bool: ...
 
 @final
 class Counter:
     """Counts pretokens; every method may be called from any thread.
 
-    Limits are (documents, bytes); a tally is (documents, bytes, characters, pretokens, replaced, skipped), and whether
-    the limit of bytes cut a text short.
+    Limits are (documents, bytes); a tally is (documents, bytes, characters, pretokens, replaced, skipped), then
+    (documents, bytes) read, those of documents that are held out included, and whether the limit of bytes cut a text
+    short. What to hold out is (one document in so many, bytes at most).
     """
     def __new__(
         cls,
@@ -86,11 +105,11 @@ class Counter:
         through_upstream: bool,
         spill_folder: str | PathLike[str] | None,
         bytes_per_table: int,
+        hold_out: tuple[int, int] | None,
     ) -> Counter: ...
-    def count_text(self, data: bytes, at_start: bool, limits: _Limits) -> _Tally: ...
-    def count_lines(self, data: bytes, limits: _Limits) -> _Tally: ...
-    def count_documents(self, data: bytes, offsets: bytes, limits: _Limits) -> _Tally: ...
-    def count_json_lines(self, data: bytes, field: str, skip_bad: bool, limits: _Limits) -> _Tally: ...
+    def count(self, block: _Block, limits: _Limits, skip_bad: bool) -> _Tally: ...
+    def held_out(self) -> list[str]:
+        """The documents that are held out, in the order of their hashes."""
     def add(self, counts: Counts) -> None: ...
     def last_cut(self, data: bytes) -> int | None: ...
     def added(self) -> list[tuple[int, int]]: ...
@@ -136,6 +155,9 @@ def extend(
     allow: Callable[[str], bool] | None,
 ) -> tuple[list[str], list[tuple[int, int, int, int]]]:
     """New tokens, and merges as (left, right, product, count): base tokens by ascending id, then the new ones."""
+
+def documents(block: _Block, skip_bad: bool) -> tuple[list[str], int, int]:
+    """The documents of a block, how many stretches of them were replaced, and how many documents were skipped."""
 
 def scripts(texts: list[str]) -> list[list[str]]:
     """The Unicode names of the scripts that each text is written in, sorted."""

@@ -161,7 +161,7 @@ def adapt(
         extension=extension,
         plan=plan(base, new),
         check=check(new, base),
-        evaluation=evaluate({"base": base, "new": new}, held_out),
+        evaluation=evaluate({"base": base, "new": new}, {name: iter(texts) for name, texts in held_out.items()}),
         served={},
         transplant=None,
     )

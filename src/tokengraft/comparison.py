@@ -5,8 +5,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tokengraft.corpus import Corpus, Reading
 from tokengraft.evaluate.measure import token_names
-from tokengraft.evaluate.segments import Text, segment
+from tokengraft.evaluate.segments import Text, read_text, segment, text_warnings
 from tokengraft.plan import plan
 from tokengraft.tokenizer import Tokenizer
 
@@ -50,15 +51,27 @@ class Comparison:
     """Those that save most."""
     unused: tuple[str, ...]
     """Those that never occur, by id."""
+    warnings: tuple[str, ...] = ()
+    """What of the text was replaced or skipped when it was read."""
 
 
-def compare(before: Tokenizer, after: Tokenizer, text: Text) -> Comparison:
+def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading: Reading | None = None) -> Comparison:
     """What changed on a text from one tokenizer to another, whoever made them.
 
+    Args:
+        before: The first tokenizer.
+        after: The second.
+        text: Whatever `count` reads, or a `Text`.
+        reading: How to read the text; by default text files have one document per line.
+
+    Raises:
+        CorpusError: The text cannot be read, is empty, or is a file of counts.
+
     Example:
-        >>> compare(tok, new, read_text("et", "et.txt")).earners[0].token  # doctest: +SKIP
+        >>> compare(tok, new, "et.txt").earners[0].token  # doctest: +SKIP
         'Ġvõib'
     """
+    text = text if isinstance(text, Text) else read_text("text", text, reading)
     old, new = segment(before, text), segment(after, text)
     ratios = [b / a if a else 1.0 for a, b in zip(old.lengths, new.lengths, strict=True)]
     by_ratio = sorted(range(len(ratios)), key=lambda at: (ratios[at], at))
@@ -84,6 +97,7 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text) -> Comparison:
         added=len(lacking),
         earners=tuple(_earners(before, after, lacking, counted)[:20]),
         unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
+        warnings=text_warnings(text.name, text),
     )
 
 

@@ -5,7 +5,6 @@ Blocks are counted by the core in threads; the sum does not depend on how many t
 
 import json
 import os
-import re
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,11 +14,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Corpus, Input, Reading, open_corpus
-from tokengraft.counts import EVERYTHING, ROWS, PretokenCounts, Totals, as_weight, open_counts, write_counts
-from tokengraft.errors import CorpusError, OptionError, require_positive
+from tokengraft.corpus import Block, Corpus, Input, Reading, Totals, open_corpus, whole_documents
+from tokengraft.counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
+from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, require_positive
 from tokengraft.fingerprint import Fingerprint, cutter
 from tokengraft.tokenizer import Tokenizer
 
@@ -48,6 +48,52 @@ class Effort:
     def __post_init__(self) -> None:
         for name in ("workers", "memory", "max_documents", "max_bytes", "min_count"):
             require_positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Which documents are held out of counting.
+
+    Eligible is a whole document that is not blank, has at most ``max_bytes // 8`` bytes, and whose hash is a multiple
+    of ``one_in``. Held out are the distinct eligible documents with the smallest hashes, as many as fit into
+    ``max_bytes``. The choice depends on the documents alone: not on threads, blocks or the order of files.
+    """
+
+    one_in: int = 50
+    max_bytes: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("one_in", "max_bytes"):
+            value = getattr(self, name)
+            if not 1 <= value < 2**63:
+                raise OptionError(f"{name} is {value}; it must be at least 1", hint=f"pass HoldOut({name}=1) or more")
+
+
+class HeldOutCounts(NamedTuple):
+    """Counts, and the documents that were held out of them."""
+
+    counts: PretokenCounts
+    held_out: tuple[str, ...]
+    """In the order of their hashes."""
+
+
+def reading_warnings(totals: Totals) -> tuple[str, ...]:
+    """What a user must know of text that was not read as it is, a sentence each; empty where all is well.
+
+    >>> reading_warnings(Totals(skipped=2))
+    ('2 documents or files could not be read, or not to their end, and were left out',)
+    """
+    warnings = []
+    if totals.replaced:
+        warnings.append(
+            f"{totals.replaced:,} places in the text were not UTF-8 and were replaced by U+FFFD; "
+            "if the text is in another encoding, convert it first: iconv -f LATIN1 -t UTF-8"
+        )
+    if totals.skipped:
+        warnings.append(
+            f"{totals.skipped:,} documents or files could not be read, or not to their end, and were left out"
+        )
+    return tuple(warnings)
 
 
 def count(
@@ -80,8 +126,8 @@ def count(
     """
     reading, effort = reading or Reading(), effort or Effort()
     if weights is None:
-        with counted(tokenizer, corpus, reading, effort, progress) as (described, rows):
-            return replace(described, table=rows.take(EVERYTHING, effort.min_count))
+        with counted(tokenizer, corpus, reading, effort, progress) as (described, counter):
+            return replace(described, table=counter.finish().take(EVERYTHING, effort.min_count))
     items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
     ratios = [*map(as_weight, weights)]
     if len(items) != len(ratios) or not items:
@@ -98,6 +144,33 @@ def count(
     if total is None:
         raise OptionError("there is nothing to count", hint="give a corpus")
     return replace(total, table=total.table.frequent(effort.min_count), min_count=effort.min_count)
+
+
+def count_with_hold_out(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    reading: Reading,
+    effort: Effort,
+    hold_out: HoldOut,
+    progress: Progress | None = None,
+) -> HeldOutCounts:
+    """The counts of a corpus without some documents that are held out to measure by, and those documents.
+
+    Copies of a document that is held out are not counted. Limits of the effort apply to what is read, documents that
+    are held out included. The totals say what was counted, and what was replaced or skipped in all that was read.
+
+    Raises:
+        CorpusError: Something cannot be read.
+
+    Example:
+        >>> found = count_with_hold_out(  # doctest: +SKIP
+        ...     tok, "et/*.parquet", reading=Reading(), effort=Effort(), hold_out=HoldOut(one_in=50)
+        ... )
+    """
+    with counted(tokenizer, corpus, reading, effort, progress, hold_out) as (described, counter):
+        held_out = tuple(counter.held_out())
+        return HeldOutCounts(replace(described, table=counter.finish().take(EVERYTHING, effort.min_count)), held_out)
 
 
 def _left_of(effort: Effort, done: Totals) -> Effort | None:
@@ -120,8 +193,8 @@ def count_to_file(
     progress: Progress | None = None,
 ) -> PretokenCounts:
     """Counts a corpus straight into a Parquet file, in bounded memory; returns the description, with an empty table."""
-    with counted(tokenizer, corpus, reading, effort, progress) as (described, rows):
-        write_counts(_tables(rows, effort.min_count), described, out, force=force)
+    with counted(tokenizer, corpus, reading, effort, progress) as (described, counter):
+        write_counts(_tables(counter.finish(), effort.min_count), described, out, force=force)
         return described
 
 
@@ -139,6 +212,7 @@ def merge_counts(paths: list[Path], out: Path, *, effort: Effort, force: bool = 
             through_upstream=False,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
+            hold_out=None,
         )
         described: PretokenCounts | None = None
         for path in paths:
@@ -165,9 +239,14 @@ def _tables(rows: _core.Rows, min_count: int) -> Iterator[_core.Counts]:
 
 @contextmanager
 def counted(
-    tokenizer: Tokenizer, corpus: Corpus, reading: Reading, effort: Effort, progress: Progress | None
-) -> Iterator[tuple[PretokenCounts, _core.Rows]]:
-    """The description of what a corpus came to, with an empty table, and the rows to be read within the block."""
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    reading: Reading,
+    effort: Effort,
+    progress: Progress | None,
+    hold_out: HoldOut | None = None,
+) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
+    """The description of a counted corpus, with an empty table, and the counter, to be finished within the block."""
     fingerprint = Fingerprint.of(tokenizer, reading.rules)
     inputs = open_corpus(corpus, reading)
     with _spill_folder(effort) as (folder, bytes_per_table):
@@ -178,8 +257,10 @@ def counted(
             through_upstream=effort.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
+            hold_out=(hold_out.one_in, hold_out.max_bytes) if hold_out else None,
         )
-        totals = _count_inputs(counter, inputs, reading, effort, progress)
+        running = _Counted(counter, reading, effort, hold_out)
+        totals = _count_inputs(running, inputs, _workers(effort), progress)
         contents = {token.id: token.content for token in tokenizer.added}
         described = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
@@ -189,7 +270,7 @@ def counted(
             min_count=effort.min_count,
             normalize=reading.normalize,
         )
-        yield described, counter.finish()
+        yield described, counter
 
 
 def _normalizing(skeleton: str) -> str:
@@ -212,90 +293,86 @@ def _workers(effort: Effort) -> int:
     return effort.workers or cores or 1
 
 
-def _count_inputs(
-    counter: _core.Counter, inputs: list[Input], reading: Reading, effort: Effort, progress: Progress | None
-) -> Totals:
+def _count_inputs(counted: "_Counted", inputs: list[Input], workers: int, progress: Progress | None) -> Totals:
     size = sum(found.size for found in inputs)
-    counted = _Counted(counter, reading, effort)
-    pool = ThreadPoolExecutor(_workers(effort), thread_name_prefix="count")
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="count")
     try:
         for found in inputs:
-            with counted.skipping_bad_files():
-                for block in found.blocks(counter.last_cut):
-                    if not counted.submit(pool, block):
-                        return counted.totals
-                    if progress:
-                        progress(found.name, block.progress, size)
+            for block in counted.blocks(found):
+                if not counted.submit(pool, block):
+                    return counted.totals
+                if progress:
+                    progress(found.name, block.progress, size)
         counted.collect(leave=0)
         return counted.totals
     finally:
         pool.shutdown(cancel_futures=True)
 
 
+class _Tally(NamedTuple):
+    """What was counted of a block, and what was read, documents that are held out included."""
+
+    totals: Totals
+    read_documents: int
+    read_bytes: int
+    cut_short: bool
+
+
 class _Counted:
     """The running totals of blocks that are being counted."""
 
-    def __init__(self, counter: _core.Counter, reading: Reading, effort: Effort) -> None:
-        self.counter, self.reading = counter, reading
-        self.limits = (effort.max_documents or UNLIMITED[0], effort.max_bytes or UNLIMITED[1])
+    def __init__(self, counter: _core.Counter, reading: Reading, effort: Effort, hold_out: HoldOut | None) -> None:
+        self.counter, self.reading, self.hold_out = counter, reading, hold_out
+        self.documents_left = effort.max_documents or UNLIMITED[0]
+        self.bytes_left = effort.max_bytes or UNLIMITED[1]
         # What is left of a limit is known only when all before it is counted: then one block at a time.
-        self.at_once = 2 * _workers(effort) if self.limits == UNLIMITED else 0
+        self.at_once = 2 * _workers(effort) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
         self.totals = Totals()
         self.cut_short = False
-        self.pending: deque[Future[tuple[Totals, bool]]] = deque()
+        self.pending: deque[Future[_Tally]] = deque()
+
+    def blocks(self, found: Input) -> Iterator[Block]:
+        """The blocks of an input; with `skip_bad`, as far as it can be read."""
+        try:
+            blocks = found.blocks(self.counter.last_cut)
+            yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
+        except CorpusError as error:
+            self._skip(error)
 
     def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
         """Has a block counted; False where a limit is reached and nothing more is to be counted."""
-        documents, text = self.limits[0] - self.totals.documents, self.limits[1] - self.totals.bytes
         goes_on = block.form == "text" and not block.at_start
-        if self.cut_short or text <= 0 or (documents <= 0 and not goes_on):
+        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not goes_on):
             return False
-        self.pending.append(pool.submit(self._count, block, (max(documents, 1), text)))
+        limits = (max(self.documents_left, 1), self.bytes_left)
+        self.pending.append(pool.submit(_count_block, self.counter, block, limits, skip_bad=self.reading.skip_bad))
         self.collect(leave=self.at_once)
         return True
 
     def collect(self, *, leave: int) -> None:
         """Adds up what is done, waiting until at most so many blocks are being counted."""
         while len(self.pending) > leave:
-            totals, cut_short = self.pending.popleft().result()
-            self.totals += totals
-            self.cut_short |= cut_short
+            try:
+                tally = self.pending.popleft().result()
+            except CorpusError as error:  # of the file that the block is from, which need not be the one being read
+                self._skip(error)
+                continue
+            self.totals += tally.totals
+            if self.at_once == 0:
+                self.documents_left -= tally.read_documents
+                self.bytes_left -= tally.read_bytes
+            self.cut_short |= tally.cut_short
 
-    @contextmanager
-    def skipping_bad_files(self) -> Iterator[None]:
-        try:
-            yield
-        except CorpusError:
-            if not self.reading.skip_bad:
-                raise
-            self.totals += Totals(skipped=1)
-
-    def _count(self, block: Block, limits: tuple[int, int]) -> tuple[Totals, bool]:
-        return _count_block(self.counter, block, self.reading, limits)
+    def _skip(self, error: CorpusError) -> None:
+        """Counts what cannot be read as skipped, or raises the error."""
+        if not self.reading.skip_bad:
+            raise error
+        self.totals += Totals(skipped=1)
 
 
-def _count_block(
-    counter: _core.Counter, block: Block, reading: Reading, limits: tuple[int, int]
-) -> tuple[Totals, bool]:
+def _count_block(counter: _core.Counter, block: Block, limits: tuple[int, int], *, skip_bad: bool) -> _Tally:
     try:
-        if block.form == "text":
-            numbers, cut_short = counter.count_text(block.data, block.at_start, limits)
-        elif block.form == "lines":
-            numbers, cut_short = counter.count_lines(block.data, limits)
-        elif block.form == "documents":
-            numbers, cut_short = counter.count_documents(block.data, block.offsets, limits)
-        else:
-            numbers, cut_short = counter.count_json_lines(block.data, reading.text_field, reading.skip_bad, limits)
-    except CorpusError as error:
-        raise _placed(error, block) from error
-    return Totals(*numbers) + Totals(replaced=block.replaced), cut_short
-
-
-def _placed(error: CorpusError, block: Block) -> CorpusError:
-    """The error of the core, which knows lines of the block, in terms of the file."""
-
-    def in_file(line: re.Match[str]) -> str:
-        return f"line {int(line[1]) + block.first_line - 1:,}"
-
-    message = re.sub(r"^line (\d+)", in_file, error.message)
-    return CorpusError(f"`{block.source}`, {message}", hint=error.hint)
+        numbers, read, cut_short = counter.count(block, limits, skip_bad)
+    except (CorpusError, InvalidTokenizerError) as error:
+        raise block.placed(error) from error
+    return _Tally(Totals(*numbers) + Totals(replaced=block.replaced), *read, cut_short)

@@ -8,14 +8,15 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from tokengraft import _core
 from tokengraft.atomic import new_file
+from tokengraft.corpus import Totals, binary_buffers
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.fingerprint import Fingerprint
 from tokengraft.tokenizer import Tokenizer
@@ -26,25 +27,6 @@ if TYPE_CHECKING:
 METADATA = b"tokengraft"
 ROWS = 1 << 20
 EVERYTHING = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What was read."""
-
-    documents: int = 0
-    bytes: int = 0
-    """Of text, in UTF-8."""
-    characters: int = 0
-    pretokens: int = 0
-    """Occurrences, before any minimum count."""
-    replaced: int = 0
-    """Stretches that were not UTF-8, each replaced by U+FFFD."""
-    skipped: int = 0
-    """Documents and files left out because they could not be read."""
-
-    def __add__(self, other: "Totals") -> "Totals":
-        return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -258,14 +240,17 @@ def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
         raise CountsError(f"`{path}` is damaged: {error}", hint="count the corpus again") from error
 
 
-def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
-    """The bytes of an Arrow array of strings without nulls, and the offsets into them, rebased to 0."""
+def is_counts_file(source: object) -> "TypeGuard[str | os.PathLike[str]]":
+    """Whether a path leads to a file of counts: a Parquet file that has their metadata, whatever its name."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    if array.offset or not len(array):
-        array = pa.concat_arrays([array, array.slice(0, 0)]) if len(array) else pa.array([], array.type)
-    _, offsets, data = array.buffers()
-    return data.to_pybytes() if data else b"", offsets.to_pybytes()[: 8 * (len(array) + 1)] if offsets else bytes(8)
+    if not isinstance(source, str | os.PathLike):
+        return False
+    try:
+        return Path(source).is_file() and METADATA in (pq.read_schema(source).metadata or {})
+    except (OSError, ValueError, pa.ArrowException):
+        return False
 
 
 def _arrow(table: _core.Counts, schema: "pa.Schema") -> "pa.Table":

@@ -6,10 +6,11 @@ from itertools import pairwise
 from math import log, log1p
 from typing import NamedTuple
 
+from tokengraft.corpus import Corpus, Reading
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.metrics import share
-from tokengraft.evaluate.segments import Text, segment
+from tokengraft.evaluate.segments import Text, open_text, segment, text_warnings
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.tokenizer import Tokenizer
 
@@ -35,6 +36,8 @@ class Curve:
     text: str
     points: tuple[CurvePoint, ...]
     extension: Extension
+    warnings: tuple[str, ...] = ()
+    """What of the text to measure by was replaced or skipped when it was read."""
 
     @property
     def knee(self) -> int | None:
@@ -50,21 +53,23 @@ class Curve:
 def curve(
     tokenizer: Tokenizer,
     counts: PretokenCounts,
-    text: Text | PretokenCounts,
+    text: Text | PretokenCounts | Corpus,
     sizes: Iterable[int],
     *,
     limits: Limits | None = None,
     rows_width: int | None = None,
+    reading: Reading | None = None,
 ) -> Curve:
     """Bytes per token of held-out text as tokens are added. Trains once, for the largest size.
 
     Args:
         tokenizer: The base.
         counts: The text to learn from.
-        text: The text to measure by: documents, or counts of the same pipeline.
+        text: The text to measure by: whatever `count` reads, a `Text`, or counts of the same pipeline.
         sizes: Numbers of new tokens.
         limits: As for `extend`.
         rows_width: Numbers that one token costs the model: its hidden size, twice that where the head is untied.
+        reading: How to read the text to measure by; by default text files have one document per line.
 
     Raises:
         OptionError: No size was given, or one below 1.
@@ -72,17 +77,18 @@ def curve(
     wanted = sorted(set(sizes))
     if not wanted or wanted[0] < 1:
         raise OptionError(f"the sizes are {wanted}", hint="pass numbers of tokens: --sizes 1000 2000 4000")
+    measured = open_text("text", text, reading)
     extension = extend(tokenizer, counts, wanted[-1], limits=limits)
     reached = [size for size in wanted if size <= len(extension)] or [len(extension)] * bool(len(extension))
-    base = _rate(tokenizer, text)
+    base = _rate(tokenizer, measured)
     if not base:
         raise OptionError("the text to measure by has no tokens", hint="pass text that the tokenizer can encode")
     points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
     for size in reached:
-        rate = _rate(extension[:size].apply(tokenizer), text)
+        rate = _rate(extension[:size].apply(tokenizer), measured)
         points.append(CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None))
-    name = text.name if isinstance(text, Text) else "counts"
-    return Curve(name, tuple(points), extension)
+    name = measured.name if isinstance(measured, Text) else "counts"
+    return Curve(name, tuple(points), extension, text_warnings(name, measured))
 
 
 def _rate(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:

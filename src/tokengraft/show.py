@@ -49,6 +49,12 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
     Console().print(grid)
 
 
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Prints warnings to stderr, a line each."""
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
 def print_columns(heads: list[str], rows: list[list[str]]) -> None:
     """Prints a table with heads: a grid on a terminal, aligned text elsewhere."""
     if not sys.stdout.isatty():

@@ -12,8 +12,8 @@ import pytest
 from test_count import TEXTS, as_dict, expected
 
 import tokengraft as tg
-from tokengraft import corpus as corpus_module
 from tokengraft import errors
+from tokengraft.corpus import blocks as corpus_module
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_a_missing_column_and_a_column_of_numbers_are_errors(tokenizer, tmp_path
 
 
 def test_an_iterable_of_something_else_is_an_error(tokenizer):
-    with pytest.raises(errors.CorpusError, match="document 1 of the iterable is a int"):
+    with pytest.raises(errors.CorpusError, match="document 2 of the iterable is a int"):
         tg.count(tokenizer, iter(["a", 5]))
 
 
@@ -198,7 +198,8 @@ def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
 def test_bytes_in_parquet_are_read_leniently_and_numbers_refused(tokenizer, tmp_path):
     path = tmp_path / "c.parquet"
     pq.write_table(pa.table({"text": pa.array([b"a\xff", None], pa.binary())}), path)
-    assert tg.count(tokenizer, path).totals == tg.Totals(1, 4, 2, 2, replaced=1)
+    skipping = tg.Reading(skip_bad=True)
+    assert tg.count(tokenizer, path, reading=skipping).totals == tg.Totals(1, 4, 2, 2, replaced=1, skipped=1)
     pq.write_table(pa.table({"text": [5]}), path)
     with pytest.raises(errors.CorpusError, match="of type int64"):
         tg.count(tokenizer, path)

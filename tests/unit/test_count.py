@@ -17,8 +17,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft import corpus as corpus_module
 from tokengraft.alphabet import token_bytes
+from tokengraft.corpus import blocks as corpus_module
 from tokengraft.counting import count_to_file, merge_counts
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb"]

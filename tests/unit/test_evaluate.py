@@ -34,7 +34,7 @@ def extended(base, counts):
 
 @pytest.fixture
 def found(base, extended):
-    return tg.evaluate({"base": base, "new": extended}, {"et": ESTONIAN, "en": ENGLISH})
+    return tg.evaluate({"base": base, "new": extended}, {"et": iter(ESTONIAN), "en": iter(ENGLISH)})
 
 
 def test_measures_are_what_their_names_say(base, extended, found):
@@ -78,10 +78,10 @@ def test_counts_and_text_give_the_same_measures(base, extended, found):
 
 
 def test_tokens_that_are_no_characters_are_counted(base, tmp_path):
-    score = tg.evaluate({"base": base}, {"x": ["猫猫"]})["base", "x"]
+    score = tg.evaluate({"base": base}, {"x": iter(["猫猫"])})["base", "x"]
     assert score.byte_tokens == 1.0
     pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
-    score = tg.evaluate({"p": pieces}, {"x": ["猫"]})["p", "x"]
+    score = tg.evaluate({"p": pieces}, {"x": iter(["猫"])})["p", "x"]
     assert score.byte_tokens == 3 / 4
     assert score.ceiling is None
 
@@ -101,14 +101,14 @@ def test_an_evaluation_is_shown_as_text_html_json_and_csv(found):
 
 
 def test_one_tokenizer_alone_is_compared_with_nothing(base):
-    alone = tg.evaluate({"base": base}, {"t": ESTONIAN})
+    alone = tg.evaluate({"base": base}, {"t": iter(ESTONIAN)})
     assert alone.base is None
     assert "gain" not in str(alone)
 
 
 def test_tokenizers_of_different_kinds_are_compared_on_text_and_not_on_counts(base, counts, tmp_path):
     pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
-    score = tg.evaluate({"base": base, "pieces": pieces}, {"et": ESTONIAN})["pieces", "et"]
+    score = tg.evaluate({"base": base, "pieces": pieces}, {"et": iter(ESTONIAN)})["pieces", "et"]
     assert score.edit_distance is not None
     with pytest.raises(errors.CountsError, match="another pipeline"):
         tg.evaluate({"base": base, "pieces": pieces}, {"et": counts})
@@ -116,31 +116,29 @@ def test_tokenizers_of_different_kinds_are_compared_on_text_and_not_on_counts(ba
 
 def test_bad_input_is_refused(base, tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
-    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
     for texts, match in (
         ({"e": tmp_path / "empty.txt"}, "is empty"),
-        ({"b": tmp_path / "bad.txt"}, "cannot read"),
         ({"n": tmp_path / "none.txt"}, "cannot read"),
-        ({"n": []}, "is empty"),
+        ({"n": iter([])}, "is empty"),
     ):
         with pytest.raises(errors.CorpusError, match=match):
             tg.evaluate({"base": base}, texts)
     with pytest.raises(errors.OptionError, match="nothing to evaluate"):
-        tg.evaluate({}, {"x": ["a"]})
+        tg.evaluate({}, {"x": iter(["a"])})
     with pytest.raises(errors.OptionError, match="no tokenizer"):
-        tg.evaluate({"base": base}, {"x": ["a"]}, base="other")
+        tg.evaluate({"base": base}, {"x": iter(["a"])}, base="other")
     with pytest.raises(errors.CountsError, match="are empty"):
         tg.evaluate({"base": base}, {"x": tg.count(base, iter([]))})
 
 
 def test_segments_are_those_of_the_tokenizer_repeated_words_included(base):
-    text = read_text("t", ["kass kass kass", "kass"])
+    text = read_text("t", iter(["kass kass kass", "kass"]))
     assert segment(base, text).counted() == Counter(i for t in text.documents for i in base.encode(t))
     assert segment(base, text, by_merges=True).lengths == segment(base, text).lengths
 
 
 def test_a_comparison_names_what_gained_and_what_earns(base, extended):
-    found = tg.compare(base, extended, read_text("t", [*ESTONIAN, *ENGLISH]))
+    found = tg.compare(base, extended, read_text("t", iter([*ESTONIAN, *ENGLISH])))
     assert found.tokens_after < found.tokens_before
     assert found.shorter == len(ESTONIAN)
     assert found.longer == 0
@@ -152,19 +150,19 @@ def test_a_comparison_names_what_gained_and_what_earns(base, extended):
     new, used = {s for s in extended.ids if s not in base.ids}, {e.token for e in found.earners}
     assert used <= new
     assert set(found.unused) <= new - used
-    back = tg.compare(extended, base, read_text("t", ESTONIAN))
+    back = tg.compare(extended, base, read_text("t", iter(ESTONIAN)))
     assert back.lost
     assert back.added == 0
 
 
 def test_a_curve_rises_and_has_its_knee(base, counts):
-    found = tg.curve(base, counts, read_text("t", ESTONIAN), [5, 10, 20], rows_width=64)
+    found = tg.curve(base, counts, read_text("t", iter(ESTONIAN)), [5, 10, 20], rows_width=64)
     rates = [point.bytes_per_token for point in found.points]
     assert rates == sorted(rates)
     assert [point.tokens for point in found.points] == [0, 5, 10, 20]
     assert found.points[-1].parameters == 1280
     assert found.knee is None
-    flat = tg.curve(base, counts, read_text("t", ENGLISH), [5, 10])
+    flat = tg.curve(base, counts, read_text("t", iter(ENGLISH)), [5, 10])
     assert flat.knee == 0
     by_counts = tg.curve(base, counts, tg.count(base, iter(ESTONIAN)), [5, 10, 20])
     assert [p.bytes_per_token for p in by_counts.points] == pytest.approx(rates)
@@ -195,7 +193,7 @@ def test_naive_methods_add_what_they_say(base, counts):
 
 def test_continued_training_beats_the_naive_way(base, counts, extended):
     naive = tg.extend_naively(base, counts, 30)
-    found = tg.evaluate({"naive": naive, "ours": extended}, {"et": ESTONIAN})
+    found = tg.evaluate({"naive": naive, "ours": extended}, {"et": iter(ESTONIAN)})
     assert found["ours", "et"].bytes_per_token >= found["naive", "et"].bytes_per_token
     assert not {i for s, i in extended.ids.items() if s not in base.ids} & set(extended.structure.unreachable)
 
@@ -264,12 +262,12 @@ def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, caps
 
 def test_a_curve_of_nothing_and_texts_of_nothing_are_no_trouble(base):
     short = tg.count(base, iter(["a"]))
-    found = tg.curve(base, short, read_text("t", ESTONIAN), [10])
+    found = tg.curve(base, short, read_text("t", iter(ESTONIAN)), [10])
     assert [point.tokens for point in found.points] == [0]
     assert found.knee is None
-    one = tg.curve(base, tg.count(base, iter(["xq"] * 9)), read_text("t", ["xq"]), [1])
+    one = tg.curve(base, tg.count(base, iter(["xq"] * 9)), read_text("t", iter(["xq"])), [1])
     assert one.points[-1].tokens == 1
-    score = tg.evaluate({"base": base}, {"t": ["a\ud800b"]})["base", "t"]
+    score = tg.evaluate({"base": base}, {"t": iter(["a\ud800b"])})["base", "t"]
     assert score.tokens > 0
-    same = tg.compare(base, base, read_text("t", ESTONIAN))
+    same = tg.compare(base, base, read_text("t", iter(ESTONIAN)))
     assert same.shorter == same.longer == 0

@@ -5,11 +5,11 @@ import json
 import sys
 from dataclasses import asdict
 
-from tokengraft.commands.options import Commands, add_json, named
+from tokengraft.commands.options import Commands, add_json, add_text_reading, named, text_reading_of
 from tokengraft.comparison import Comparison, Document, compare
 from tokengraft.evaluate.segments import read_text
 from tokengraft.formats import load
-from tokengraft.show import print_table, readable
+from tokengraft.show import print_table, print_warnings, readable
 
 COLOURS = ("black on cyan", "black on yellow")
 
@@ -24,14 +24,16 @@ def add(commands: Commands) -> None:
     )
     for name in ("a", "b"):
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
-    command.add_argument("--text", required=True, metavar="FILE", help="text, a document a line")
+    command.add_argument("--text", required=True, metavar="FILE", help="text, as for `tokengraft count`")
     add_json(command)
+    add_text_reading(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     before, after = load(options.a), load(options.b)
-    found = compare(before, after, read_text(*named(options.text)))
+    found = compare(before, after, read_text(*named(options.text), text_reading_of(options)))
+    print_warnings(found.warnings)
     if options.json:
         print(json.dumps(_data(found), ensure_ascii=False))
         return 0

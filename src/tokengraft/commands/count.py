@@ -19,11 +19,11 @@ from tokengraft.commands.options import (
     input_paths,
     reading_of,
 )
-from tokengraft.counting import count, count_to_file, merge_counts
+from tokengraft.counting import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts import PretokenCounts
 from tokengraft.formats import load
 from tokengraft.progress import bytes_read
-from tokengraft.show import print_table
+from tokengraft.show import print_table, print_warnings
 
 
 def add(commands: Commands) -> None:
@@ -93,23 +93,18 @@ def _merge(options: argparse.Namespace) -> int:
 
 def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -> int:
     totals = described.totals
+    warnings = [*reading_warnings(totals), *(["the corpus is empty"] if not totals.documents else [])]
     if options.json:
-        print(
-            json.dumps({"out": str(out), **asdict(totals), "added_tokens": dict(described.added)}, ensure_ascii=False)
-        )
-        return 0
-    rows = [
-        ("documents", f"{totals.documents:,}"),
-        ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
-        ("pretokens", f"{totals.pretokens:,}"),
-        ("added tokens", f"{sum(described.added.values()):,} in the text"),
-    ]
-    if totals.replaced:
-        rows.append(("warning", f"{totals.replaced:,} stretches were not UTF-8 and were replaced by U+FFFD"))
-    if totals.skipped:
-        rows.append(("warning", f"{totals.skipped:,} documents or files could not be read, or not to their end"))
-    if not totals.documents:
-        rows.append(("warning", "the corpus is empty"))
-    print_table(rows)
-    print(f"wrote `{out}`", file=sys.stderr)
+        facts = {**asdict(totals), "added_tokens": dict(described.added), "warnings": warnings}
+        print(json.dumps({"out": str(out), **facts}, ensure_ascii=False))
+    else:
+        rows = [
+            ("documents", f"{totals.documents:,}"),
+            ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
+            ("pretokens", f"{totals.pretokens:,}"),
+            ("added tokens", f"{sum(described.added.values()):,} in the text"),
+        ]
+        print_table(rows)
+        print(f"wrote `{out}`", file=sys.stderr)
+    print_warnings(warnings)
     return 0

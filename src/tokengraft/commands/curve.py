@@ -3,11 +3,23 @@
 import argparse
 import json
 
-from tokengraft.commands.options import Commands, add_counts, add_json, add_reading, add_source, counts_of, named
+from tokengraft.commands.options import (
+    Commands,
+    add_counts,
+    add_json,
+    add_reading,
+    add_source,
+    counts_of,
+    named,
+    require,
+    text_reading_of,
+)
+from tokengraft.counting import reading_warnings
+from tokengraft.counts import PretokenCounts
 from tokengraft.curve import Curve, curve, default_sizes
-from tokengraft.evaluate.segments import read_text
+from tokengraft.evaluate.segments import open_text
 from tokengraft.formats import load
-from tokengraft.show import print_columns
+from tokengraft.show import print_columns, print_warnings
 
 
 def add(commands: Commands) -> None:
@@ -20,7 +32,9 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     add_counts(command)
-    command.add_argument("--text", required=True, metavar="NAME=FILE", help="held-out text, a document a line")
+    command.add_argument(
+        "--text", required=True, metavar="NAME=FILE", help="held-out text, as for `tokengraft count`, or counts"
+    )
     command.add_argument(
         "--sizes", action="extend", nargs="+", type=int, metavar="N", help="numbers of tokens (1000 2000 4000 ...)"
     )
@@ -30,21 +44,37 @@ def add(commands: Commands) -> None:
     command.add_argument("--quiet", action="store_true", help="show no progress")
     add_json(command)
     add_reading(command)
-    command.set_defaults(run=_run)
+    # Those that also say how to read --text have no default: its text files have one document per line.
+    command.set_defaults(run=_run, documents=None, text_field=None)
 
 
 def _run(options: argparse.Namespace) -> int:
     tokenizer = load(options.source)
-    text = read_text(*named(options.text))
-    counts = counts_of(tokenizer, options)
+    name, source = named(options.text)
+    reading = text_reading_of(options)
+    text = open_text(name, source, reading)
+    require(
+        reading is None or bool(options.corpus) or not isinstance(text, PretokenCounts),
+        "options for reading text were given, and both --counts and --text are counts",
+        hint="leave them out, or pass text",
+    )
+    counts = counts_of(tokenizer, _without_text_reading(options) if options.counts else options)
     width = options.hidden_size * (2 if options.untied else 1) if options.hidden_size else None
     found = curve(tokenizer, counts, text, options.sizes or default_sizes(options.up_to), rows_width=width)
+    warnings = [*reading_warnings(counts.totals), *found.warnings]
+    print_warnings(warnings)
     if options.json:
         points = [point._asdict() for point in found.points]
-        print(json.dumps({"text": found.text, "knee": found.knee, "points": points}))
+        print(json.dumps({"text": found.text, "knee": found.knee, "points": points, "warnings": warnings}))
         return 0
     _show(found)
     return 0
+
+
+def _without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
+    """The options without those that --text is read by: counts need none of them."""
+    unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
+    return argparse.Namespace(**vars(options) | unread)
 
 
 def _show(found: Curve) -> None:

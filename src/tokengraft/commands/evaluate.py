@@ -2,12 +2,10 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from tokengraft.commands.options import Commands, add_json, named, require
-from tokengraft.counts import PretokenCounts
+from tokengraft.commands.options import Commands, add_json, add_text_reading, named, require, text_reading_of
 from tokengraft.evaluate import Evaluation, evaluate
-from tokengraft.show import print_columns
+from tokengraft.show import print_columns, print_warnings
 
 
 def add(commands: Commands) -> None:
@@ -25,21 +23,22 @@ def add(commands: Commands) -> None:
         nargs="+",
         required=True,
         metavar="NAME=FILE",
-        help="text, a document a line; or counts, a .parquet",
+        help="text, as for `tokengraft count`; or counts",
     )
     command.add_argument("--base", metavar="NAME", help="the tokenizer that the others are measured against")
     command.add_argument("--csv", action="store_true", help="print the scores as CSV")
     add_json(command)
+    add_text_reading(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     require(not (options.csv and options.json), "both --csv and --json were asked for", hint="pass one of them")
     tokenizers = dict(named(text) for text in options.tokenizers)
-    texts = {name: _text(path) for name, path in map(named, options.text)}
+    texts = dict(named(text) for text in options.text)
     require(len(tokenizers) == len(options.tokenizers), "two tokenizers have one name", hint="name them: NAME=SOURCE")
     require(len(texts) == len(options.text), "two texts have one name", hint="name them: NAME=FILE")
-    found: Evaluation = evaluate(tokenizers, texts, base=options.base)
+    found: Evaluation = evaluate(tokenizers, texts, base=options.base, reading=text_reading_of(options))
     if options.json:
         print(found.to_json())
     elif options.csv:
@@ -48,8 +47,5 @@ def _run(options: argparse.Namespace) -> int:
         print_columns(*found.table())
         for note in found.notes:
             print(f"note: {note}", file=sys.stderr)
+    print_warnings(found.warnings)
     return 0
-
-
-def _text(path: str) -> PretokenCounts | str:
-    return PretokenCounts.load(path) if Path(path).suffix == ".parquet" else path

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from tokengraft.commands.options import (
     require,
     require_unread,
 )
+from tokengraft.counting import reading_warnings
 from tokengraft.errors import OptionError
 from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
 from tokengraft.extend.continued import COVERAGE, require_extendable
 from tokengraft.formats import load, save
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.rewrite import stale_files
-from tokengraft.show import print_table, readable
+from tokengraft.show import print_table, print_warnings, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
 
@@ -90,6 +92,8 @@ def _run(options: argparse.Namespace) -> int:
         options.deny_pattern,
     )
     counts = counts_of(tokenizer, options)
+    warnings = reading_warnings(counts.totals)
+    print_warnings(warnings)
     coverage = COVERAGE if options.coverage is None else options.coverage
     extension = extend(tokenizer, counts, options.add, limits=limits, coverage=coverage)
     extended = extension.apply(tokenizer)
@@ -100,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     if options.extension:
         extension.save(options.extension, force=options.force)
-    _report(tokenizer, extended, extension, verified[0], options)
+    _report(tokenizer, extended, extension, verified[0], warnings, options)
     return 0
 
 
@@ -131,6 +135,8 @@ def _require_options(options: argparse.Namespace) -> None:
 
 def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    warnings = reading_warnings(counts.totals) if counts else ()
+    print_warnings(warnings)
     donor = load(options.donor) if options.donor else None
     extended = extend_naively(tokenizer, counts, options.add, options.method, donor=donor)
     save(extended, options.out, force=options.force)
@@ -138,7 +144,13 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
     unreachable = sum(i in failing for i in new)
     if options.json:
-        facts = {"out": options.out, "added": len(new), "unreachable": unreachable, "rows": extended.n_rows}
+        facts: dict[str, Any] = {
+            "out": options.out,
+            "added": len(new),
+            "unreachable": unreachable,
+            "rows": extended.n_rows,
+        }
+        facts["warnings"] = warnings
         print(json.dumps(facts))
     else:
         rows = [
@@ -159,7 +171,12 @@ def _rules(extension: Extension) -> str:
 
 
 def _report(
-    base: Tokenizer, extended: Tokenizer, extension: Extension, verified: Verification, options: argparse.Namespace
+    base: Tokenizer,
+    extended: Tokenizer,
+    extension: Extension,
+    verified: Verification,
+    warnings: Sequence[str],
+    options: argparse.Namespace,
 ) -> None:
     left_out = stale_files(base.files)
     if options.json:
@@ -173,6 +190,7 @@ def _report(
             "left_out": left_out,
             "loaded_by": verified.loaders,
             "notes": verified.notes,
+            "warnings": warnings,
         }
         print(json.dumps(facts, ensure_ascii=False))
         return

@@ -147,6 +147,24 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     add_effort(group)
 
 
+def add_text_reading(command: argparse.ArgumentParser) -> None:
+    """How to read a text to measure by. None of the options has a default, to tell what was given."""
+    group = command.add_argument_group("reading the text")
+    group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
+    group.add_argument("--documents", choices=("files", "lines"), help="what a document of a text file is (lines)")
+    group.add_argument(
+        "--format", choices=("text", "jsonl", "parquet"), help="the format of all texts, whatever their names"
+    )
+    group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
+
+
+def text_reading_of(options: argparse.Namespace) -> Reading | None:
+    """How the options say to read a text to measure by; None where they say nothing."""
+    names = ("text_field", "documents", "format", "skip_bad")
+    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    return Reading(**{"documents": "lines"} | given) if given else None
+
+
 def add_effort(group: "argparse._ActionsContainer") -> None:
     """--workers, --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")

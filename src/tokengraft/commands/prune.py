@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from tokengraft.atomic import require_distinct, require_new
 from tokengraft.commands.options import (
@@ -19,18 +20,27 @@ from tokengraft.commands.options import (
     require,
     require_unread,
 )
+from tokengraft.counting import reading_warnings
 from tokengraft.counts import PretokenCounts
 from tokengraft.formats import load, save
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
 from tokengraft.prune.methods import COUNTED
 from tokengraft.rewrite import stale_files
-from tokengraft.show import print_table, readable
+from tokengraft.show import print_table, print_warnings, readable
 from tokengraft.tokenizer import Tokenizer
 from tokengraft.verify import Verification, sample_pretokens, verify_folder
 
 SCRIPTS = ("script", "script-leaf")
 WHOLE = (*SCRIPTS, "unreachable")
+
+
+class _Text(NamedTuple):
+    """What is reported of the text that pruning went by."""
+
+    lengths: list[int]
+    """Its tokens under the base and under the pruned tokenizer; empty where there is no text."""
+    warnings: tuple[str, ...]
 
 
 def add(commands: Commands) -> None:
@@ -81,12 +91,15 @@ def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    warnings = reading_warnings(counts.totals) if counts else ()
+    print_warnings(warnings)
     order = _order(tokenizer, counts, options)
     chosen = order[: options.remove]
     pruned = chosen.apply(tokenizer)
     if options.ids == "compact":
         pruned = pruned.compact()
     lengths = [sum(counts.tokens(tok).values()) for tok in (tokenizer, pruned)] if counts else []
+    text = _Text(lengths, warnings)
     verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind) if counts else []
     save(
@@ -97,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     if options.order:
         order.save(options.order, force=options.force)
-    _report(tokenizer, pruned, chosen, lengths, verified[0], options)
+    _report(tokenizer, pruned, chosen, text, verified[0], options)
     return 0
 
 
@@ -152,7 +165,7 @@ def _report(
     base: Tokenizer,
     pruned: Tokenizer,
     order: PruneOrder,
-    lengths: list[int],
+    text: _Text,
     verified: Verification,
     options: argparse.Namespace,
 ) -> None:
@@ -166,10 +179,11 @@ def _report(
             "tokens": len(pruned.tokens),
             "rows": pruned.n_rows,
             "newly_unreachable": broken,
-            "tokens_in_text": lengths,
+            "tokens_in_text": text.lengths,
             "left_out": stale_files(base.files),
             "loaded_by": verified.loaders,
             "notes": verified.notes,
+            "warnings": text.warnings,
         }
         print(json.dumps(facts, ensure_ascii=False))
         return
@@ -181,8 +195,8 @@ def _report(
         ("embedding rows", f"{base.n_rows:,} → {pruned.n_rows:,}"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
-    if lengths and lengths[0]:
-        change = f"{lengths[0]:,} → {lengths[1]:,} ({lengths[1] / lengths[0] - 1:+.2%})"
+    if text.lengths and text.lengths[0]:
+        change = f"{text.lengths[0]:,} → {text.lengths[1]:,} ({text.lengths[1] / text.lengths[0] - 1:+.2%})"
         rows.insert(3, ("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
     rows += [("warning", f"left out `{name}`: it lists the old tokens") for name in stale_files(base.files)]
     rows += [("warning", note) for note in verified.notes]

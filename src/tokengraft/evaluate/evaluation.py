@@ -58,6 +58,8 @@ class Evaluation:
     scores: tuple[Score, ...]
     base: str | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What of the texts was replaced or skipped when they were read."""
 
     def __getitem__(self, key: tuple[str, str]) -> Score:
         """The score of (tokenizer, text)."""
@@ -74,6 +76,7 @@ class Evaluation:
         return {
             "base": self.base,
             "notes": list(self.notes),
+            "warnings": list(self.warnings),
             "scores": [asdict(score) for score in self.scores],
             "averages": [asdict(score) for score in self.averages()],
         }
@@ -102,7 +105,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         heads, rows = self.table()
-        return "\n".join([*aligned(heads, rows), *(f"note: {note}" for note in self.notes)])
+        below = [*(f"note: {note}" for note in self.notes), *(f"warning: {warning}" for warning in self.warnings)]
+        return "\n".join([*aligned(heads, rows), *below])
 
     def _repr_html_(self) -> str:
         heads, rows = self.table()

@@ -1,33 +1,38 @@
 """`evaluate`: what tokenizers make of texts, measured as the paper does and a little further."""
 
 import os
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from tokengraft.alphabet import token_bytes
+from tokengraft.corpus import Corpus, Reading
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.evaluate.evaluation import Evaluation, Score
 from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
-from tokengraft.evaluate.segments import Segments, Text, read_text, segment
+from tokengraft.evaluate.segments import Segments, Text, open_text, segment, text_warnings
 from tokengraft.formats.sources import load
 from tokengraft.tokenizer import Tokenizer
 
 Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str]]
-Texts = Mapping[str, PretokenCounts | str | os.PathLike[str] | Iterable[str]]
+Texts = Mapping[str, PretokenCounts | Text | Corpus]
 
 
-def evaluate(tokenizers: Tokenizers, texts: Texts, *, base: str | None = None) -> Evaluation:
+def evaluate(
+    tokenizers: Tokenizers, texts: Texts, *, base: str | None = None, reading: Reading | None = None
+) -> Evaluation:
     """Scores of every tokenizer on every text.
 
     Args:
         tokenizers: Tokenizers, or where they are, by name.
-        texts: By name: files with a document a line, iterables of documents, or `PretokenCounts`, which tell
-            everything that does not ask for documents, and only to tokenizers of their pipeline.
+        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. A list of strings is taken for
+            paths; documents in memory are given as any other iterable, such as ``iter(texts)``. Counts have all
+            measures but those that compare documents, and only for tokenizers of their pipeline.
         base: The tokenizer that the others are measured against; by default the first, where there are several.
+        reading: How to read the texts; by default text files have one document per line.
 
     Raises:
-        OptionError: There is nothing to compare, or no such base.
+        OptionError: There is nothing to compare, no such base, or a reading and nothing to read by it.
         CorpusError: A text is empty or cannot be read.
         CountsError: Counts were made for another pipeline.
 
@@ -40,17 +45,23 @@ def evaluate(tokenizers: Tokenizers, texts: Texts, *, base: str | None = None) -
     chosen = base if base is not None else next(iter(loaded)) if len(loaded) > 1 else None
     if chosen is not None and chosen not in loaded:
         raise OptionError(f"there is no tokenizer {chosen!r}", hint=f"the base is one of {', '.join(loaded)}")
+    opened = {name: open_text(name, source, reading) for name, source in texts.items()}
+    if reading and all(isinstance(text, PretokenCounts) for text in opened.values()):
+        raise OptionError(
+            "options for reading text were given, and all texts are counts", hint="leave them out, or pass text"
+        )
     scores = []
-    for name, source in texts.items():
-        if isinstance(source, PretokenCounts):
-            measured = {key: _from_counts(key, tok, name, source) for key, tok in loaded.items()}
+    for name, text in opened.items():
+        if isinstance(text, PretokenCounts):
+            measured = {key: _from_counts(key, tok, name, text) for key, tok in loaded.items()}
         else:
-            measured = _from_text(loaded, read_text(name, source), chosen)
+            measured = _from_text(loaded, replace(text, name=name), chosen)
         scores += [_against(measured, key, chosen) for key in loaded]
+    warnings = tuple(warning for name, text in opened.items() for warning in text_warnings(name, text))
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
     missing = "rapidfuzz is not installed: edit distances are left out"
     lacking = chosen and len(loaded) > 1 and edit_distances([], []) is None
-    return Evaluation(tuple(ordered), chosen, (missing,) if lacking else ())
+    return Evaluation(tuple(ordered), chosen, (missing,) if lacking else (), warnings)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """Texts split by tokenizers. Every distinct pretoken is encoded once."""
 
-import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from tokengraft.errors import CorpusError
+from tokengraft.corpus import Corpus, Reading, Totals, read_documents
+from tokengraft.counting import reading_warnings
+from tokengraft.counts import PretokenCounts, is_counts_file
+from tokengraft.errors import CorpusError, OptionError
 from tokengraft.tokenizer import Tokenizer
+
+LINES = Reading(documents="lines")
+"""How text to measure by is read unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,8 @@ class Text:
 
     name: str
     documents: tuple[str, ...]
+    totals: Totals = field(default_factory=Totals)
+    """What was read, replaced and skipped."""
 
     @property
     def n_bytes(self) -> int:
@@ -28,26 +34,47 @@ class Text:
         return sum(len(document.split()) for document in self.documents)
 
 
-def read_text(name: str, source: str | os.PathLike[str] | Iterable[str]) -> Text:
-    """The documents of a file, one a line, or of an iterable of strings.
+def read_text(name: str, source: Corpus, reading: Reading | None = None) -> Text:
+    """The documents of a corpus, as `count` reads them; by default one document per line of text files.
+
+    Args:
+        name: What to call the text.
+        source: Whatever `count` accepts. A list of strings is taken for paths; documents in memory are given as any
+            other iterable, such as ``iter(texts)``.
+        reading: How to read it.
+
+    Raises:
+        CorpusError: It cannot be read, or has no text.
+        OptionError: The reading has options that only counting has.
+    """
+    reading = reading or LINES
+    if reading.normalize or reading.rules:
+        raise OptionError(
+            "normalization and piece rules are for counting, not for measuring",
+            hint="leave out `normalize` and `rules`",
+        )
+    if is_counts_file(source):
+        raise CorpusError(f"`{source}` has counts, and counts have no documents", hint="pass the text itself")
+    documents, totals = read_documents(source, reading)
+    if not any(document.strip() for document in documents):
+        raise CorpusError(f"the text `{name}` is empty", hint="pass text that has documents")
+    return Text(name, documents, totals)
+
+
+def open_text(name: str, source: "Text | PretokenCounts | Corpus", reading: Reading | None) -> Text | PretokenCounts:
+    """What to measure by: counts as they are or in a file, a text as it is, or the documents of a corpus.
 
     Raises:
         CorpusError: It cannot be read, or has no text.
     """
-    if isinstance(source, str | os.PathLike):
-        try:
-            lines: Iterable[str] = Path(source).read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CorpusError(
-                f"cannot read the text `{source}`: {error}", hint="pass a file of UTF-8 text, a document a line"
-            ) from error
-    else:
-        lines = source
-    whole = (line.encode(errors="replace").decode() for line in lines)  # half a surrogate pair is no text
-    documents = tuple(line.rstrip("\r") for line in whole if line.strip())
-    if not documents:
-        raise CorpusError(f"the text `{name}` is empty", hint="pass text that has documents, one a line")
-    return Text(name, documents)
+    if isinstance(source, Text | PretokenCounts):
+        return source
+    return PretokenCounts.load(source) if is_counts_file(source) else read_text(name, source, reading)
+
+
+def text_warnings(name: str, text: Text | PretokenCounts) -> tuple[str, ...]:
+    """What a user must know of how a text was read, with its name."""
+    return tuple(f"{name}: {warning}" for warning in reading_warnings(text.totals))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,287 @@
+"""Blocks of text by format, ready for the core.
+
+Reads in blocks of a megabyte and never holds more than it must: a document that cannot be cut, or a long line.
+Blocks depend on the input alone, so that what is counted does not depend on who counts it. What the documents of a
+block are is decided by the core (`_core.documents`, `_core.Counter.count`), and nowhere else.
+"""
+
+import re
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from tokengraft import _core
+from tokengraft.corpus.options import Format, Reading
+from tokengraft.errors import CorpusError, TokengraftError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK = 1 << 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_Error = TypeVar("_Error", bound=TokengraftError)
+
+Cut = Callable[[bytes], int | None]
+"""Where the last document in some bytes may be cut, if anywhere: `Counter.last_cut`."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A few megabytes of a corpus, in a form that the core reads."""
+
+    form: Literal["text", "lines", "documents", "jsonl"]
+    data: bytes
+    source: str
+    offsets: bytes = b""
+    """For documents: where each begins and the last ends."""
+    nulls: bytes = b""
+    """For documents: the places of those that have no text."""
+    field: str = ""
+    """For JSON lines: the field that has the text."""
+    at_start: bool = True
+    """For text: whether it begins a document."""
+    whole: bool = False
+    """For text: whether it is known to be a whole document."""
+    first: int = 1
+    """For lines and documents: the number of the first."""
+    replaced: int = 0
+    """Half surrogate pairs replaced on the way here."""
+    progress: int = 0
+    """How many bytes of the input, as it lies on disk, this block is the end of reading."""
+
+    def documents(self, *, skip_bad: bool) -> tuple[list[str], int, int]:
+        """The documents in the block, how many stretches of them were replaced, and how many documents skipped.
+
+        Raises:
+            CorpusError: A document cannot be read.
+        """
+        try:
+            texts, replaced, skipped = _core.documents(self, skip_bad)
+        except CorpusError as error:
+            raise self.placed(error) from error
+        return texts, replaced + self.replaced, skipped
+
+    def placed(self, error: _Error) -> _Error:
+        """An error of the core, which knows lines and rows of the block, in terms of the file."""
+
+        def in_file(place: re.Match[str]) -> str:
+            return f"{place[1]} {int(place[2]) + self.first - 1:,}"
+
+        message = re.sub(r"^(line|row) (\d+)", in_file, error.message)
+        return type(error)(f"`{self.source}`, {message}", hint=error.hint)
+
+
+def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
+    """The blocks of an input, with a text of at most ``max_bytes`` bytes in one block that is marked as whole.
+
+    A text that is read to its end in several blocks is put together; a larger one stays in its blocks.
+    """
+    parts: list[Block] = []
+    try:
+        for block in blocks:
+            parts.append(block)
+            if block.form != "text" or sum(len(part.data) for part in parts) > max_bytes or not parts[0].at_start:
+                yield from parts
+                parts = []
+    except CorpusError:
+        yield from parts  # what was read before the error, as without this function
+        raise
+    if parts:
+        text = b"".join(part.data for part in parts)
+        yield replace(parts[0], data=text, whole=True, progress=sum(part.progress for part in parts))
+
+
+def file_blocks(path: Path, form: Format, compression: str | None, reading: Reading, cut: Cut) -> Iterator[Block]:
+    """The blocks of a file."""
+    import pyarrow as pa
+
+    with reporting(str(path)), path.open("rb") as raw:
+        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression) if compression else raw
+        yield from _stream_blocks(stream, str(path), raw.tell, replace(reading, format=form), cut)
+
+
+def standard_input_blocks(reading: Reading, cut: Cut) -> Iterator[Block]:
+    """The blocks of standard input."""
+    if sys.stdin is None:
+        raise CorpusError("there is no standard input", hint="name files instead of -")
+    with reporting("standard input"):
+        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, reading, cut)
+
+
+def _stream_blocks(
+    stream: Any, name: str, tell: Callable[[], int] | None, reading: Reading, cut: Cut
+) -> Iterator[Block]:
+    """The blocks of a stream of bytes, cut where it can be cut."""
+    if reading.format == "parquet":
+        import pyarrow as pa
+
+        yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, reading)
+        return
+    kind: Any = "jsonl" if reading.format == "jsonl" else "lines" if reading.documents == "lines" else "text"
+    after_line: Cut = lambda data: data.rfind(b"\n") + 1 or None  # noqa: E731
+    line, at_start, done = 1, True, 0
+    for data in _cut_stream(stream, cut if kind == "text" else after_line):
+        position = tell() if tell else 0
+        field = reading.text_field if kind == "jsonl" else ""
+        yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
+        line += data.count(b"\n") if kind != "text" else 0
+        at_start, done = False, position
+
+
+def _cut_stream(stream: Any, cut: Cut) -> Iterator[bytes]:
+    """Stretches of a stream that end where ``cut`` says. What has no such place is gathered until it comes."""
+    pending: list[bytes] = []
+    first = True
+    while data := stream.read(BLOCK):
+        data = bytes(data)
+        if first:
+            data, first = data.removeprefix(b"\xef\xbb\xbf"), False
+        at = cut(data)
+        if at:
+            yield b"".join([*pending, data[:at]])
+            pending = [data[at:]]
+        else:
+            pending.append(data)
+    if any(pending):
+        yield b"".join(pending)
+
+
+def parquet_group_blocks(path: Path, group: int, size: int, reading: Reading, _: Cut) -> Iterator[Block]:
+    """The blocks of a row group of a Parquet file, which takes up so many bytes on disk."""
+    with reporting(str(path)):
+        yield from _parquet_blocks(str(path), str(path), [group], reading, size)
+
+
+def _parquet_blocks(
+    source: Any, name: str, groups: list[int] | None, reading: Reading, size: int = 0
+) -> Iterator[Block]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(source) as file:
+        _require_column(reading.text_field, file.schema_arrow.names, f"`{name}`")
+        chosen = range(file.metadata.num_row_groups) if groups is None else groups
+        rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
+        weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
+        batch = max(1, min(rows, rows * BLOCK // max(weight, 1)))
+        row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
+        for found in file.iter_batches(batch, row_groups=list(chosen), columns=[reading.text_field]):
+            yield _arrow_block(found.column(0), name, row, size * len(found) // max(rows, 1))
+            row += len(found)
+
+
+def dataset_blocks(dataset: Any, reading: Reading) -> Iterator[Block]:
+    """The rows of a `datasets` dataset, in memory or streamed."""
+    row = 1
+    with reporting("the dataset"):
+        for table in dataset.with_format("arrow").iter(batch_size=512):
+            _require_column(reading.text_field, table.column_names, "the dataset")
+            yield _arrow_block(table.column(reading.text_field).combine_chunks(), "the dataset", row, 0)
+            row += len(table)
+
+
+def _require_column(column: str, names: list[str], source: str) -> None:
+    if column not in names:
+        raise CorpusError(
+            f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
+            hint="name the column of the text: --text-field, or Reading(text_field=...)",
+        )
+
+
+def _arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    if not any(test(kind) for test in (*is_text, *is_bytes)):
+        raise CorpusError(
+            f"the text of `{name}` is of type {column.type}, not string", hint="name the column: --text-field"
+        )
+    texts = column.cast(kind).cast(pa.large_binary())
+    nulls = _words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
+    data, offsets = binary_buffers(texts)
+    return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
+
+
+def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
+    """The bytes of an Arrow array of strings, and the offsets into them, rebased to 0."""
+    import pyarrow as pa
+
+    if array.offset or not len(array):
+        array = pa.concat_arrays([array, array.slice(0, 0)]) if len(array) else pa.array([], array.type)
+    _, offsets, data = array.buffers()
+    return data.to_pybytes() if data else b"", offsets.to_pybytes()[: 8 * (len(array) + 1)] if offsets else bytes(8)
+
+
+def iterable_blocks(texts: Iterable[Any], reading: Reading) -> Iterator[Block]:
+    """Strings, gathered until they make a block."""
+    gathered: list[bytes] = []
+    nulls: list[int] = []
+    size = replaced = 0
+    for number, text in enumerate(texts, 1):
+        if isinstance(text, str):
+            encoded, halves = _encoded(text)
+            replaced += halves
+        elif reading.skip_bad:
+            nulls.append(len(gathered))
+            encoded = b""
+        else:
+            raise CorpusError(
+                f"document {number:,} of the iterable is a {type(text).__name__}, not a string",
+                hint="give strings, such as `(row['text'] for row in rows)`, or pass Reading(skip_bad=True)",
+            )
+        gathered.append(encoded)
+        size += len(encoded)
+        if size >= BLOCK:
+            yield _document_block(gathered, nulls, replaced)
+            gathered, nulls, size, replaced = [], [], 0, 0
+    if gathered:
+        yield _document_block(gathered, nulls, replaced)
+
+
+def _encoded(text: str) -> tuple[bytes, int]:
+    """A string as UTF-8, and how many halves of surrogate pairs had to be replaced."""
+    try:
+        return text.encode(), 0
+    except UnicodeEncodeError:
+        whole, halves = _SURROGATE.subn("\ufffd", text)
+        return whole.encode(), halves
+
+
+def _document_block(documents: list[bytes], nulls: list[int], replaced: int) -> Block:
+    offsets = _words(accumulate(map(len, documents), initial=0))
+    data = b"".join(documents)
+    return Block("documents", data, "the iterable", offsets=offsets, nulls=_words(nulls), replaced=replaced)
+
+
+def _words(numbers: Iterable[int]) -> bytes:
+    """Numbers as the core reads them: little-endian, 64 bits each."""
+    words = array("Q", numbers)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+@contextmanager
+def reporting(name: str) -> Iterator[None]:
+    """Turns the errors of reading a file into a `CorpusError` that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
+        raise unreadable(name, error) from error
+
+
+def unreadable(name: str, error: BaseException) -> CorpusError:
+    """The error of a file that cannot be read."""
+    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or str(error))
+    return CorpusError(
+        f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to leave such files out"
+    )

@@ -1,0 +1,156 @@
+"""A corpus to its inputs: files, folders, patterns, standard input, datasets, iterables; and shares of them."""
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tokengraft.corpus.blocks import (
+    Block,
+    Cut,
+    dataset_blocks,
+    file_blocks,
+    iterable_blocks,
+    parquet_group_blocks,
+    reporting,
+    standard_input_blocks,
+    unreadable,
+)
+from tokengraft.corpus.options import Format, Reading
+from tokengraft.errors import CorpusError
+
+Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
+
+FORMATS: dict[str, Format] = {
+    ".txt": "text",
+    ".text": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One thing to read: a file, a row group of one, standard input, or something from Python."""
+
+    name: str
+    size: int
+    """Bytes on disk, 0 where unknown."""
+    blocks: Callable[[Cut], Iterator[Block]]
+
+
+def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
+    """The inputs of a corpus, in a fixed order: files by name, and as given otherwise.
+
+    Args:
+        corpus: A file, a folder, a glob, ``-`` for standard input, a list of these, a `datasets` dataset, or any
+            iterable of strings, each a document. A list of strings is taken for paths.
+        reading: How to read it.
+
+    Raises:
+        CorpusError: There is nothing there.
+    """
+    if isinstance(corpus, str | os.PathLike):
+        inputs = _inputs_at(corpus, reading)
+    elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
+        inputs = [found for item in corpus for found in _inputs_at(item, reading)]
+    elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
+        inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, reading))]
+    elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
+        raise CorpusError(
+            f"a {type(corpus).__name__} is no corpus",
+            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
+        )
+    else:
+        texts: Any = corpus
+        inputs = [Input("the iterable", 0, lambda _: iterable_blocks(texts, reading))]
+    if not inputs:
+        raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
+    return inputs if reading.shard is None else inputs[reading.shard[0] :: reading.shard[1]]
+
+
+def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:
+    name = os.fspath(item)
+    if name == "-":
+        return [Input("standard input", 0, partial(standard_input_blocks, reading))]
+    try:
+        paths = _paths_at(name)
+    except (OSError, ValueError) as error:  # a name too long, or with a NUL: perhaps text in place of a path
+        raise _missing(name, error) from error
+    return [found for path in paths for found in _file_inputs(path, reading)]
+
+
+def _paths_at(name: str) -> list[Path]:
+    path = Path(name)
+    if path.is_dir():
+        paths = [found for found in sorted(path.rglob("*")) if found.is_file() and _format(found)[0]]
+    elif path.exists() or not glob.has_magic(name):
+        paths = [path]
+    else:
+        paths = [Path(found) for found in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
+    if not paths:
+        kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
+        raise CorpusError(f"`{name}`: the {kind}", hint="check the path; quote patterns so that the shell leaves them")
+    return paths
+
+
+def _format(path: Path) -> tuple[Format | None, str | None]:
+    """The format and compression of a file, by its name."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    stem = suffixes[:-1] if compression else suffixes
+    return (FORMATS.get(stem[-1]) if stem else None), compression
+
+
+def _file_inputs(path: Path, reading: Reading) -> list[Input]:
+    """The inputs that a file is read as; with `skip_bad`, one that fails when it is read, if the file cannot be."""
+    try:
+        return _readable_inputs(path, reading)
+    except CorpusError as error:
+        if not reading.skip_bad:
+            raise
+        return [Input(str(path), 0, partial(_failing, error))]
+
+
+def _failing(error: CorpusError, _: Cut) -> Iterator[Block]:
+    raise error
+
+
+def _readable_inputs(path: Path, reading: Reading) -> list[Input]:
+    form, compression = _format(path)
+    form = reading.format or form or "text"
+    if path.suffix.lower() in UNSUPPORTED:
+        raise CorpusError(f"`{path}` is compressed in a way that is not read", hint="unpack it, or use .gz or .zst")
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError) as error:
+        raise _missing(str(path), error) from error
+    if form == "parquet" and not compression:
+        return _parquet_inputs(path, size, reading)
+    return [Input(str(path), size, partial(file_blocks, path, form, compression, reading))]
+
+
+def _missing(name: str, error: BaseException) -> CorpusError:
+    found = unreadable(name[:200], error)
+    return CorpusError(found.message, hint=f"{found.hint}; documents in memory are given as an iterator: iter(texts)")
+
+
+def _parquet_inputs(path: Path, size: int, reading: Reading) -> list[Input]:
+    """The row groups of a Parquet file, each an input of its own, so that shards can share a file."""
+    import pyarrow.parquet as pq
+
+    with reporting(str(path)), pq.ParquetFile(path) as file:
+        groups = file.metadata.num_row_groups
+    if not groups:  # an empty file is a corpus too
+        return [Input(str(path), size, partial(file_blocks, path, "parquet", None, reading))]
+    share = size // groups
+    return [
+        Input(str(path), share, partial(parquet_group_blocks, path, group, share, reading)) for group in range(groups)
+    ]

@@ -1,0 +1,75 @@
+"""The documents of a corpus, in Python."""
+
+from collections.abc import Callable, Generator
+
+from tokengraft.corpus.open import Corpus, Input, open_corpus
+from tokengraft.corpus.options import Reading
+from tokengraft.corpus.totals import Totals
+from tokengraft.errors import CorpusError
+
+Read = Callable[[str, int], object]
+"""Told of (input, bytes on disk read since the last call)."""
+
+
+def documents(corpus: Corpus, reading: Reading, read: Read | None = None) -> Generator[str, None, Totals]:
+    """The documents of a corpus, one after the other: those that `count` counts.
+
+    Slower than counting, for every document passes through Python. The generator returns the totals of what was read,
+    which ``totals = yield from documents(...)`` gives; `read_documents` gives both at once.
+
+    Raises:
+        CorpusError: Something cannot be read.
+
+    Example:
+        >>> list(documents(iter(["a", "b"]), Reading()))
+        ['a', 'b']
+    """
+    totals = Totals()
+    for found in open_corpus(corpus, reading):
+        totals += yield from _input_documents(found, reading, read)
+    return totals
+
+
+def read_documents(corpus: Corpus, reading: Reading) -> tuple[tuple[str, ...], Totals]:
+    """All documents of a corpus, and the totals of what was read.
+
+    Raises:
+        CorpusError: Something cannot be read.
+
+    Example:
+        >>> read_documents(iter(["a", "b"]), Reading())
+        (('a', 'b'), Totals(documents=2, bytes=2, characters=2, pretokens=0, replaced=0, skipped=0))
+    """
+    texts: list[str] = []
+    reader = documents(corpus, reading)
+    while True:
+        try:
+            texts.append(next(reader))
+        except StopIteration as end:  # noqa: PERF203
+            return tuple(texts), end.value
+
+
+def _input_documents(found: Input, reading: Reading, read: Read | None) -> Generator[str, None, Totals]:
+    totals = Totals()
+    try:
+        for block in found.blocks(_never):
+            texts, replaced, skipped = block.documents(skip_bad=reading.skip_bad)
+            totals += Totals(
+                documents=len(texts),
+                bytes=sum(len(text.encode()) for text in texts),
+                characters=sum(map(len, texts)),
+                replaced=replaced,
+                skipped=skipped,
+            )
+            yield from texts
+            if read:
+                read(found.name, block.progress)
+    except CorpusError:
+        if not reading.skip_bad:
+            raise
+        totals += Totals(skipped=1)
+    return totals
+
+
+def _never(_: bytes) -> None:
+    """Cuts no document."""

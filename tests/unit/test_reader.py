@@ -1,0 +1,231 @@
+"""One reader: counting, iterating and measuring agree on every document, and say what they could not read."""
+
+import gzip
+import io
+import json
+from collections import Counter
+
+import builders
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokengraft as tg
+from tokengraft import cli, counting, errors
+from tokengraft.corpus import documents, read_documents
+from tokengraft.counting import reading_warnings
+from tokengraft.counts import is_counts_file
+from tokengraft.evaluate.segments import read_text, segment
+
+SKIPPING = tg.Reading(documents="lines", skip_bad=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level())
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return tg.load(folder)
+
+
+def parquet(values, kind=None):
+    raw = io.BytesIO()
+    pq.write_table(pa.table({"text": pa.array(values, kind)}), raw, row_group_size=2)
+    return raw.getvalue()
+
+
+LINES = b"\xef\xbb\xbf\xc3\xbcks kaks\r\n\r\n \t\nk\xffolm \n\xc2\xa0\nneli\rviis\r\n"
+JSON = (
+    b'\xef\xbb\xbf{"text": "a"}\r\n\n  \n{"text": null}\n{"text": 5}\n{"t": "x"}\nbad\n[1]\n'
+    b'{"text": ""}\n{"text": "b\\ud800 \xff\\r\\n"}\r\n'
+)
+CORPORA = {
+    "a.txt": (LINES, ["üks kaks", "k\ufffdolm ", "\u00a0", "neli\rviis"], 1, 0),
+    "a.txt.gz": (gzip.compress(LINES), ["üks kaks", "k\ufffdolm ", "\u00a0", "neli\rviis"], 1, 0),
+    "a.jsonl": (JSON, ["a", "", "b\ufffd \ufffd\r\n"], 2, 5),
+    "a.parquet": (parquet(["a", None, "", "\ufeffb", None]), ["a", "", "\ufeffb"], 0, 2),
+    "b.parquet": (parquet([b"a\xff", None], pa.binary()), ["a\ufffd"], 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, name):
+    raw, expected, replaced, skipped = CORPORA[name]
+    (tmp_path / name).write_bytes(raw)
+    texts, totals = read_documents(tmp_path / name, SKIPPING)
+    assert (list(texts), totals.replaced, totals.skipped) == (expected, replaced, skipped)
+    counts = tg.count(tokenizer, tmp_path / name, reading=SKIPPING)
+    assert counts.totals == totals + tg.Totals(pretokens=counts.totals.pretokens)
+    text = read_text("t", tmp_path / name, SKIPPING)
+    assert (text.documents, text.totals) == (texts, totals)
+    assert segment(tokenizer, text).counted() == Counter(counts.tokens(tokenizer))
+
+
+def test_a_whole_file_keeps_its_line_ends_and_loses_its_byte_order_mark(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\r\n")
+    assert list(documents(tmp_path / "a.txt", tg.Reading())) == ["a\r\n\r\nb\r\n"]
+    assert tg.count(tokenizer, tmp_path / "a.txt") == tg.count(tokenizer, iter(["a\r\n\r\nb\r\n"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "match"),
+    [
+        ("c.jsonl", b'{"text": "a"}\n{"text": null}\n', "line 2: invalid type: null"),
+        ("c.jsonl", b'{"text": "a"}\n{"text": 5}\n', "line 2: invalid type"),
+        ("c.jsonl", b'\n\n{"other": "a"}\n', "line 3: the object has no field `text`"),
+        ("c.parquet", parquet(["a", "b", "c", None]), "row 4: the text is null"),
+    ],
+)
+def test_a_bad_document_is_named_by_every_reader(tokenizer, tmp_path, name, raw, match):
+    (tmp_path / name).write_bytes(raw)
+    readers = (
+        lambda path: tg.count(tokenizer, path),
+        lambda path: list(documents(path, tg.Reading())),
+        lambda path: tg.evaluate({"t": tokenizer}, {"x": path}),
+        lambda path: tg.compare(tokenizer, tokenizer, path),
+        lambda path: tg.curve(tokenizer, tg.count(tokenizer, iter(["a"])), path, [1]),
+    )
+    for read in readers:
+        with pytest.raises(errors.CorpusError, match=rf"{name}`, {match}"):
+            read(tmp_path / name)
+
+
+def test_a_parquet_file_without_rows_is_an_empty_corpus(tokenizer, tmp_path):
+    pq.ParquetWriter(tmp_path / "c.parquet", pa.schema([("text", pa.string())])).close()
+    assert tg.count(tokenizer, tmp_path / "c.parquet").totals == tg.Totals()
+
+
+def test_a_bad_document_beyond_the_limit_is_not_read(tokenizer, tmp_path):
+    (tmp_path / "c.parquet").write_bytes(parquet(["a", None]))
+    assert tg.count(tokenizer, tmp_path / "c.parquet", effort=tg.Effort(max_documents=1)).totals.documents == 1
+
+
+def test_items_of_an_iterable_that_are_no_strings_are_skipped_and_counted(tokenizer):
+    texts, totals = read_documents(iter(["a", None, 5, "b"]), SKIPPING)
+    assert (texts, totals.skipped) == (("a", "b"), 2)
+    assert tg.count(tokenizer, iter(["a", None, 5, "b"]), reading=SKIPPING).totals.skipped == 2
+
+
+@pytest.mark.parametrize("bad", ["missing.txt", "b.txt.bz2", "b.txt.gz", "b.parquet"])
+def test_files_after_an_unreadable_one_are_read(tokenizer, tmp_path, bad):
+    for name in ("a.txt", "c.txt"):
+        (tmp_path / name).write_text(name[0])
+    if bad != "missing.txt":
+        (tmp_path / bad).write_bytes(b"\x1f\x8bnoise")
+    paths = [tmp_path / "a.txt", tmp_path / bad, tmp_path / "c.txt"]
+    texts, totals = read_documents(paths, SKIPPING)
+    assert (texts, totals.skipped) == (("a", "c"), 1)
+    assert tg.count(tokenizer, paths, reading=SKIPPING).totals == totals + tg.Totals(pretokens=2)
+    for read in (read_documents, lambda paths, reading: tg.count(tokenizer, paths, reading=reading)):
+        with pytest.raises(errors.CorpusError, match=bad):
+            read(paths, tg.Reading())
+
+
+def test_an_error_of_one_file_while_another_is_read_is_charged_to_the_first(tokenizer, tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name} " * 20)
+    real = counting._count_block
+
+    def failing(counter, block, limits, **options):
+        if block.source.endswith("a.txt"):
+            raise block.placed(errors.CorpusError("it cannot be counted", hint="none"))
+        return real(counter, block, limits, **options)
+
+    monkeypatch.setattr(counting, "_count_block", failing)
+    with pytest.raises(errors.CorpusError, match=r"a\.txt`, it cannot"):
+        tg.count(tokenizer, tmp_path)
+    found = tg.count(tokenizer, tmp_path, reading=tg.Reading(skip_bad=True))
+    monkeypatch.undo()
+    expected = tg.count(tokenizer, [tmp_path / "b.txt", tmp_path / "c.txt"])
+    assert found.table == expected.table
+    assert found.totals.skipped > 0
+
+
+def test_counts_are_known_by_their_content_and_not_by_their_name(tokenizer, tmp_path):
+    counts = tg.count(tokenizer, iter(["kass koer"]))
+    counts.save(tmp_path / "counts.bin")
+    (tmp_path / "text.parquet").write_bytes(parquet(["kass koer"]))
+    (tmp_path / "text.txt").write_text("kass koer")
+    names = ("counts.bin", "text.parquet", "text.txt", "nowhere")
+    assert [is_counts_file(tmp_path / name) for name in names] == [True, False, False, False]
+    found = tg.evaluate({"t": tokenizer}, {name: tmp_path / name for name in names[:3]})
+    assert len({score.tokens for score in found.scores}) == 1
+    with pytest.raises(errors.CorpusError, match="counts have no documents"):
+        tg.compare(tokenizer, tokenizer, tmp_path / "counts.bin")
+    rates = [tg.curve(tokenizer, counts, tmp_path / name, [1]).points[0].bytes_per_token for name in names[:3]]
+    assert len({*rates}) == 1
+
+
+def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path, capsys):
+    counts = str(tg.count(tokenizer, iter(["kass"])).save(tmp_path / "c.parquet"))
+    with pytest.raises(errors.OptionError, match="all texts are counts"):
+        tg.evaluate({"t": tokenizer}, {"x": counts}, reading=SKIPPING)
+    with pytest.raises(errors.OptionError, match="for counting"):
+        tg.evaluate({"t": tokenizer}, {"x": iter(["a"])}, reading=tg.Reading(normalize="nfkc"))
+    assert cli.main(["evaluate", str(folder), "--text", counts, "--skip-bad"]) == 2
+    assert cli.main(["curve", str(folder), "--counts", counts, "--text", counts, "--text-field", "x"]) == 2
+    assert capsys.readouterr().err.count("options for reading text were given") == 2
+
+
+def latin_1(tmp_path):
+    path = tmp_path / "latin.txt"
+    path.write_bytes("\n".join(["põder õunapuu all", "õhtu"] * 9).encode("latin-1"))
+    return str(path)
+
+
+def test_warnings_say_how_many_and_what_to_do():
+    assert reading_warnings(tg.Totals(documents=5)) == ()
+    replaced, skipped = reading_warnings(tg.Totals(replaced=1234, skipped=5))
+    assert "1,234" in replaced
+    assert "iconv -f LATIN1 -t UTF-8" in replaced
+    assert skipped.startswith("5 documents or files could not be read")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "count {tok} {text} --out {out}",
+        "extend {tok} --corpus {text} --add 2 --out {out}",
+        "extend {tok} --corpus {text} --add 2 --method naive-regen --out {out}",
+        "prune {tok} --corpus {text} --remove 2 --out {out}",
+        "evaluate {tok} --text {text}",
+        "compare {tok} {tok} --text {text}",
+        "curve {tok} --corpus {text} --text {text} --sizes 2",
+    ],
+)
+def test_every_command_warns_of_text_that_is_not_utf8(folder, tmp_path, capsys, command):
+    arguments = command.format(tok=folder, text=latin_1(tmp_path), out=tmp_path / "out").split()
+    assert cli.main(arguments) == 0
+    assert "not UTF-8" in capsys.readouterr().err
+    force = ["--force"] if "--out" in arguments else []
+    assert cli.main([*arguments, "--json", *force]) == 0
+    shown = capsys.readouterr()
+    assert "not UTF-8" in json.loads(shown.out)["warnings"][0]
+    assert "warning: " in shown.err
+
+
+def test_text_is_read_by_the_reading_options_of_each_command(folder, tmp_path, capsys):
+    path = tmp_path / "c.data"
+    path.write_text('{"body": "kass koer"}\nbad\n{"body": "kass"}\n')
+    reading = ["--format", "jsonl", "--text-field", "body", "--skip-bad", "--json"]
+    assert cli.main(["evaluate", str(folder), "--text", f"x={path}", *reading]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(score["documents"], score["bytes"]) for score in found["scores"]] == [(2, 13)]
+    assert "1 documents or files" in found["warnings"][0]
+    assert cli.main(["compare", str(folder), str(folder), "--text", str(path), *reading]) == 0
+    assert json.loads(capsys.readouterr().out)["documents"] == 2
+    tg.count(tg.load(folder), iter(["kass"] * 9)).save(tmp_path / "counts.parquet")
+    for learn in (["--corpus", str(path)], ["--counts", str(tmp_path / "counts.parquet")]):
+        assert cli.main(["curve", str(folder), *learn, "--text", str(path), "--sizes", "1", *reading]) == 0
+        assert json.loads(capsys.readouterr().out)["points"][0]["bytes_per_token"] > 0
+
+
+def test_text_files_have_one_document_per_line_unless_asked_otherwise(folder, tmp_path, capsys):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"kass\r\nkoer\r\n")
+    for options, expected in (([], (2, 8)), (["--documents", "files"], (1, 12))):
+        assert cli.main(["evaluate", str(folder), "--text", str(path), "--json", *options]) == 0
+        score = json.loads(capsys.readouterr().out)["scores"][0]
+        assert (score["documents"], score["bytes"]) == expected
