@@ -23,6 +23,7 @@ LAYERS = [
     "artefact",
     "kind",
     "piecemodel",
+    "settings",
     "rewrite",
     "tokenizer",
     "formats.huggingface",
