@@ -312,7 +312,7 @@ def _kept_ids(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
         )
     if not moved:
         return Finding("kept ids", "pass", fine)
-    in_order = all(a < b for (_, a), (_, b) in pairwise(kept))
+    in_order = all(a < b for (_, a), (_, b) in pairwise(kept)) and all(after <= before for before, after in kept)
     if in_order and len(tokenizer.ids) == tokenizer.n_rows:
         return Finding("kept ids", "note", f"closed up in order, {len(moved):,} moved", tuple(moved[:EVIDENCE]))
     return Finding("kept ids", "fail", f"{len(moved):,} kept tokens have other ids", tuple(moved[:EVIDENCE]))

@@ -85,7 +85,7 @@ def verify_folder(
     if base is not None and otherwise in before and any(problem[:2] == otherwise for problem in found):
         found += _lost_in_transformers(folder, tokenizer, base)
     fails = [p.kind in _DAMAGE if base is None else (p.loader, p.kind) not in before for p in found]
-    wrong = {problem.loader for problem in found if problem.kind != "shared id"}
+    wrong = {problem.loader for problem in found}
     return Verification(
         loaders=tuple(name for name in _installed(tokenizer) if name not in wrong),
         notes=tuple(problem.text for problem in found),
@@ -252,6 +252,7 @@ def _transformers_problems(
     try:
         loaded = _load_with_transformers(folder)
         found = loaded(samples, add_special_tokens=False)["input_ids"]
+        added = loaded.get_added_vocab()
     except Exception as error:  # whatever a loader of another library raises is its answer
         yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {_summary(error)}")
         return
@@ -264,9 +265,8 @@ def _transformers_problems(
             f"texts, such as {different[0]!r}; perhaps its class for this model rebuilds it. Try "
             "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json",
         )
-        return
     taken = {token_id: string for string, token_id in tokenizer.ids.items()}
-    for content, token_id in loaded.get_added_vocab().items():
+    for content, token_id in added.items():
         if taken.get(token_id, content) != content:
             text = f"transformers adds the token {content!r} with the id {token_id}, which {taken[token_id]!r} has"
             yield _Problem("transformers", "shared id", text)
