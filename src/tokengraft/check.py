@@ -3,7 +3,6 @@
 Assumes nothing about who made it: a folder that another tool wrote is checked as ours are.
 """
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,10 +12,11 @@ from typing import Any, Literal
 
 from tokengraft.alphabet import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.edit import first_run
-from tokengraft.errors import InvalidTokenizerError, TokengraftError
+from tokengraft.errors import InvalidTokenizerError, TokengraftError, UnreadableFileError
 from tokengraft.formats.files import save
 from tokengraft.formats.sentencepiece import require_agreement
 from tokengraft.inspection import id_layout
+from tokengraft.jsonfile import parse_settings
 from tokengraft.tokenizer import AddedToken, Tokenizer
 from tokengraft.verify import sample_texts, verify_folder
 
@@ -219,12 +219,16 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
         known = tokenizer.ids.get(entry["content"])
         if known not in (None, entry["id"]):
             yield f"tokenizer.json lists {entry['content']!r} with the id {entry['id']}, and loaders give it {known}"
-    parsed = {name: _json(raw) for name, raw in tokenizer.files.items() if name.endswith(".json")}
     for name in ("vocab.json", "added_tokens.json"):
-        for token, token_id in (parsed.get(name) or {}).items():
+        try:
+            content = parse_settings(tokenizer.files.get(name, b"{}"), name)
+        except UnreadableFileError as error:
+            yield error.message
+            continue
+        for token, token_id in content.items():
             if tokenizer.ids.get(token) != token_id:
                 yield f"{name} gives {token!r} the id {token_id}, tokenizer.json {tokenizer.ids.get(token)}"
-    listed = (parsed.get("tokenizer_config.json") or {}).get("added_tokens_decoder") or {}
+    listed = _settings(tokenizer, "tokenizer_config.json").get("added_tokens_decoder") or {}
     for token_id, entry in listed.items():
         known = tokenizer.ids.get(entry.get("content"))
         if known is not None and known != int(token_id):
@@ -236,12 +240,12 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
             yield "merges.txt lists other merges than tokenizer.json"
 
 
-def _json(raw: bytes) -> dict[str, Any]:
+def _settings(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
+    """The content of a JSON file of the folder; empty where there is none or it cannot be read."""
     try:
-        content = json.loads(raw)
-    except ValueError:
+        return parse_settings(tokenizer.files.get(name, b"{}"), name)
+    except UnreadableFileError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
@@ -287,7 +291,7 @@ def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     """Whether chat templates are as they were, and name nothing that is gone."""
     names = [name for name in base.files if "chat_template" in name]
     wrong = [f"{name} changed" for name in names if tokenizer.files.get(name) != base.files[name]]
-    before, after = (_json(t.files.get("tokenizer_config.json", b"{}")) for t in (base, tokenizer))
+    before, after = (_settings(t, "tokenizer_config.json") for t in (base, tokenizer))
     if before.get("chat_template") != after.get("chat_template"):
         wrong.append("chat_template in tokenizer_config.json changed")
     text = str(before.get("chat_template") or "") + "".join(base.files[n].decode(errors="replace") for n in names)
@@ -322,13 +326,17 @@ def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
     """Tokens of the base that were removed and learned again, as the order of the merges shows.
 
     Kept merges stand in the order of the base, and learned ones after them. So what is made only by merges in the
-    learned part was learned, whether the base had it or not. Added tokens and the alphabet are never learned.
+    learned part was learned, whether the base had it or not. Learned tokens take free ids in ascending order; where
+    theirs do not ascend, ids were mixed up, and nothing is excused. Added tokens and the alphabet are never learned.
     """
     pairs = tokenizer.merge_strings()[: first_run(tokenizer)]
     start = _first_learned(tokenizer, base, pairs)
     kept = {left + right for left, right in pairs[:start]}
-    learned = {left + right for left, right in pairs[start:]} - kept
-    return learned & base.ids.keys() - {token.content for token in base.added}
+    learned = dict.fromkeys(left + right for left, right in pairs[start:] if left + right not in kept)
+    given = [tokenizer.ids[string] for string in learned if base.ids.get(string) != tokenizer.ids[string]]
+    if any(a > b for a, b in pairwise(given)):
+        return set()
+    return learned.keys() & base.ids.keys() - {token.content for token in base.added}
 
 
 def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str, str]]) -> int:

@@ -71,6 +71,8 @@ def with_files(tokenizer, **files):
         ("chat template", lambda t: with_files(t, **{"chat_template.jinja": b"other"})),
         ("files", lambda t: with_files(t, **{"added_tokens.json": b'{"<|end|>": 7}'})),
         ("files", lambda t: with_files(t, **{"vocab.json": b'{"a": 99999}'})),
+        ("files", lambda t: with_files(t, **{"vocab.json": b"[" * 100_000})),
+        ("files", lambda t: with_files(t, **{"vocab.json": b"[]"})),
         ("files", lambda t: with_files(t, **{"merges.txt": b"#version: 0.2\na b\n"})),
         (
             "files",
@@ -144,6 +146,15 @@ def test_a_kept_token_with_another_id_fails(base, extended, made, pair):
         "again": lambda: pruned_and_learned_again(base, remember=False),
     }
     assert outcome(tg.check(swapped(makers[made](), *pair), base), "kept ids").outcome == "fail"
+
+
+def test_reordered_merges_do_not_excuse_ids_that_were_mixed_up(base, extended):
+    merges = extended.merge_strings()
+    free = [i for i, (left, right) in enumerate(merges) if not {left, right} & {a + b for a, b in merges[:6]}]
+    merges[0], merges[free[0]] = merges[free[0]], merges[0]
+    first, second = ("".join(pair) for pair in base.merge_strings()[40:42])
+    damaged = swapped(extended.with_tokens(extended.ids, merges), first, second)
+    assert outcome(tg.check(damaged, base), "kept ids").outcome == "fail"
 
 
 def test_ids_near_the_last_one_do_not_fill_the_memory(tmp_path):
