@@ -33,6 +33,25 @@ def added(token_id: int, content: str, **flags: bool) -> Document:
     return {"id": token_id, "content": content} | defaults | flags
 
 
+def settings(**more: Any) -> str:
+    """A `tokenizer_config.json` for `byte_level`, with five added tokens that its `tokenizer.json` lacks.
+
+    As Qwen3.5 ships them: some special, some not, with flags that take white space along.
+    """
+    plain = byte_level()
+    extra = [
+        added(0, "<|think|>", special=False),
+        added(0, "<|left|>", special=False, lstrip=True),
+        added(0, "<|right|>", rstrip=True),
+        added(0, "<|word|>", special=False, single_word=True),
+        added(0, "<|both|>", special=False, lstrip=True, rstrip=True, normalized=True),
+    ]
+    entries = [*plain["added_tokens"], *extra]
+    listed = {str(len(plain["model"]["vocab"]) + place): entry for place, entry in enumerate(entries)}
+    decoder = {key: {name: flag for name, flag in entry.items() if name != "id"} for key, entry in listed.items()}
+    return json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": decoder} | more)
+
+
 def document(model: Document, added_tokens: list[Document], **pipeline: Any) -> Document:
     parts = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "decoder")) | pipeline
     head = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added_tokens}

@@ -77,7 +77,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
     structure = tokenizer.structure
     added_ids = {token.id for token in tokenizer.added}
     learned = [token for token in tokenizer.tokens if token.id not in added_ids]
-    layout = tuple(_id_layout((token.id for token in tokenizer.tokens), added_ids))
+    layout = tuple(id_layout((token.id for token in tokenizer.tokens), added_ids))
     sharing = Counter(token.bytes for token in learned)
     failing = set(structure.unreachable)
     unreachable = [token for token in learned if token.id in failing]
@@ -108,7 +108,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
     )
 
 
-def _id_layout(ids: Iterable[int], added: set[int]) -> Iterator[IdRange]:
+def id_layout(ids: Iterable[int], added: set[int]) -> Iterator[IdRange]:
     """Runs of ids in the same use: ``[0, 1, 5], {5} -> 0-1 learned, 2-4 unused, 5-5 added``."""
     next_id = 0
     for (use, _), run in groupby(enumerate(ids), key=lambda at: (at[1] in added, at[1] - at[0])):

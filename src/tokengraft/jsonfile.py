@@ -49,6 +49,8 @@ class JsonStyle:
         comma = "," if self.indent is not None or not self.spaced else ", "
         separators = (comma, ": " if self.spaced else ":")
         text = json.dumps(document, ensure_ascii=self.ascii_only, indent=self.indent, separators=separators)
+        # Half of a surrogate pair has no UTF-8 form; its escape stands for it.
+        text = _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
         return (text + "\n" * self.final_newline).encode()
 
 
@@ -58,13 +60,36 @@ def parse_json(raw: bytes, name: str) -> Any:
     Raises:
         UnreadableFileError: Not UTF-8, not JSON, cut off, nested too deep, or with half of a surrogate pair.
     """
+    return _parse(raw, name, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object_without_duplicates)
+
+
+def parse_settings(raw: bytes, name: str) -> dict[str, Any]:
+    """The object in a settings file, such as `tokenizer_config.json`, read as leniently as transformers reads it.
+
+    `NaN`, `Infinity`, halves of surrogate pairs and repeated keys (the last one counts) are accepted: only Python reads
+    these files. `JsonStyle.dump` writes the same values back.
+
+    Raises:
+        UnreadableFileError: Not UTF-8, not JSON, not an object, or nested deeper than `MAX_DEPTH`.
+    """
+    content = _parse(raw, name)
+    if not isinstance(content, dict):
+        raise UnreadableFileError(
+            f"`{name}` holds a {type(content).__name__}; expected a JSON object", hint="check what wrote the file"
+        )
+    if any(depth > MAX_DEPTH for depth, _ in _walk(content)):
+        raise UnreadableFileError(
+            f"`{name}` is nested deeper than {MAX_DEPTH} levels", hint="check what wrote the file"
+        )
+    return content
+
+
+def _parse(raw: bytes, name: str, **rules: Any) -> Any:
     hint = "download the file again, or check what wrote it"
     if raw.startswith(codecs.BOM_UTF8):
         raise UnreadableFileError(f"`{name}` starts with a byte order mark, which JSON does not allow", hint=hint)
     try:
-        return json.loads(
-            raw.decode(), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object_without_duplicates
-        )
+        return json.loads(raw.decode(), **rules)
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"`{name}` is not UTF-8: byte {error.start} is wrong", hint=hint) from error
     except RecursionError as error:

@@ -4,11 +4,11 @@ Chat templates and special-token maps name tokens by their text, which never cha
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokengraft.jsonfile import JsonStyle, parse_json, require_plain
+from tokengraft.jsonfile import JsonStyle, parse_settings
 from tokengraft.piecemodel import PieceModel, piece_file
 
 STALE = ("tekken.json", "tiktoken.model")
@@ -24,16 +24,17 @@ class Change:
     """Those that were not there, in the order they were learned."""
     moved: Mapping[int, int]
     """Those that were: the id before, and the id after."""
+    gone: Mapping[str, int]
+    """Those that were and are no longer, with their ids."""
     specials: Mapping[int, tuple[str, bool]]
     """Added tokens by their id after: the text, and whether it is special."""
 
 
-def rewrite_document(rest: str, change: Change) -> str:
-    """The text of a `tokenizer.json` without vocabulary and merges, after a change."""
+def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Change) -> str:
+    """The text of a `tokenizer.json` without vocabulary and merges, after a change; it lists all added tokens."""
     document: dict[str, Any] = json.loads(rest)
-    entries = document.get("added_tokens") or []
     kept = [entry for entry in entries if entry["content"] in change.ids]
-    document["added_tokens"] = [entry | {"id": change.ids[entry["content"]]} for entry in kept]
+    document["added_tokens"] = [{**entry, "id": change.ids[entry["content"]]} for entry in kept]
     _renumber_processor(document.get("post_processor"), change)
     padding = document.get("padding")
     if isinstance(padding, dict) and padding.get("pad_token") in change.ids:
@@ -81,9 +82,8 @@ def rewrite_files(
             lines += (f"{left} {right}" for left, right in merges)
             yield name, "".join(f"{line}\n" for line in lines).encode()
         elif name in _BY_NAME:
-            content = parse_json(raw, name)
-            require_plain(content, name)
-            changed = _BY_NAME[name](content, change) if isinstance(content, dict) else content
+            content = parse_settings(raw, name)
+            changed = _BY_NAME[name](content, change)
             yield name, raw if changed == content else JsonStyle.of(raw).dump(changed)
         else:
             yield name, raw
@@ -99,16 +99,25 @@ def _added_tokens(content: dict[str, Any], change: Change) -> dict[str, Any]:
 
 
 def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
-    """`tokenizer_config.json`: the listed added tokens, and any field that holds an id."""
+    """`tokenizer_config.json`: the listed added tokens, and any field that holds an id or a list of ids."""
+    gone = set(change.gone.values())
     changed = {
-        name: change.moved.get(value, value) if name.endswith("_token_id") and isinstance(value, int) else value
-        for name, value in content.items()
+        name: _new_id(value, change, gone) if name.endswith("_token_id") else value for name, value in content.items()
     }
     listed = content.get("added_tokens_decoder")
     if isinstance(listed, dict):
         entries = [entry for entry in listed.values() if isinstance(entry, dict) and entry.get("content") in change.ids]
         changed["added_tokens_decoder"] = {str(change.ids[entry["content"]]): entry for entry in entries}
     return changed
+
+
+def _new_id(value: Any, change: Change, gone: set[int]) -> Any:
+    """An id after a change: null for one whose token is gone; what is no token's id stays."""
+    if isinstance(value, list):
+        return [_new_id(one, change, gone) for one in value if type(one) is not int or one not in gone]
+    if type(value) is not int:
+        return value
+    return None if value in gone else change.moved.get(value, value)
 
 
 _BY_NAME = {"vocab.json": _vocabulary, "added_tokens.json": _added_tokens, "tokenizer_config.json": _settings}

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.alphabet import Kind, token_bytes
+from tokengraft.errors import InvalidTokenizerError
 from tokengraft.jsonfile import JsonStyle
 from tokengraft.kind import detect_kind
 from tokengraft.piecemodel import PieceModel, piece_file
 from tokengraft.rewrite import Change, rewrite_document, rewrite_files
+from tokengraft.settings import FLAGS, Entry, settings_entries
 from tokengraft.structure import MergeStructure
 
 
@@ -42,7 +44,8 @@ class AddedToken(NamedTuple):
     lstrip: bool
     rstrip: bool
     listed_id: int
-    """The id the file lists. Loaders ignore it unless the token is in the vocabulary too."""
+    """The id the file lists. Loaders ignore it unless the token is in the vocabulary too. The real id where none is
+    listed."""
 
 
 @dataclass(frozen=True)
@@ -131,23 +134,39 @@ class Tokenizer:
 
     @cached_property
     def added(self) -> tuple[AddedToken, ...]:
-        """The added tokens by ascending id, with the ids that loaders give them.
+        """The added tokens by ascending id, with the ids and flags that transformers gives them.
 
-        An added token that the vocabulary lacks gets the next id from the *number* of vocabulary entries on, whatever
-        the file lists; with one that it has, the vocabulary's id counts.
+        First those that `tokenizer.json` lists, then those that only the other files name (see `settings`). One that
+        the vocabulary lacks gets the next free id, whatever the file lists; with one that it has, the vocabulary's id
+        counts. Flags that are given later replace earlier ones.
         """
         found: dict[str, AddedToken] = {}
-        next_id = len(self.vocab)
-        for entry in self.document.get("added_tokens") or ():
-            content = entry["content"]
-            if not content:
-                continue  # as upstream
-            known = found[content].id if content in found else self.vocab.get(content)
-            if known is None:
-                known, next_id = next_id, next_id + 1
-            flags = {name: entry[name] for name in ("special", "normalized", "single_word", "lstrip", "rstrip")}
-            found[content] = AddedToken(id=known, content=content, listed_id=entry["id"], **flags)
+        listed = self.document.get("added_tokens") or ()
+        for batch in (listed, settings_entries(self.files, listed)):
+            next_id = max(len(self.vocab), max((token.id for token in found.values()), default=-1) + 1)
+            for entry in batch:
+                content = entry["content"]
+                if not content:
+                    continue  # as upstream
+                before = found.get(content)
+                token_id = before.id if before else self.vocab.get(content)
+                if token_id is None:
+                    token_id, next_id = next_id, next_id + 1
+                listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
+                flags = {name: entry[name] for name in FLAGS}
+                found[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
         return tuple(sorted(found.values()))
+
+    @property
+    def added_entries(self) -> list[Entry]:
+        """The added tokens as `tokenizer.json` writes them, those that only other files name at the end."""
+        tokens = {token.content: token for token in self.added}
+        listed = [entry["content"] for entry in self.document.get("added_tokens") or ()]
+        contents = dict.fromkeys(content for content in (*listed, *tokens) if content)
+        return [
+            {"id": tokens[content].id, "content": content} | {flag: getattr(tokens[content], flag) for flag in FLAGS}
+            for content in contents
+        ]
 
     @cached_property
     def ids(self) -> Mapping[str, int]:
@@ -180,6 +199,7 @@ class Tokenizer:
     def skeleton(self) -> str:
         """``rest`` with the added tokens as its whole vocabulary, so that a pipeline made of it has their real ids."""
         document = json.loads(self.rest)
+        document["added_tokens"] = self.added_entries
         document["model"]["vocab"] = {token.content: token.id for token in self.added}
         return json.dumps(document, ensure_ascii=False)
 
@@ -227,7 +247,8 @@ class Tokenizer:
     ) -> "Tokenizer":
         """The tokenizer with these tokens and merges and no others; every file that names one follows.
 
-        Added tokens are then all listed in the vocabulary, which alone makes loaders keep their ids.
+        All added tokens, also those that only `tokenizer_config.json` listed, are then listed in `tokenizer.json` and
+        in its vocabulary, which makes every loader give them these ids.
 
         Args:
             ids: All tokens.
@@ -235,25 +256,26 @@ class Tokenizer:
             learned: The tokens that are new, in the order they were learned.
 
         Raises:
-            InvalidTokenizerError: They contradict each other.
+            InvalidTokenizerError: They contradict each other, or a token is left out that the settings name.
         """
         pairs = list(merges)
         change = Change(
             ids=ids,
             new={token: ids[token] for token in learned},
             moved={token_id: ids[string] for string, token_id in self.ids.items() if string in ids},
+            gone={string: token_id for string, token_id in self.ids.items() if string not in ids},
             specials={ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids},
         )
-        gone = {string: token_id for string, token_id in self.ids.items() if string not in ids}
         changed = replace(
             self,
             vocab=MappingProxyType(dict(sorted(ids.items(), key=lambda item: item[1]))),
             merges=tuple((ids[left], ids[right]) for left, right in pairs),
-            rest=rewrite_document(self.rest, change),
+            rest=rewrite_document(self.rest, self.added_entries, change),
             files=MappingProxyType(dict(rewrite_files(self.files, change, pairs))),
-            freed=MappingProxyType({t: i for t, i in {**self.freed, **gone}.items() if t not in ids}),
+            freed=MappingProxyType({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
         )
         _ = changed.bpe  # building the table checks every id and merge
+        _require_nothing_added(changed)
         return changed
 
     def compact(self) -> "Tokenizer":
@@ -283,6 +305,17 @@ class Tokenizer:
             else:
                 ids.extend(self.bpe.encode(piece))
         return ids
+
+
+def _require_nothing_added(tokenizer: Tokenizer) -> None:
+    """Refuses a change after which loaders would add a token again, since a file still names it."""
+    back = next((token for token in tokenizer.added if token.content not in tokenizer.vocab), None)
+    if back is not None:
+        raise InvalidTokenizerError(
+            f"the token {back.content!r} cannot be removed: the settings of the tokenizer name it, so loaders add it "
+            f"again, with the id {back.id:,}",
+            hint="keep the token, or take its name out of tokenizer_config.json and special_tokens_map.json",
+        )
 
 
 def _rebuild(

@@ -9,6 +9,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.edit import remove_tokens
 
 
 @pytest.fixture
@@ -70,6 +71,8 @@ def with_files(tokenizer, **files):
         ("chat template", lambda t: with_files(t, **{"chat_template.jinja": b"other"})),
         ("files", lambda t: with_files(t, **{"added_tokens.json": b'{"<|end|>": 7}'})),
         ("files", lambda t: with_files(t, **{"vocab.json": b'{"a": 99999}'})),
+        ("files", lambda t: with_files(t, **{"vocab.json": b"[" * 100_000})),
+        ("files", lambda t: with_files(t, **{"vocab.json": b"[]"})),
         ("files", lambda t: with_files(t, **{"merges.txt": b"#version: 0.2\na b\n"})),
         (
             "files",
@@ -99,3 +102,94 @@ def test_the_command_exits_with_1_where_something_fails(base, extended, tmp_path
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] is False
     assert cli.main(["check", str(good)]) == 0
+
+
+def pruned_and_learned_again(base, *, remember):
+    """A tokenizer that lost the tokens of a text and learned some of them again, among others."""
+    gone = ["Ġcat", "Ġcomat", "Ġon", "Ġmat", "Ġsat"]
+    pruned = remove_tokens(base, [token for token in gone if token in base.ids])
+    counts = tg.count(pruned, iter(["õun cat mat on sat õue"] * 9 + ["sat õun"] * 3))
+    kept = pruned if remember else replace(pruned, freed=MappingProxyType({}))
+    return tg.extend(kept, counts, 9).apply(kept)
+
+
+def test_a_token_that_was_removed_and_learned_again_may_have_another_id(base):
+    again = pruned_and_learned_again(base, remember=False)
+    moved = [string for string, i in again.ids.items() if base.ids.get(string, i) != i]
+    assert moved
+    found = outcome(tg.check(again, base), "kept ids")
+    assert found.outcome == "note"
+    assert set(moved) <= set(found.evidence)
+
+
+def test_tokens_learned_again_may_be_closed_up_with_the_others(base):
+    smaller = pruned_and_learned_again(remove_tokens(base, ["Ġthe"]), remember=False).compact()
+    assert outcome(tg.check(smaller, base), "kept ids").outcome == "note"
+
+
+def swapped(tokenizer, one, other):
+    ids = dict(tokenizer.ids)
+    ids[one], ids[other] = ids[other], ids[one]
+    return tokenizer.with_tokens(ids, tokenizer.merge_strings())
+
+
+@pytest.mark.parametrize(
+    "pair", [("a", "b"), ("<|start|>", "<|end|>"), ("Ġthe", "the"), ("last", "last but one")], ids=str
+)
+@pytest.mark.parametrize("made", ["base", "extended", "again"])
+def test_a_kept_token_with_another_id_fails(base, extended, made, pair):
+    ordered = [left + right for left, right in base.merge_strings()]
+    pair = (ordered[-1], ordered[-2]) if pair[0] == "last" else pair
+    makers = {
+        "base": lambda: base,
+        "extended": lambda: extended,
+        "again": lambda: pruned_and_learned_again(base, remember=False),
+    }
+    assert outcome(tg.check(swapped(makers[made](), *pair), base), "kept ids").outcome == "fail"
+
+
+def test_reordered_merges_do_not_excuse_ids_that_were_mixed_up(base, extended):
+    merges = extended.merge_strings()
+    free = [i for i, (left, right) in enumerate(merges) if not {left, right} & {a + b for a, b in merges[:6]}]
+    merges[0], merges[free[0]] = merges[free[0]], merges[0]
+    first, second = ("".join(pair) for pair in base.merge_strings()[40:42])
+    damaged = swapped(extended.with_tokens(extended.ids, merges), first, second)
+    assert outcome(tg.check(damaged, base), "kept ids").outcome == "fail"
+
+
+def test_ids_near_the_last_one_do_not_fill_the_memory(tmp_path):
+    document = builders.byte_level()
+    document["model"]["vocab"]["<|end|>"] = 2**32 - 1
+    tokenizer = tg.load(builders.write(tmp_path / "far", document))
+    found = outcome(tg.check(tokenizer, tokenizer), "holes")
+    assert found.evidence == ("395", "397 to 4294967294")
+    assert found.detail == "4,294,966,899 ids have no token"
+
+
+def test_an_added_token_that_another_one_hides_fails(tmp_path):
+    document = builders.byte_level()
+    document["added_tokens"].append(builders.added(397, "x<|end|>", normalized=True, special=False))
+    found = tg.check(tg.load(builders.write(tmp_path / "base", document)))
+    assert outcome(found, "added tokens found").evidence[0].startswith("'x<|end|>' is read as [")
+
+
+def test_text_that_the_pipeline_drops_fails_the_round_trip(base):
+    white = {"type": "Split", "pattern": {"String": "t"}, "behavior": "Removed", "invert": False}
+
+    def drop(document):
+        steps = [white, document["pre_tokenizer"]]
+        document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+
+    dropping = with_rest(base, drop)
+    assert outcome(tg.check(dropping, base), "round trip").outcome == "fail"
+    assert outcome(tg.check(dropping), "round trip").outcome == "note"
+    assert outcome(tg.check(base, base), "round trip").outcome == "pass"
+
+
+def test_an_id_in_tokenizer_json_that_loaders_ignore_fails(tmp_path):
+    document = builders.byte_level()
+    document["added_tokens"][0]["id"] = 7777
+    found = tg.check(tg.load(builders.write(tmp_path / "base", document)))
+    assert outcome(found, "files").evidence == (
+        "tokenizer.json lists '<|start|>' with the id 7777, and loaders give it 395",
+    )

@@ -118,7 +118,7 @@ def test_an_added_word_that_its_id_would_bring_out_inside_others_is_refused(tmp_
 def test_a_result_that_does_not_verify_leaves_no_folder(base, counts, tmp_path, monkeypatch):
     from tokengraft.commands import extend as command
 
-    def fail(*_):
+    def fail(*_, **__):
         raise errors.InvalidTokenizerError("`tokenizers` encodes otherwise", hint="please report this")
 
     monkeypatch.setattr(command, "verify_folder", fail)
@@ -322,7 +322,13 @@ def test_a_loader_that_reads_the_folder_otherwise_is_named(folder, base, counts,
     class Stubborn:
         @classmethod
         def from_pretrained(cls, *_, **__):
-            return lambda texts, **_: {"input_ids": [[0]] * len(texts)}
+            return cls()
+
+        def __call__(self, texts, **_):
+            return {"input_ids": [[0]] * len(texts)}
+
+        def get_added_vocab(self):
+            return {}
 
     monkeypatch.setattr(transformers, "AutoTokenizer", Stubborn)
     verified = verify_folder(out, extended)

@@ -34,6 +34,7 @@ LAYERS = [
     "corpus.open",
     "corpus.read",
     "corpus",
+    "settings",
     "rewrite",
     "tokenizer",
     "formats.huggingface",

@@ -99,9 +99,12 @@ def _run(options: argparse.Namespace) -> int:
     extended = extension.apply(tokenizer)
     verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind)
-    save(
-        extended, out, force=options.force, check=lambda folder: verified.append(verify_folder(folder, extended, texts))
-    )
+
+    def verify(folder: Path) -> None:
+        verified.append(verify_folder(folder, extended, texts, base=tokenizer))
+        verified[0].raise_for_failures()
+
+    save(extended, out, force=options.force, check=verify)
     if options.extension:
         extension.save(options.extension, force=options.force)
     _report(tokenizer, extended, extension, verified[0], warnings, options)

@@ -102,12 +102,12 @@ def _run(options: argparse.Namespace) -> int:
     text = _Text(lengths, warnings)
     verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind) if counts else []
-    save(
-        pruned,
-        Path(options.out),
-        force=options.force,
-        check=lambda folder: verified.append(verify_folder(folder, pruned, texts)),
-    )
+
+    def verify(folder: Path) -> None:
+        verified.append(verify_folder(folder, pruned, texts, base=tokenizer))
+        verified[0].raise_for_failures()
+
+    save(pruned, Path(options.out), force=options.force, check=verify)
     if options.order:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, text, verified[0], options)

@@ -74,7 +74,8 @@ def _checked(
         merges_as_text=bool(merges) and isinstance(merges[0], str),
     )
     _ = tokenizer.bpe  # building the table checks every id and merge
-    _require_added_ids_free(tokenizer)
+    require_added_ids(tokenizer)
+    _ = tokenizer.pipeline  # with the added tokens that only other files name
     return tokenizer
 
 
@@ -182,14 +183,20 @@ def _text_pair(merge: Any, rank: int) -> list[str]:
     )
 
 
-def _require_added_ids_free(tokenizer: Tokenizer) -> None:
-    """Refuses an added token that loaders would give the id of another token."""
+def require_added_ids(tokenizer: Tokenizer) -> None:
+    """Refuses an added token that loaders would give the id of another token, or one beyond what ids can be.
+
+    Raises:
+        InvalidTokenizerError: With the token, its id and what has the id.
+    """
     owners = {token_id: token for token, token_id in tokenizer.vocab.items()}
     for token in tokenizer.added:
         owner = owners.setdefault(token.id, token.content)
-        if owner != token.content:
+        if owner != token.content or token.id > MAX_ID:
+            problem = f"which `{owner}` has already" if token.id <= MAX_ID else f"and ids end at {MAX_ID:,}"
             raise InvalidTokenizerError(
                 f"the added token `{token.content}` is not in `model.vocab`, so loaders give it the id {token.id}, "
-                f"which `{owner}` has already",
-                hint=f"put it into `model.vocab` with a free id (the file lists {token.listed_id})",
+                f"{problem}",
+                hint=f"put it into `model.vocab` with a free id (listed is {token.listed_id}), or if no text needs it "
+                "take it out of `added_tokens` and of the files beside tokenizer.json that name it",
             )

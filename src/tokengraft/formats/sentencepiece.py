@@ -15,6 +15,7 @@ from typing import Any
 
 from tokengraft.alphabet import SPACE
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
+from tokengraft.formats.huggingface import require_added_ids
 from tokengraft.piecemodel import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer import Tokenizer
 
@@ -47,7 +48,9 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
         files=MappingProxyType({**files, file: raw}),
         main=file,
     )
-    _ = tokenizer.bpe, tokenizer.pipeline  # building them checks both
+    _ = tokenizer.bpe
+    require_added_ids(tokenizer)
+    _ = tokenizer.pipeline  # building the two checks them
     return tokenizer
 
 
