@@ -421,6 +421,35 @@ def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
         cli.main([*map(str, common), "--pad-multiple", "0"])
 
 
+def test_verify_without_torch_is_refused_before_anything_is_written(base, swapped, tmp_path, monkeypatch, capsys):
+    tg.save(swapped, tmp_path / "new")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(import_module("tokengraft.checkpoint.transplant"), "new_folder", None)
+    arguments = ["transplant", tmp_path / "model", tmp_path / "new", "--out", tmp_path / "out", "--verify"]
+    assert cli.main(list(map(str, arguments))) == 2
+    assert "needs torch and transformers" in capsys.readouterr().err
+    assert base != swapped
+
+
+def test_verify_and_dry_run_do_not_go_together(base, swapped, tmp_path, capsys):
+    new = tg.save(swapped, tmp_path / "new")
+    assert cli.main(["transplant", str(tmp_path / "model"), str(new), "--dry-run", "--verify"]) == 2
+    assert "--dry-run writes none" in capsys.readouterr().err
+    assert base != swapped
+
+
+def test_a_link_that_the_system_refuses_is_blamed_on_the_option(base, swapped, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(errors.OptionError, match="Invalid cross-device link") as found:
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", hard_link=True)
+    assert "--hard-link" in found.value.hint
+    assert not (tmp_path / "out").exists()
+    assert base != swapped
+
+
 def test_force_deletes_nothing_that_a_transplant_did_not_write(base, swapped, tmp_path):
     out = tmp_path / "out"
     tg.transplant(tmp_path / "model", swapped, out)
