@@ -23,17 +23,31 @@ _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 
 
 def read_config(path: Path) -> Any:
-    """The content of a model's config, as transformers reads it: `Infinity` and `NaN` are numbers.
+    """The content of a model's config, as transformers reads it.
 
     Raises:
         CheckpointError: The file cannot be read, or is not JSON.
         UnreadableFileError: It is nested too deep, or has half of a surrogate pair.
     """
     try:
-        document = json.loads(path.read_bytes().decode())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"cannot read `{path}`: {error}", hint="download the model again") from error
-    require_plain(document, str(path))
+        raw = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read `{path}`: {error.strerror}", hint="check its permissions") from error
+    return parse_config(raw, str(path))
+
+
+def parse_config(raw: bytes, name: str) -> Any:
+    """The content of a config: `Infinity` and `NaN` are numbers, and of a key that is given twice the last counts.
+
+    Raises:
+        CheckpointError: It is not JSON.
+        UnreadableFileError: It is nested too deep, or has half of a surrogate pair.
+    """
+    try:
+        document = json.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"`{name}` is no JSON: {error}", hint="download the model again") from error
+    require_plain(document, name)
     return document
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokengraft.checkpoint.ids import renumber_config
+from tokengraft.checkpoint.ids import parse_config, renumber_config
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.files import MAIN, folder_files
-from tokengraft.jsonfile import parse_json
 from tokengraft.plan import VocabPlan
 from tokengraft.rewrite import Change, rewrite_files, stale_files
 from tokengraft.tokenizer import Tokenizer
@@ -49,8 +48,7 @@ def tokenizer_files(old: Tokenizer, new: Tokenizer, changes: VocabPlan, rows: tu
     missing = {name: raw for name, raw in folder_files(old).items() if name not in brought}
     left_out = {*_unfit(old, new, missing, brought)}
     kept = {name: raw for name, raw in missing.items() if name not in left_out}
-    if SETTINGS in kept and isinstance(content := parse_json(kept[SETTINGS], SETTINGS), dict):
-        renumber_config(content, changes, rows, SETTINGS)  # refuses the id of a token that is gone
+    renumber_config(_content(kept, SETTINGS), changes, rows, SETTINGS)  # refuses the id of a token that is gone
     written = {**brought, **dict(rewrite_files(kept, _change(old, new), new.merge_strings()))}
     _require_tokens(old, new, changes, written)
     return TokenizerFiles(written, tuple(sorted(kept)), tuple(sorted(left_out)))
@@ -97,7 +95,7 @@ def _require_tokens(old: Tokenizer, new: Tokenizer, changes: VocabPlan, written:
 
 
 def _content(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
-    content = parse_json(files[name], name) if name in files else None
+    content = parse_config(files[name], name) if name in files else None
     return content if isinstance(content, dict) else {}
 
 
