@@ -368,13 +368,14 @@ def run(out, point):
     tg.transplant(model, new, out)
     os._exit(0)
 
-# Forked before a thread is started: each child is killed as it begins its n-th write.
+# Forked before a thread is started: each child is killed as it begins its n-th write, in a folder of its own.
 point, codes = 0, []
-while not codes or codes[-1] == 9:
+while (not codes or codes[-1] == 9) and point < 500:
     point += 1
+    os.mkdir(f"{outs}/{point}")
     child = os.fork()
     if not child:
-        run(f"{outs}/out-{point}", point)
+        run(f"{outs}/{point}/out", point)
     codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 print(json.dumps(codes))
 """
@@ -390,13 +391,14 @@ def test_a_run_killed_at_any_of_its_writes_leaves_nothing_that_looks_finished(ba
     n_files = len([*(tmp_path / "model").iterdir()])
     assert codes == [9] * (len(codes) - 1) + [0]
     assert len(codes) > n_files, "every file is a place to be killed at"
-    finished = {int(path.name.removeprefix("out-")) for path in outs.glob("out-*")}
+    finished = {int(path.parent.name) for path in outs.glob("*/out")}
     assert len(codes) in finished
     assert len(finished) < len(codes)
     for point in finished:
-        assert tg.load(outs / f"out-{point}") == swapped
-        assert (outs / f"out-{point}" / "tokengraft.json").exists()
-        assert tables(outs / f"out-{point}").keys() == tables(tmp_path / "model").keys()
+        out = outs / str(point) / "out"
+        assert tg.load(out) == swapped
+        assert (out / "tokengraft.json").exists()
+        assert tables(out).keys() == tables(tmp_path / "model").keys()
     assert base != swapped
 
 
