@@ -17,7 +17,10 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
 
 
 def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=False, config=None, prefix="model."):
-    """A checkpoint folder with random weights beside a tiny tokenizer; returns its tables as floats."""
+    """A checkpoint folder with random weights beside a tiny tokenizer, which is returned.
+
+    With `tie_word_embeddings` in the config, a stored head is equal to the embedding.
+    """
     builders.write(folder, builders.byte_level())
     base = tg.load(folder)
     rows = rows or base.n_rows
@@ -28,8 +31,9 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
     names |= {"lm_head.bias": (rows,)} if bias else {}
     tensors = {}
     for name, shape in names.items():
-        values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], -1)
-        tensors[name] = {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}
+        tensors[name] = tensor(shape, dtype, generator)
+    if head and (config or {}).get("tie_word_embeddings"):
+        tensors["lm_head.weight"] = tensors[f"{prefix}embed_tokens.weight"]
     eos = base.added[-1].id
     settings = LLAMA | {"vocab_size": rows, "eos_token_id": eos, "bos_token_id": [base.added[0].id], "pad_token_id": -1}
     settings |= {"tie_word_embeddings": not head} | (config or {})
@@ -39,6 +43,29 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
     (folder / "pytorch_model.bin").write_bytes(b"old weights")
     write_shards(folder, tensors, shards)
     return base
+
+
+def tensor(shape, dtype, generator):
+    values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], -1)
+    return {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}
+
+
+def add_tensor(folder, name, shape, dtype="BF16"):
+    """Gives a checkpoint of one weight file one more tensor."""
+    path = folder / "model.safetensors"
+    raw = path.read_bytes()
+    tensors = {
+        old.name: {"dtype": old.dtype, "shape": list(old.shape), "data": raw[old.start : old.start + old.size]}
+        for old in TensorFile.open(path).tensors.values()
+    }
+    tensors[name] = tensor(shape, dtype, np.random.default_rng(8))
+    write_safetensors(tensors, path, {"format": "pt"})
+
+
+def set_config(folder, name="config.json", **fields):
+    """Changes fields of a config."""
+    config = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(config | fields))
 
 
 def write_shards(folder, tensors, shards):
@@ -51,7 +78,7 @@ def write_shards(folder, tensors, shards):
         part = {name: tensors[name] for name in names[at::shards]}
         write_safetensors(part, folder / file, {"format": "pt"})
         index |= dict.fromkeys(part, file)
-    size = sum(len(tensor["data"]) for tensor in tensors.values())
+    size = sum(len(part["data"]) for part in tensors.values())
     document = {"metadata": {"total_size": size}, "weight_map": index}
     (folder / "model.safetensors.index.json").write_text(json.dumps(document, indent=2))
 
@@ -59,9 +86,9 @@ def write_shards(folder, tensors, shards):
 def write_safetensors(tensors, path, metadata):
     """A safetensors file by hand: the library's writer wants whole arrays, and numpy has no bf16."""
     header, at = ({"__metadata__": metadata} if metadata else {}), 0
-    for name, tensor in tensors.items():
-        size = len(tensor["data"])
-        header[name] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [at, at + size]}
+    for name, part in tensors.items():
+        size = len(part["data"])
+        header[name] = {"dtype": part["dtype"], "shape": part["shape"], "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -77,7 +104,7 @@ def tables(folder):
         file = TensorFile.open(path)
         assert sorted(names) == sorted(file.tensors)
         raw = path.read_bytes()
-        for name, tensor in file.tensors.items():
-            data = np.frombuffer(raw[tensor.start : tensor.start + tensor.size], np.uint8)
-            found[name] = widen(data.reshape(tensor.shape[0], -1), tensor.dtype)
+        for name, info in file.tensors.items():
+            data = np.frombuffer(raw[info.start : info.start + info.size], np.uint8)
+            found[name] = widen(data.reshape(info.shape[0], -1), info.dtype)
     return found

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 from tokengraft.alphabet import Kind, byte_token, spell, token_bytes
 from tokengraft.artefact import read_artefact, write_artefact
+from tokengraft.errors import InvalidTokenizerError
 from tokengraft.tokenizer import Tokenizer
 
 Source = int | tuple[int, ...] | None
 """Where a row comes from: an old row, the mean of old rows, or nowhere."""
+ROWS_PER_TOKEN, ALWAYS_ALLOWED = 16, 1 << 20
+"""A vocabulary with more rows than so many times its tokens is no vocabulary of a model, unless it is small."""
 
 
 class PlanSummary(NamedTuple):
@@ -112,10 +115,15 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     A token that both have is copied. What is new takes the pieces that the old model splits its raw string into; no
     text is normalized or pre-tokenized on the way, for a token is no text.
 
+    Raises:
+        InvalidTokenizerError: The ids of one reach so far beyond its tokens that its table would be almost empty.
+
     Example:
         >>> plan(tok, extended).summary.added  # doctest: +SKIP
         16000
     """
+    _require_dense(old, "old")
+    _require_dense(new, "new")
     same_spelling = old.kind == new.kind
     # The lowest of several ids with the same bytes.
     known: dict[str | bytes, int] = {}
@@ -130,6 +138,16 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     copied = {source for source in sources if isinstance(source, int)}
     removed = tuple(sorted(token_id for token_id in old.ids.values() if token_id not in copied))
     return VocabPlan(old.n_rows, tuple(sources), removed)
+
+
+def _require_dense(tokenizer: Tokenizer, which: str) -> None:
+    n_tokens = len(tokenizer.ids)
+    if tokenizer.n_rows > max(ROWS_PER_TOKEN * n_tokens, ALWAYS_ALLOWED):
+        raise InvalidTokenizerError(
+            f"the {which} tokenizer has {n_tokens:,} tokens and ids up to {tokenizer.n_rows - 1:,}; an embedding needs "
+            f"a row for every id, and more than {ROWS_PER_TOKEN} for each token are refused",
+            hint="check the ids in its files, or close the holes: `Tokenizer.compact()`",
+        )
 
 
 def _pieces(old: Tokenizer, string: str, kind: Kind) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ import tokengraft as tg
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers")
+SEEN = 762
+"""Lines of English that pruning may count; models are scored on the other 250."""
 pytestmark = pytest.mark.skipif("TOKENGRAFT_SMOLLM2" not in os.environ, reason="set TOKENGRAFT_SMOLLM2 to run this")
 
 
@@ -31,7 +33,7 @@ def base(folder):
 
 @pytest.fixture(scope="module")
 def english(shared_data):
-    return (shared_data / "devtest" / "eng_Latn.devtest").read_text(encoding="utf-8").splitlines()[:60]
+    return (shared_data / "devtest" / "eng_Latn.devtest").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +52,50 @@ def bits(model, ids):
     return float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum")) / math.log(2)
 
 
-def test_pruned_english_costs_the_same_bits_where_no_pruned_token_was_used(folder, base, english, tmp_path):
-    counts = tg.count(base, iter(english * 20))
-    order = tg.prune_order(base, counts)[:30_000]
-    pruned = order.apply(base).compact()
-    done = tg.transplant(folder, pruned, tmp_path / "small")
+@pytest.fixture(scope="module")
+def pruned(folder, base, english, tmp_path_factory):
+    """30,000 tokens pruned by the first part of the sentences: the order, the tokenizer, the folder of the model."""
+    order = tg.prune_order(base, tg.count(base, iter(english[:SEEN])))[:30_000]
+    tokenizer = order.apply(base).compact()
+    out = tmp_path_factory.mktemp("pruned") / "small"
+    done = tg.transplant(folder, tokenizer, out)
     assert done.rows_after == done.rows_before - 30_000
-    old, new = model_of(folder), model_of(tmp_path / "small")
-    moved, gone = tg.plan(base, pruned).moved, {removal.id for removal in order.removals}
-    same = [line for line in english if not gone.intersection(base.encode(line))]
-    assert len(same) == len(english)
-    for line in same[:20]:
-        ids = base.encode(line)
-        assert pruned.encode(line) == [moved[i] for i in ids]
-        # Fewer tokens share the probability: it can only cost less, and what was never meant costs next to nothing.
+    return order, tokenizer, out
+
+
+def sum_of_bits(path, lines):
+    model = model_of(path)
+    return sum(bits(model, ids) for ids in lines)
+
+
+def test_pruning_by_30_000_tokens_costs_bits_on_english_that_it_has_not_seen(folder, base, english, pruned):
+    _, tokenizer, out = pruned
+    unseen = english[SEEN:]
+    assert not {*unseen} & {*english[:SEEN]}
+    bos = base.added[1].id  # a first token for both, so that every token of a line is scored
+    before = sum_of_bits(folder, [[bos, *base.encode(line)] for line in unseen])
+    after = sum_of_bits(out, [[tg.plan(base, tokenizer).moved[bos], *tokenizer.encode(line)] for line in unseen])
+    # Measured: 13.7 % more on these lines, and 14 to 17 % when pruned by 1 to 60 MB of other English.
+    assert 1.08 < after / before < 1.20
+
+
+def test_lines_without_a_pruned_token_cost_no_more_bits_than_before(folder, base, english, pruned):
+    order, tokenizer, out = pruned
+    moved, gone = tg.plan(base, tokenizer).moved, {removal.id for removal in order.removals}
+    lines = [ids for ids in map(base.encode, english[SEEN:]) if not gone.intersection(ids)]
+    assert len(lines) > 20
+    old, new = model_of(folder), model_of(out)
+    for ids in lines[:20]:
+        # Fewer tokens share the probability, so it can only cost less.
         before, after = bits(old, ids), bits(new, [moved[i] for i in ids])
-        assert before * 0.97 <= after <= before + 1e-3
+        assert before * 0.95 <= after <= before + 1e-3
 
 
 def test_extended_by_estonian_it_speaks_english_as_before(folder, base, english, estonian, tmp_path):
     new = tg.extend(base, tg.count(base, iter(estonian)), 8000).apply(base)
     tg.transplant(folder, new, tmp_path / "large")
     old, large = model_of(folder), model_of(tmp_path / "large")
-    same = [line for line in english if new.encode(line) == base.encode(line)]
+    same = [line for line in english[:60] if new.encode(line) == base.encode(line)]
     assert len(same) > 40
     for line in same[:10]:
         ids = torch.tensor([base.encode(line)])

@@ -97,7 +97,49 @@ def test_the_command_shows_what_a_plan_saves(base, swapped, tmp_path, capsys):
     assert cli.main(list(map(str, arguments))) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"rows {base.n_rows:,} → {base.n_rows - 16:,}" in shown
-    assert "parameters +2,048 saved, +0.0 MB" in shown
+    assert "parameters 2,048 saved, 0.0 MB" in shown
     assert tg.VocabPlan.load(tmp_path / "p.json") == tg.plan(base, swapped.compact())
     assert cli.main([*map(str, arguments[:3]), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["added"] == 14
+
+
+def test_a_plan_that_needs_more_parameters_says_that_they_are_added(base, swapped, tmp_path, capsys):
+    old, new = tg.save(swapped.compact(), tmp_path / "old"), tg.save(base, tmp_path / "new")
+    assert cli.main(["plan", str(old), str(new), "--hidden-size", "64"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "parameters 1,024 added, 0.0 MB" in shown
+    assert "saved" not in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (["--untied"], "--hidden-size is missing"),
+        (["--dtype", "f32"], "--hidden-size is missing"),
+        (["--hidden-size", "0"], "--hidden-size is 0"),
+        (["--force"], "--force is for --out"),
+    ],
+)
+def test_options_of_plan_that_would_do_nothing_are_refused(base, tmp_path, capsys, options, match):
+    old = str(tg.save(base, tmp_path / "old"))
+    assert cli.main(["plan", old, old, *options]) == 2
+    assert match in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["old", "new"])
+def test_ids_far_beyond_the_number_of_tokens_are_refused_before_a_table_is_made(base, tmp_path, place):
+    document = builders.specials_first()
+    vocab = document["model"]["vocab"]
+    vocab[max(vocab, key=vocab.__getitem__)] = 2**32 - 2
+    sparse = tg.load(builders.write(tmp_path / "sparse", document))
+    pair = (sparse, base) if place == "old" else (base, sparse)
+    with pytest.raises(errors.InvalidTokenizerError, match=r"ids up to 4,294,967,294"):
+        tg.plan(*pair)
+
+
+def test_a_small_vocabulary_may_have_many_holes(base, tmp_path):
+    document = builders.specials_first()
+    vocab = document["model"]["vocab"]
+    vocab[max(vocab, key=vocab.__getitem__)] = 50_000
+    sparse = tg.load(builders.write(tmp_path / "sparse", document))
+    assert tg.plan(base, sparse).rows_after == 50_001

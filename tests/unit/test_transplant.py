@@ -2,17 +2,15 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
 import builders
 import numpy as np
 import pytest
-from checkpoints import WIDTH, checkpoint, tables, write_safetensors
+from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write_safetensors
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -180,12 +178,16 @@ def test_rows_are_rounded_up_to_the_multiple():
             padded_rows(plan, 100, wrong)
 
 
-def test_two_tables_that_are_tied_stay_equal(tmp_path):
+@pytest.mark.parametrize("init", INITIALISERS)
+def test_two_tables_that_are_tied_stay_equal(tmp_path, init):
     base = checkpoint(tmp_path / "model", config={"tie_word_embeddings": True})
     new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
-    for init in INITIALISERS:
-        done = tg.transplant(tmp_path / "model", new, tmp_path / init, init=init)
-        assert done.tied
+    other = "mean" if init != "mean" else "random"
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init, output_init=other)
+    assert done.tied
+    after = tables(tmp_path / "out")
+    assert len(after["lm_head.weight"]) == new.n_rows > base.n_rows
+    assert np.array_equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
 
 
 def test_initialisers_do_what_they_say():
@@ -260,11 +262,6 @@ def test_what_cannot_be_transplanted_is_refused(tmp_path, change, error, match):
     assert not (tmp_path / "out").exists()
 
 
-def set_config(folder, **fields):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | fields))
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "match"),
     [
@@ -275,14 +272,7 @@ def set_config(folder, **fields):
 )
 def test_strange_tables_are_refused(tmp_path, name, dtype, match):
     base = checkpoint(tmp_path / "model")
-    path = tmp_path / "model" / "model.safetensors"
-    extra = {"dtype": dtype, "shape": [2, 2], "data": narrow(np.ones((2, 2), np.float32), dtype).tobytes()}
-    raw, opened = path.read_bytes(), TensorFile.open(path)
-    tensors = {
-        t.name: {"dtype": t.dtype, "shape": list(t.shape), "data": raw[t.start : t.start + t.size]}
-        for t in opened.tensors.values()
-    }
-    write_safetensors(tensors | {name: extra}, path, None)
+    add_tensor(tmp_path / "model", name, (2, 2), dtype)
     with pytest.raises(errors.CheckpointError, match=match):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
 
@@ -358,27 +348,57 @@ def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
     assert base != swapped
 
 
-def test_a_run_that_is_killed_leaves_nothing_that_looks_finished(base, swapped, tmp_path):
+KILLED = """
+import json, os, sys
+from pathlib import Path
+import tokengraft as tg
+
+model, new, outs = sys.argv[1:]
+
+def run(out, point):
+    seen = 0
+    def hook(event, arguments):
+        nonlocal seen
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if (writes or event in ("os.mkdir", "os.rename", "os.rmdir")) and outs in str(arguments[0]):
+            seen += 1
+            if seen == point:
+                os._exit(9)
+    sys.addaudithook(hook)
+    tg.transplant(model, new, out)
+    os._exit(0)
+
+# Forked before a thread is started: each child is killed as it begins its n-th write, in a folder of its own.
+point, codes = 0, []
+while (not codes or codes[-1] == 9) and point < 500:
+    point += 1
+    os.mkdir(f"{outs}/{point}")
+    child = os.fork()
+    if not child:
+        run(f"{outs}/{point}/out", point)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(codes))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_killed_at_any_of_its_writes_leaves_nothing_that_looks_finished(base, swapped, tmp_path):
     tg.save(swapped, tmp_path / "new")
-    command = [sys.executable, "-m", "tokengraft", "transplant", tmp_path / "model", tmp_path / "new", "--quiet"]
-    finished = killed = 0
-    for attempt in range(12):
-        out = tmp_path / f"out-{attempt}"
-        process = subprocess.Popen(
-            [*map(str, command), "--out", str(out)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        time.sleep(0.15 + 0.06 * attempt)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        if out.exists():
-            finished += 1
-            assert (out / "tokengraft.json").exists()
-            assert tg.load(out) == swapped
-            assert len(tables(out)) == len(tables(tmp_path / "model"))
-        else:
-            killed += 1
-    assert killed
-    assert finished + killed == 12
+    outs = tmp_path / "outs"
+    outs.mkdir()
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "model"), str(tmp_path / "new"), str(outs)]
+    codes = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    n_files = len([*(tmp_path / "model").iterdir()])
+    assert codes == [9] * (len(codes) - 1) + [0]
+    assert len(codes) > n_files, "every file is a place to be killed at"
+    finished = {int(path.parent.name) for path in outs.glob("*/out")}
+    assert len(codes) in finished
+    assert len(finished) < len(codes)
+    for point in finished:
+        out = outs / str(point) / "out"
+        assert tg.load(out) == swapped
+        assert (out / "tokengraft.json").exists()
+        assert tables(out).keys() == tables(tmp_path / "model").keys()
     assert base != swapped
 
 
@@ -401,6 +421,35 @@ def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
     assert facts["embedding_rows_after"] % 64 == 0
     with pytest.raises(SystemExit):
         cli.main([*map(str, common), "--pad-multiple", "0"])
+
+
+def test_verify_without_torch_is_refused_before_anything_is_written(base, swapped, tmp_path, monkeypatch, capsys):
+    tg.save(swapped, tmp_path / "new")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(import_module("tokengraft.checkpoint.transplant"), "new_folder", None)
+    arguments = ["transplant", tmp_path / "model", tmp_path / "new", "--out", tmp_path / "out", "--verify"]
+    assert cli.main(list(map(str, arguments))) == 2
+    assert "needs torch and transformers" in capsys.readouterr().err
+    assert base != swapped
+
+
+def test_verify_and_dry_run_do_not_go_together(base, swapped, tmp_path, capsys):
+    new = tg.save(swapped, tmp_path / "new")
+    assert cli.main(["transplant", str(tmp_path / "model"), str(new), "--dry-run", "--verify"]) == 2
+    assert "--dry-run writes none" in capsys.readouterr().err
+    assert base != swapped
+
+
+def test_a_link_that_the_system_refuses_is_blamed_on_the_option(base, swapped, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(errors.OptionError, match="Invalid cross-device link") as found:
+        tg.transplant(tmp_path / "model", swapped, tmp_path / "out", hard_link=True)
+    assert "--hard-link" in found.value.hint
+    assert not (tmp_path / "out").exists()
+    assert base != swapped
 
 
 def test_force_deletes_nothing_that_a_transplant_did_not_write(base, swapped, tmp_path):

@@ -1,12 +1,14 @@
 """Transplanting real tiny models of transformers: they load, they tie, they say what they said. Needs torch."""
 
 import json
+import weakref
 
 import builders
 import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.checkpoint import behaviour
 
 torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to run this")
 transformers = pytest.importorskip("transformers")
@@ -149,6 +151,59 @@ def test_the_command_runs_both_models_and_compares(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "logits of kept tokens differ by at most" in shown
     assert "new says" in shown
+
+
+def test_models_that_differ_leave_no_result(tmp_path, monkeypatch):
+    base = save_model("llama-tied", tmp_path / "model")
+    seen = []
+
+    def run(folder, what, sequences, wanted):
+        seen.append((what, folder, (tmp_path / "out").exists()))
+        return torch.full((len(sequences), len(wanted)), float(len(seen))), ""
+
+    monkeypatch.setattr(behaviour, "_run", run)
+    with pytest.raises(errors.CheckpointError, match="logits of kept tokens differ"):
+        tg.transplant(tmp_path / "model", new_tokenizer(base), tmp_path / "out", verify=True)
+    assert [(what, out_exists) for what, _, out_exists in seen] == [("the source", False), ("the result", False)]
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".tokengraft-*"))
+
+
+def test_the_first_model_is_freed_before_the_second_is_loaded(tmp_path, monkeypatch):
+    base = save_model("llama-tied", tmp_path / "model")
+    loaded, alive = [], []
+    original = transformers.AutoModelForCausalLM.from_pretrained
+
+    def from_pretrained(*args, **kwargs):
+        alive.append(sum(weight() is not None for weight in loaded))
+        model = original(*args, **kwargs)
+        loaded.append(weakref.ref(model.get_input_embeddings().weight))
+        return model
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    done = tg.transplant(tmp_path / "model", new_tokenizer(base), tmp_path / "out", verify=True)
+    assert alive == [0, 0]
+    assert done.behaviour.worst < 1e-3
+    report = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
+    assert report["transplant"]["behaviour"]["sequences"] == done.behaviour.sequences
+
+
+def test_a_model_that_does_not_run_is_a_clear_error(tmp_path):
+    base = save_model("gpt2", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"model_type": "no-such-type"}))
+    with pytest.raises(errors.CheckpointError, match="cannot load or run the source"):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out", verify=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_in_memory_with_another_table_of_tokens_is_refused(tmp_path):
+    base = save_model("llama-untied", tmp_path / "model")
+    model = load(tmp_path / "model")
+    model.mtp_head = torch.nn.Linear(32, base.n_rows, bias=False)
+    with pytest.raises(errors.CheckpointError, match=r"mtp_head\.weight"):
+        tg.transplant_model(model, tg.plan(base, new_tokenizer(base)))
+    assert len(model.get_input_embeddings().weight) == base.n_rows
 
 
 def test_a_model_that_cannot_be_changed_is_not_changed_in_part(tmp_path):

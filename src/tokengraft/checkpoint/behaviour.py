@@ -1,11 +1,15 @@
 """Runs the old and the new model on what the plan does not touch, and compares. Needs torch and transformers."""
 
 import random
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft.errors import CheckpointError, OptionError
 from tokengraft.plan import VocabPlan
+
+if TYPE_CHECKING:
+    import torch
 
 SEQUENCES, LENGTH, GENERATED = 8, 24, 8
 TOLERANCE = 1e-3
@@ -20,47 +24,67 @@ class Behaviour(NamedTuple):
     """The largest difference of a logit of a kept token, relative to the largest logit."""
     old_text: str
     new_text: str
-    """What each goes on with after the same word."""
+    """The continuation of the same prompt by each."""
+
+
+def require_torch() -> None:
+    """Refuses where a model cannot be run, before hours are spent on what is to be verified.
+
+    Raises:
+        OptionError: torch or transformers is not installed.
+    """
+    try:
+        import_module("torch")
+        import_module("transformers")
+    except ImportError as error:
+        raise OptionError(
+            f"running the models needs torch and transformers: {error}", hint="install them, or leave out --verify"
+        ) from error
 
 
 def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
     """The logits of kept tokens, on sequences of kept tokens, in the old and the new model.
 
+    One model is in memory at a time.
+
     Raises:
         OptionError: torch or transformers is not installed.
-        CheckpointError: A model does not load, or the logits differ beyond what rounding explains.
+        CheckpointError: A model does not load or run, or the logits differ beyond what rounding explains.
     """
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-    except ImportError as error:
-        raise OptionError(
-            f"running the models needs torch and transformers: {error}", hint="install them, or leave out --verify"
-        ) from error
+    require_torch()
     kept = sorted(plan.moved)
+    if not kept:
+        raise CheckpointError("no token is in both tokenizers: nothing to compare", hint="leave out --verify")
     generator = random.Random(0)
-    ids = torch.tensor([generator.choices(kept, k=LENGTH) for _ in range(SEQUENCES)])
-    new_ids = torch.tensor([[plan.moved[i] for i in row] for row in ids.tolist()])
-    logits, texts = [], []
-    for folder, sequences, wanted in ((old, ids, kept), (new, new_ids, [plan.moved[i] for i in kept])):
-        try:
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False, dtype=torch.float32
-            )
-            tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # whatever another library's loader raises is its answer
-            raise CheckpointError(
-                f"transformers cannot load `{folder.name}`: {error}", hint="check that the source loads"
-            ) from error
-        with torch.no_grad():
-            logits.append(model(sequences).logits[..., wanted])
-            prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
-            made = model.generate(**prompt, max_new_tokens=GENERATED, do_sample=False)
-            texts.append(str(tokenizer.decode(made[0])))
-    worst = float((logits[0] - logits[1]).abs().max() / logits[0].abs().max().clamp(min=1e-9))
+    sequences = [generator.choices(kept, k=LENGTH) for _ in range(SEQUENCES)]
+    before, old_text = _run(old, "the source", sequences, kept)
+    moved = plan.moved
+    after, new_text = _run(new, "the result", [[moved[i] for i in ids] for ids in sequences], [moved[i] for i in kept])
+    worst = float((before - after).abs().max() / before.abs().max().clamp(min=1e-9))
     if not worst <= TOLERANCE:
         raise CheckpointError(
-            f"the logits of kept tokens differ by {worst:.2e} of the largest, {TOLERANCE} is rounding",
+            f"the logits of kept tokens differ by {worst:.2e} of the largest; {TOLERANCE} is rounding",
             hint="please report this, with the architecture",
         )
-    return Behaviour(SEQUENCES, worst, *texts)
+    return Behaviour(SEQUENCES, worst, old_text, new_text)
+
+
+def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int]) -> tuple["torch.Tensor", str]:
+    """The logits of wanted tokens after every token of the sequences, and a continuation of the prompt."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    offline = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **offline)
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), **offline)
+        with torch.no_grad():
+            logits = model(torch.tensor(sequences)).logits[..., wanted]
+            prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
+            generated = model.generate(**prompt, max_new_tokens=GENERATED, do_sample=False)
+        return logits, str(tokenizer.decode(generated[0]))
+    except Exception as error:  # whatever another library raises over a model is its answer
+        raise CheckpointError(
+            f"transformers cannot load or run {what}: {type(error).__name__}: {error}",
+            hint="check that the source loads and generates text, or leave out --verify",
+        ) from error

@@ -1,10 +1,13 @@
-"""Every place in a model's configs that names a token id, rewritten from a plan."""
+"""A model's configs: reading them, and rewriting every place that names a token id from a plan."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import CheckpointError
+from tokengraft.jsonfile import require_plain
 from tokengraft.plan import VocabPlan
 
 MAIN = "config.json"
@@ -14,6 +17,47 @@ _PLACED = "forced_decoder_ids"
 """Pairs of a place in the output and an id."""
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
+_SIZE_FIELD = re.compile(r"(^|_)vocab_size$")
+_OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
+"""Parts of a config whose `vocab_size` is not that of the language model."""
+
+
+def read_config(path: Path) -> Any:
+    """The content of a model's config, as transformers reads it.
+
+    Raises:
+        CheckpointError: The file cannot be read, or is not JSON.
+        UnreadableFileError: It is nested too deep, or has half of a surrogate pair.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read `{path}`: {error.strerror}", hint="check its permissions") from error
+    return parse_config(raw, str(path))
+
+
+def parse_config(raw: bytes, name: str) -> Any:
+    """The content of a config: `Infinity` and `NaN` are numbers, and of a key that is given twice the last counts.
+
+    Raises:
+        CheckpointError: It is not JSON.
+        UnreadableFileError: It is nested too deep, or has half of a surrogate pair.
+    """
+    try:
+        document = json.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"`{name}` is no JSON: {error}", hint="download the model again") from error
+    require_plain(document, name)
+    return document
+
+
+def config_numbers(config: Mapping[str, Any]) -> Iterator[int]:
+    """Every number of a config that may be a size of the model: neither an id nor the size of the vocabulary."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from config_numbers(value)
+        elif type(value) is int and not _ID_FIELD.search(str(key)) and not _SIZE_FIELD.search(str(key)):
+            yield value
 
 
 def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int], name: str) -> dict[str, Any]:
@@ -26,52 +70,96 @@ def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int,
         name: What to call the file.
 
     Raises:
-        CheckpointError: It names a token that is gone.
+        CheckpointError: It names a token that is gone, or a row whose number now belongs to another token.
     """
-    renumbering = _Renumbering(plan, rows, name)
-    changed: dict[str, Any] = renumbering.walk(dict(config))
+    changed: dict[str, Any] = _map_ids(dict(config), _Renumbering(plan, rows, name))
+    _resize(changed, *rows)
     nested = changed.get("text_config")
-    for part in (changed, nested):
-        if isinstance(part, dict) and part.get("vocab_size") in (rows[0], plan.rows_before):
+    parts = [part for part in (nested, changed) if isinstance(part, dict)]
+    for part in parts:
+        if part.get("vocab_size") == plan.rows_before:
             part["vocab_size"] = rows[1]
-    if name == MAIN and rows[0] != rows[1] and "vocab_size" not in {**changed, **(nested or {})}:
+    if name == MAIN and rows[0] != rows[1] and not any("vocab_size" in part for part in parts):
         # The class has the old size as its default.
-        (nested if isinstance(nested, dict) else changed)["vocab_size"] = rows[1]
+        parts[0]["vocab_size"] = rows[1]
     return changed
 
 
+def named_ids(config: Any) -> set[int]:
+    """Every token id that a config names, in the fields that `renumber_config` rewrites.
+
+    >>> named_ids({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
+    {0, 2, 3}
+    """
+    found: set[int] = set()
+    _map_ids(config, lambda _, token_id: found.add(token_id))
+    return found
+
+
+def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:
+    """A copy of a config with another value for every id, given by its field and its number."""
+    if isinstance(value, dict):
+        return {key: _map_field(str(key), item, rename) for key, item in value.items()}
+    return [_map_ids(item, rename) for item in value] if isinstance(value, list) else value
+
+
+def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
+    if _ID_FIELD.search(key):
+        return _map_numbers(value, lambda token_id: rename(key, token_id))
+    if key not in (_PLACED, _BIASED) or not isinstance(value, list):
+        return _map_ids(value, rename)
+    at = 1 if key == _PLACED else 0
+    return [
+        [*pair[:at], _map_numbers(pair[at], lambda token_id: rename(key, token_id)), *pair[at + 1 :]]
+        if isinstance(pair, list) and len(pair) > at
+        else pair
+        for pair in value
+    ]
+
+
+def _map_numbers(value: Any, rename: Callable[[int], Any]) -> Any:
+    if isinstance(value, list):
+        return [_map_numbers(item, rename) for item in value]
+    return rename(value) if type(value) is int else value
+
+
+def _resize(config: dict[str, Any], before: int, after: int) -> None:
+    """Replaces the size of the vocabulary wherever it stands, but in parts that have a vocabulary of their own."""
+    for key, value in config.items():
+        if isinstance(value, dict) and not _OWN_VOCABULARY.search(str(key)):
+            _resize(value, before, after)
+        elif _SIZE_FIELD.search(str(key)) and value == before:
+            config[key] = after
+
+
 class _Renumbering:
+    """The new number of every old row that something may name."""
+
     def __init__(self, plan: VocabPlan, rows: tuple[int, int], name: str) -> None:
-        self.moved, self.removed, self.name = dict(plan.moved), frozenset(plan.removed), name
-        # Padding moves as its rows do.
-        self.moved |= {i: i - plan.rows_before + plan.rows_after for i in range(plan.rows_before, rows[0])}
+        self.plan, self.rows, self.name = plan, rows, name
+        self.moved = dict(plan.moved)
+        # Padding moves as its rows do, while there is padding.
+        shift = plan.rows_after - plan.rows_before
+        self.moved |= {i: i + shift for i in range(plan.rows_before, rows[0]) if i + shift < rows[1]}
+        # A hole stays where it is, while it is one.
+        holes = {*range(plan.rows_before)}.difference(self.moved, plan.removed)
+        self.moved |= {i: i for i in holes if i < plan.rows_after and plan.sources[i] is None}
 
-    def walk(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self._field(str(key), item) for key, item in value.items()}
-        return [self.walk(item) for item in value] if isinstance(value, list) else value
+    def __call__(self, key: str, token_id: int) -> int:
+        if token_id in self.moved:
+            return self.moved[token_id]
+        if 0 <= token_id < max(self.rows):
+            raise self._refusal(key, token_id)
+        return token_id  # what was no row before and is none after, such as -1
 
-    def _field(self, key: str, value: Any) -> Any:
-        if _ID_FIELD.search(key):
-            return self._ids(key, value)
-        if key in (_PLACED, _BIASED) and isinstance(value, list):
-            at = 1 if key == _PLACED else 0
-            return [
-                [self._ids(key, part) if place == at else part for place, part in enumerate(pair)]
-                if isinstance(pair, list)
-                else pair
-                for pair in value
-            ]
-        return self.walk(value)
-
-    def _ids(self, key: str, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._ids(key, item) for item in value]
-        if type(value) is not int:
-            return value
-        if value in self.removed:
-            raise CheckpointError(
-                f"`{key}` in `{self.name}` is {value:,}, a token that the new tokenizer does not have",
+    def _refusal(self, key: str, token_id: int) -> CheckpointError:
+        where = f"`{key}` in `{self.name}` is {token_id:,}"
+        if token_id in self.plan.removed:
+            return CheckpointError(
+                f"{where}, a token that the new tokenizer does not have",
                 hint="protect that token when you prune: --protect",
             )
-        return self.moved.get(value, value)  # what was no token before, such as -1, is none after
+        return CheckpointError(
+            f"{where}, a row without a token, and the new vocabulary has no such row or gives it to a token",
+            hint=f"correct `{key}` in the source, for example to null",
+        )

@@ -4,20 +4,27 @@ Reads headers only. Nothing is unpickled, nothing that the folder carries is exe
 """
 
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from tokengraft.checkpoint.ids import read_config
+from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError, SourceNotFoundError
-from tokengraft.jsonfile import parse_json
+from tokengraft.jsonfile import parse_json, require_plain
 
 Role = Literal["input", "output", "bias"]
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+_TRAINING = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
+"""How files of a training run begin that have the endings of weights."""
 _QUANTISED = ("qweight", "qzeros", "scales", "weight_scale", "weight_scale_inv", "absmax", "weight.absmax")
 _INPUT_NAMES = ("embed", "wte", "word_embeddings", "emb.")
 _OUTPUT_NAMES = ("lm_head", "embed_out", "output.", "head.")
@@ -61,6 +68,24 @@ class Vocabulary:
     """How they were found, in words."""
 
 
+def has_weights(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is a folder with weights that `transplant` reads. Looks at names only.
+
+    A tokenizer alone, as a folder, a file or a name on the hub, has none.
+
+    Raises:
+        CheckpointError: It has weights, but in formats that `transplant` refuses, such as `pytorch_model.bin`.
+    """
+    if not os.path.isdir(source):  # noqa: PTH112 (false, not an error, for a name that is too long)
+        return False
+    folder = Path(source)
+    if any(os.path.lexists(folder / name) for name in (SINGLE, INDEX)):
+        return True
+    if any(_weights_in(folder)):
+        raise _missing(folder, SINGLE, sharded=False)
+    return False
+
+
 def open_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder.
 
@@ -69,22 +94,16 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: It is damaged, or its weights are pickled.
     """
     config_path = folder / "config.json"
-    if not config_path.is_file():
+    if not _is_file(config_path):
         raise SourceNotFoundError(
             f"`{folder}` has no `config.json`, so it is no checkpoint", hint="pass the folder of a model with weights"
         )
-    config = parse_json(config_path.read_bytes(), str(config_path))
+    config = read_config(config_path)
     if not isinstance(config, dict):
         raise CheckpointError(f"`{config_path}` is no JSON object", hint="download the model again")
-    index_path = folder / INDEX
-    index = parse_json(index_path.read_bytes(), str(index_path)) if index_path.is_file() else None
-    if index is not None and not isinstance(index.get("weight_map") if isinstance(index, dict) else None, dict):
-        raise CheckpointError(f"`{index_path}` has no `weight_map`", hint="download the model again")
-    values = [*index["weight_map"].values()] if index else [SINGLE]
-    if not all(isinstance(value, str) for value in values):
-        raise CheckpointError(f"`{index_path}` names files that are no names", hint="download the model again")
-    names = sorted(set(values))
-    missing = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
+    index = _read_index(folder / INDEX)
+    names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
+    missing = [name for name in names if Path(name).name != name or not _is_file(folder / name)]
     if missing:
         raise _missing(folder, missing[0], sharded=index is not None)
     files = tuple(TensorFile.open(folder / name) for name in names)
@@ -93,12 +112,42 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return checkpoint
 
 
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 (false, not an error, for a name that is too long)
+
+
+def _read_index(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    index = parse_json(path.read_bytes(), str(path))
+    require_plain(index, str(path))
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"`{path}` has no `weight_map`", hint="download the model again")
+    wrong = [value for value in weight_map.values() if not isinstance(value, str)]
+    if wrong:
+        raise CheckpointError(f"`{path}` lists {wrong[0]!r} as a file", hint="download the model again")
+    return dict(index)
+
+
+def _weights_in(folder: Path) -> Iterator[str]:
+    """The names of files that hold weights, in any format."""
+    names = sorted(path.name for path in folder.iterdir())
+    return (name for name in names if name.endswith(OTHER_WEIGHTS) and not name.startswith(_TRAINING))
+
+
 def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
-    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt"))
-    if pickled and not sharded:
+    others = [] if sharded else [*_weights_in(folder)]
+    pickled = [other for other in others if other.endswith(_PICKLED)]
+    if pickled:
         return CheckpointError(
             f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling runs whatever code is in them",
             hint="where you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors",
+        )
+    if others:
+        return CheckpointError(
+            f"`{folder}` has neither `{SINGLE}` nor `{INDEX}`; its weights are in `{others[0]}`, which is not read",
+            hint="pass the folder of the model as safetensors, as `model.save_pretrained('NEW')` writes it",
         )
     return CheckpointError(f"`{folder}` lacks `{name}`", hint="download the checkpoint again")
 
@@ -136,10 +185,16 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     _refuse_strange_tables(checkpoint)
     listed = config.get("architectures")
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    family = next((_architectures()["architectures"][n] for n in names if n in _architectures()["architectures"]), None)
-    tensors = _by_name(checkpoint, family) if family else _by_shape(checkpoint)
-    found = f"the names of {names[0]}" if family else "their shapes: the architecture is not in the table"
-    return _checked(checkpoint, tensors, found)
+    families = _architectures()["architectures"]
+    known = next((name for name in names if name in families), None)
+    tensors = _by_name(checkpoint, families[known]) if known else _by_shape(checkpoint)
+    found = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
+    vocabulary = _checked(checkpoint, tensors, found)
+    listed_names = {tensor.info.name for tensor in vocabulary.tensors}
+    everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
+    others = (tensor for tensor in everything if tensor.name not in listed_names)
+    require_no_other_tables(((other.name, other.shape) for other in others), vocabulary.rows, config)
+    return vocabulary
 
 
 @cache
@@ -161,7 +216,7 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     found = []
     for file in checkpoint.files:
         for tensor in file.tensors.values():
-            if size not in tensor.shape:
+            if type(size) is not int or size not in tensor.shape:
                 continue
             role = _guess(tensor)
             if role is None or tensor.shape[0] != size:
@@ -192,7 +247,7 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> 
             hint="please report the architecture, with the names and shapes of its tensors",
         )
     for tensor in tensors:
-        if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2):
+        if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
             raise CheckpointError(
                 f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is no table of tokens",
                 hint="download the checkpoint again",

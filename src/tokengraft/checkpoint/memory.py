@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
+from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
 from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
@@ -49,7 +50,7 @@ def transplant_model(
     Args:
         model: A `PreTrainedModel`. It is changed.
         plan: Where rows come from: ``tg.plan(old, new)``.
-        init: As for `transplant`, like the other options.
+        init: Initialiser for new embedding rows, as for `transplant`.
         output_init: The same for an untied output.
         pad_multiple: Rows are a multiple of this, or as padded as they were.
         seed: For the initialisers that draw.
@@ -71,6 +72,7 @@ def transplant_model(
             f"the embedding has {before:,} rows and the old tokenizer needs {plan.rows_before:,}",
             hint="make the plan with the tokenizer that the model was trained with",
         )
+    _require_no_other_tables(model, embedding, head)
     rows = padded_rows(plan, before, pad_multiple)
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
     work = _Memory(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
@@ -94,6 +96,12 @@ def transplant_model(
     copies = copied_rows(plan, before, rows).tolist()
     made = (*plan.sources, *(None,) * (rows - plan.rows_after))
     return tuple(copy if copy >= 0 else source for copy, source in zip(copies, made, strict=True))
+
+
+def _require_no_other_tables(model: Any, embedding: Any, head: Any) -> None:
+    known = {id(table) for table in (embedding.weight, getattr(head, "weight", None), getattr(head, "bias", None))}
+    others = ((name, tuple(table.shape)) for name, table in model.named_parameters() if id(table) not in known)
+    require_no_other_tables(others, len(embedding.weight), model.config.to_dict())
 
 
 class _Memory:

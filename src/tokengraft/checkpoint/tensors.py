@@ -67,24 +67,47 @@ class TensorFile:
                     raise ValueError("its header does not fit into it")
                 header = json.loads(stream.read(length))
             return cls._parse(path, header, 8 + length, size)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
                 f"`{path}` is no whole safetensors file: {error}", hint="download or save the checkpoint again"
             ) from error
 
     @classmethod
-    def _parse(cls, path: Path, header: dict[str, Any], data: int, size: int) -> "TensorFile":
+    def _parse(cls, path: Path, header: Any, data: int, size: int) -> "TensorFile":
+        if not isinstance(header, dict):
+            raise TypeError("its header is no JSON object")
         metadata = header.pop("__metadata__", None)
-        tensors = []
-        for name, entry in header.items():
-            begin, end = entry["data_offsets"]
-            shape = tuple(int(axis) for axis in entry["shape"])
-            item = ITEM_BYTES.get(entry["dtype"])
-            if not 0 <= begin <= end <= size - data or (item and prod(shape) * item != end - begin):
-                raise ValueError(f"the tensor {name!r} does not lie within it")
-            tensors.append(TensorInfo(name, str(entry["dtype"]), shape, data + begin, end - begin))
+        if metadata is not None:
+            _require_strings(metadata)
+        tensors = [_tensor(name, entry, data, size) for name, entry in header.items()]
         ordered = sorted(tensors, key=lambda tensor: (tensor.start, tensor.size, tensor.name))
         return cls(path, MappingProxyType({tensor.name: tensor for tensor in ordered}), metadata)
+
+
+def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInfo:
+    """One entry of a header, whose data starts at ``data`` in a file of ``size`` bytes."""
+    name.encode()  # half of a surrogate pair cannot be written again
+    begin, end = map(_count, entry["data_offsets"])
+    shape, dtype = tuple(map(_count, entry["shape"])), entry["dtype"]
+    if not isinstance(dtype, str):
+        raise TypeError(f"the tensor {name!r} has the type {dtype!r}")
+    item = ITEM_BYTES.get(dtype)
+    if not begin <= end <= size - data or (item and prod(shape) * item != end - begin):
+        raise ValueError(f"the tensor {name!r} does not lie within it")
+    return TensorInfo(name, dtype, shape, data + begin, end - begin)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is neither a size nor an offset")
+    return value
+
+
+def _require_strings(metadata: Any) -> None:
+    """Refuses metadata that the safetensors library does not read: it must map strings to strings."""
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise TypeError("`__metadata__` does not map strings to strings")
+    "".join([*metadata, *metadata.values()]).encode()
 
 
 def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> tuple[bytes, list[TensorInfo]]:
@@ -124,7 +147,7 @@ class RowReader:
         for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
             self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
             if self.stream.readinto(found[begin:end].reshape(-1)) < (end - begin) * self.tensor.row_bytes:  # type: ignore[attr-defined]
-                raise OSError(f"`{self.stream.name}` ends before its time")
+                raise OSError(f"`{self.stream.name}` is shorter than its header says")
         return found
 
     def values(self, rows: npt.NDArray[np.int64]) -> Rows:
@@ -172,7 +195,7 @@ def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO) -> Non
     while size:
         done = _copy_some(source, start, size, target)
         if not done:
-            raise OSError(f"`{source.name}` ends before its time")
+            raise OSError(f"`{source.name}` is shorter than its header says")
         start, size = start + done, size - done
     target.seek(0, os.SEEK_END)
 

@@ -7,40 +7,30 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from tokengraft import _core
 from tokengraft.atomic import new_folder, require_new
-from tokengraft.checkpoint.ids import CONFIGS, renumber_config
-from tokengraft.checkpoint.layout import (
-    INDEX,
-    OTHER_WEIGHTS,
-    Checkpoint,
-    VocabTensor,
-    Vocabulary,
-    find_vocabulary,
-    open_checkpoint,
-)
+from tokengraft.checkpoint.behaviour import Behaviour, compare_models, require_torch
+from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
+from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
 from tokengraft.checkpoint.proof import Proof, prove
 from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
 from tokengraft.counting import Progress
 from tokengraft.errors import CheckpointError, OptionError, OutputError
-from tokengraft.formats.files import folder_files, is_tokenizer_file, load_folder
+from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
-from tokengraft.jsonfile import JsonStyle, parse_json
 from tokengraft.plan import VocabPlan, plan
 from tokengraft.tokenizer import Tokenizer
 
 PadMultiple = int | Literal["keep"]
-REPORT = "tokengraft.json"
 AT_ONCE = 2
 """Weight files that are written and compared at a time. More would want memory and gain little: disks are the limit."""
 _FICLONE = 0x40049409
@@ -62,11 +52,15 @@ class Transplant:
     init: tuple[str, str]
     """The initialisers of input and output."""
     copied: tuple[str, ...]
-    """Weight files that come along as they are."""
+    """Weight files that are copied as they are."""
+    carried: tuple[str, ...]
+    """Tokenizer files of the source that the new tokenizer does not bring; they are kept, with the new ids."""
     left_out: tuple[str, ...]
-    """Files that do not: weights in other formats, which have the old vocabulary."""
+    """Files of the source that belong to the old vocabulary, such as weights in other formats."""
     proof: Proof | None = None
     """What was compared after writing; None before."""
+    behaviour: Behaviour | None = None
+    """How the two models compare; None where they were not run."""
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON-ready data."""
@@ -79,8 +73,10 @@ class Transplant:
             "found_by": self.found,
             "init": {"input": self.init[0], "output": self.init[1]},
             "copied": list(self.copied),
+            "carried": list(self.carried),
             "left_out": list(self.left_out),
             "proof": self.proof._asdict() if self.proof else None,
+            "behaviour": self.behaviour._asdict() if self.behaviour else None,
         }
 
 
@@ -95,39 +91,43 @@ def transplant(
     hard_link: bool = False,
     seed: int = 0,
     force: bool = False,
+    verify: bool = False,
     others: Mapping[str, bytes] | None = None,
     progress: Progress | None = None,
 ) -> Transplant:
     """Gives a checkpoint the vocabulary of another tokenizer, without loading the model.
 
     Kept rows are bit-equal, new rows are made of the rows of their pieces, and every config that names an id is
-    rewritten. The result is written beside the target, compared with the source, and only then gets its name.
+    rewritten. The result is written beside the target, compared with the source, and then renamed into place.
 
     Args:
         checkpoint: A folder with `config.json`, safetensors files and the old tokenizer. It is not changed.
         new_tokenizer: The tokenizer, or where it is.
         out: The folder to write. None writes nothing and tells what would be done.
-        init: How new rows come about: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
+        init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
         output_init: The same for the rows of an untied output; by default as ``init``.
         pad_multiple: Rows are a multiple of this. `keep` keeps the padding that there is.
         hard_link: Share files that do not change with the source. Saving over them in place would then change both.
         seed: For the initialisers that draw.
         force: Replace a folder that an earlier transplant made.
-        others: More files for the folder, by name.
+        verify: Run both models before the result is renamed into place, and compare them. Needs torch.
+        others: More files for the folder, by name. They replace files of the source of the same name.
         progress: Told how far it is.
 
     Raises:
         SourceNotFoundError: There is no checkpoint.
-        CheckpointError: It is damaged, or of a kind whose vocabulary cannot be changed.
-        OptionError: There is no such initialiser, or no such multiple.
+        CheckpointError: It is damaged, or of a kind whose vocabulary cannot be changed; or the models differ.
+        OptionError: An option has a value that makes no sense, or torch is missing.
         OutputError: The folder exists or cannot be written.
 
     Example:
         >>> transplant("Llama-3.2-1B", extended, "out")  # doctest: +SKIP
     """
     require_initialisers(init, output_init)
+    _require_options(seed, verify=verify, dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
+        _require_apart(Path(checkpoint), Path(out))
     folder = Path(checkpoint)
     source = open_checkpoint(folder)
     vocabulary = find_vocabulary(source)
@@ -136,22 +136,29 @@ def transplant(
     changes = plan(old, new)
     _require_rows(changes, vocabulary)
     rows = padded_rows(changes, vocabulary.rows, pad_multiple)
+    files = model_files(source, vocabulary, (old, new), changes, rows)
     work = _Work(source, vocabulary, changes, rows, (init, output_init or init), seed)
-    done = work.describe()
+    done = work.describe(files)
     if out is None:
         return done
     target = Path(out)
-    _require_apart(folder, target)
-    ours = _written_before(target) if force else set()
+    ours = written_before(target) if force else set()
     with new_folder(target, replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
-            jobs = [pool.submit(work.write_and_prove, file, partial, hard_link) for file in source.files]
-            files = folder_files(new)  # meanwhile
-            proofs = [*_finished(jobs, source, progress)]
-        _write_others(source, {**files, **(others or {})}, changes, (vocabulary.rows, rows), partial)
-        done = replace(done, proof=Proof.total(proofs))
+        done = replace(done, proof=work.write_weights(partial, hard_link, progress))
+        _write_files(source, files, others or {}, partial)
+        if verify:
+            done = replace(done, behaviour=compare_models(folder, partial, changes))
         _write_report(done, source, files, seed, partial)
     return done
+
+
+def _require_options(seed: int, *, verify: bool, dry: bool) -> None:
+    if seed < 0:
+        raise OptionError(f"--seed is {seed}; it must be 0 or more", hint="pass --seed 0")
+    if verify and dry:
+        raise OptionError("--verify runs the new model, and --dry-run writes none", hint="leave out one of the two")
+    if verify:
+        require_torch()
 
 
 def padded_rows(changes: VocabPlan, rows: int, multiple: PadMultiple) -> int:
@@ -192,28 +199,6 @@ def _require_apart(source: Path, out: Path) -> None:
         )
 
 
-def _written_before(folder: Path) -> set[str]:
-    """The files that an earlier transplant says it wrote to a folder."""
-    try:
-        return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
-
-
-def _finished(jobs: list["Future[Proof]"], source: Checkpoint, progress: Progress | None) -> Iterator[Proof]:
-    """What each job came to, in the order of files; the first that fails has the rest called off."""
-    sizes = [file.path.stat().st_size for file in source.files]
-    for job, file, size in zip(jobs, source.files, sizes, strict=True):
-        try:
-            yield job.result()
-        except BaseException:
-            for other in jobs:
-                other.cancel()
-            raise
-        if progress:
-            progress(file.path.name, size, sum(sizes))
-
-
 @dataclass(frozen=True)
 class _Work:
     source: Checkpoint
@@ -223,7 +208,7 @@ class _Work:
     init: tuple[str, str]
     seed: int
 
-    def describe(self) -> Transplant:
+    def describe(self, files: ModelFiles) -> Transplant:
         names = {tensor.file.path.name for tensor in self.vocabulary.tensors}
         tensors = (
             (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * self.rows)
@@ -238,8 +223,15 @@ class _Work:
             found=self.vocabulary.found,
             init=self.init,
             copied=tuple(file.path.name for file in self.source.files if file.path.name not in names),
-            left_out=tuple(_stale_weights(self.source)),
+            carried=files.carried,
+            left_out=files.left_out,
         )
+
+    def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> Proof:
+        """Writes every weight file, and compares it with what it was made of."""
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
+            jobs = [pool.submit(self.write_and_prove, file, folder, hard_link) for file in self.source.files]
+            return Proof.total(_finished(jobs, self.source, progress))
 
     def write_and_prove(self, file: TensorFile, folder: Path, hard_link: bool) -> Proof:
         """Writes one weight file and compares it with what it was made of."""
@@ -290,20 +282,44 @@ class _Work:
                 new.write(part.data)
 
 
+def _finished(jobs: list["Future[Proof]"], source: Checkpoint, progress: Progress | None) -> Iterator[Proof]:
+    """The result of each job, in the order of files; when one fails, the others are cancelled."""
+    sizes = [file.path.stat().st_size for file in source.files]
+    for job, file, size in zip(jobs, source.files, sizes, strict=True):
+        try:
+            yield job.result()
+        except BaseException:
+            for other in jobs:
+                other.cancel()
+            raise
+        if progress:
+            progress(file.path.name, size, sum(sizes))
+
+
 def initializer_range(config: dict[str, Any]) -> float:
     """The standard deviation that a model draws its weights with."""
     found = config.get("initializer_range")
-    return float(found) if isinstance(found, int | float) and found > 0 else 0.02
+    return float(found) if isinstance(found, int | float) and 0 < found <= sys.float_info.max else 0.02
 
 
 def share_or_copy(source: Path, out: Path, *, hard_link: bool) -> None:
     """The same file again: linked where that is asked for, else its blocks shared where the system can, else copied."""
     if hard_link:
-        os.link(source, out)
+        _link(source, out)
         return
     with source.open("rb") as old, out.open("wb") as new:
         if not _share_blocks(old, new):
             copy_bytes(old, 0, source.stat().st_size, new)
+
+
+def _link(source: Path, out: Path) -> None:
+    try:
+        os.link(source, out)
+    except OSError as error:
+        raise OptionError(
+            f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
+            hint="leave out --hard-link, or write to the file system of the source",
+        ) from error
 
 
 def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
@@ -318,67 +334,18 @@ def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
     return True
 
 
-def _stale_weights(source: Checkpoint) -> Iterator[str]:
-    """Weights in other formats, and folders, which may hold more of them: they have the old vocabulary."""
-    written = {file.path.name for file in source.files}
-    for path in sorted(source.folder.iterdir()):
-        if path.name in written or path.name.startswith("."):
-            continue
-        if path.suffix in OTHER_WEIGHTS or (path.name.endswith(".index.json") and path.name != INDEX):
-            yield path.name
-        elif path.is_dir() and path.name != "additional_chat_templates":
-            yield f"{path.name}/"
-
-
-def _write_others(
-    source: Checkpoint, files: Mapping[str, bytes], changes: VocabPlan, rows: tuple[int, int], folder: Path
-) -> None:
-    """Tokenizer, configs, index, and every other file of the model."""
-    for name, data in files.items():
+def _write_files(source: Checkpoint, files: ModelFiles, others: Mapping[str, bytes], folder: Path) -> None:
+    """Writes every file that holds no weights; ``others`` come last, over files of the same name."""
+    for name in files.copied:
+        shutil.copyfile(source.folder / name, folder / name)
+    for name, data in {**files.written, **others}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    left_out = {*_stale_weights(source), *(file.path.name for file in source.files), REPORT}
-    for path in sorted(source.folder.iterdir()):
-        relative = path.relative_to(source.folder)
-        if not path.is_file() or path.name in left_out or path.name.startswith(".") or is_tokenizer_file(relative):
-            continue
-        if path.name in CONFIGS:
-            _write_config(path, changes, rows, folder / path.name)
-        elif path.name == INDEX:
-            _write_index(source, folder)
-        else:
-            shutil.copyfile(path, folder / path.name)
 
 
-def _write_config(path: Path, changes: VocabPlan, rows: tuple[int, int], out: Path) -> None:
-    raw = path.read_bytes()
-    config = parse_json(raw, str(path))
-    changed = renumber_config(config, changes, rows, path.name) if isinstance(config, dict) else config
-    out.write_bytes(raw if changed == config else JsonStyle.of(raw).dump(changed))
-
-
-def _write_index(source: Checkpoint, folder: Path) -> None:
-    """The list of tensors, with the new sizes where it has the old."""
-    path = source.folder / INDEX
-    index = json.loads(path.read_bytes())
-    metadata = index.get("metadata")
-    if isinstance(metadata, dict):
-        old, new = _sizes(source.files), _sizes(TensorFile.open(folder / f.path.name) for f in source.files)
-        for name, before, after in zip(("total_size", "total_parameters"), old, new, strict=True):
-            if isinstance(metadata.get(name), int | float):
-                metadata[name] = int(metadata[name]) + after - before
-    (folder / INDEX).write_bytes(JsonStyle.of(path.read_bytes()).dump(index))
-
-
-def _sizes(files: Iterable[TensorFile]) -> tuple[int, int]:
-    """Bytes and numbers of all tensors."""
-    tensors = [tensor for file in files for tensor in file.tensors.values()]
-    return sum(tensor.size for tensor in tensors), sum(prod(tensor.shape) for tensor in tensors)
-
-
-def _write_report(done: Transplant, source: Checkpoint, files: Mapping[str, bytes], seed: int, folder: Path) -> None:
-    hashed = {name: sha256(data).hexdigest() for name, data in sorted(files.items())}
+def _write_report(done: Transplant, source: Checkpoint, files: ModelFiles, seed: int, folder: Path) -> None:
+    hashed = {name: sha256(files.written[name]).hexdigest() for name in sorted(files.tokenizer)}
     report = {
         "tokengraft": _core.__version__,
         "source": source.folder.name,

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from tokengraft.atomic import require_distinct
-from tokengraft.checkpoint.behaviour import Behaviour, compare_models
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import PadMultiple, Transplant, transplant
 from tokengraft.commands.options import Commands, add_json, input_paths, require
@@ -70,19 +69,19 @@ def _run(options: argparse.Namespace) -> int:
             hard_link=options.hard_link,
             seed=options.seed,
             force=options.force,
+            verify=options.verify,
             progress=progress,
         )
-    behaviour = compare_models(options.model, options.out, done.plan) if options.verify and done.proof else None
     if options.json:
-        print(json.dumps(done.as_dict() | {"behaviour": behaviour._asdict() if behaviour else None}))
+        print(json.dumps(done.as_dict()))
     else:
-        print_table(_rows(done, behaviour, options))
+        print_table(_rows(done, hard_link=options.hard_link))
     if not options.dry_run:
         print(f"wrote `{options.out}`", file=sys.stderr)
     return 0
 
 
-def _rows(done: Transplant, behaviour: Behaviour | None, options: argparse.Namespace) -> list[tuple[str, str]]:
+def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     summary = done.plan.summary
     saved = sum(before - after for *_, before, after in done.tensors)
     rows = [
@@ -94,14 +93,16 @@ def _rows(done: Transplant, behaviour: Behaviour | None, options: argparse.Names
         ("size", f"{-saved / 1e6:+,.1f} MB"),
         ("as they are", f"{len(done.copied):,} other weight files"),
     ]
-    rows += [("left out", f"`{name}`: it has the old vocabulary") for name in done.left_out]
-    if options.hard_link:
+    if done.carried:
+        rows.append(("kept files", f"{', '.join(f'`{name}`' for name in done.carried)}: the new tokenizer has none"))
+    rows += [("left out", f"`{name}`: it belongs to the old vocabulary") for name in done.left_out]
+    if hard_link:
         rows.append(("warning", "unchanged files are hard links: a save in place would change the source too"))
     if done.proof:
         proof = done.proof
         compared = f"{proof.kept_rows:,} kept rows and {proof.untouched_tensors:,} tensors are what they were"
         rows.append(("compared", f"{compared}, {proof.new_rows:,} rows are new"))
-    if behaviour:
+    if behaviour := done.behaviour:
         rows.append(("ran both", f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest"))
         rows += [("old says", behaviour.old_text), ("new says", behaviour.new_text)]
     return rows

@@ -1,0 +1,122 @@
+"""Every file of a new checkpoint that holds no weights: tokenizer, configs, the index, and all that is just copied.
+
+All of it is made before anything is written, so that what is wrong is found first.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from tokengraft.checkpoint.ids import CONFIGS, read_config, renumber_config
+from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
+from tokengraft.checkpoint.tokenizer_files import tokenizer_files
+from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.jsonfile import JsonStyle
+from tokengraft.plan import VocabPlan
+from tokengraft.tokenizer import Tokenizer
+
+REPORT = "tokengraft.json"
+ADAPT_FILES = ("adaptation.json", "report.html")
+"""What `adapt` writes beside the model."""
+_FOREIGN = ("params.json",)
+"""Configs of weights in other formats, with the old size of the vocabulary."""
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What becomes of the files without weights."""
+
+    written: Mapping[str, bytes]
+    """By relative path: tokenizer files, configs and the index."""
+    tokenizer: tuple[str, ...]
+    """Those of them that are tokenizer files."""
+    carried: tuple[str, ...]
+    """Tokenizer files of the source that the new tokenizer does not bring."""
+    copied: tuple[str, ...]
+    """Names of files of the source that stay as they are."""
+    left_out: tuple[str, ...]
+    """Files of the source that belong to the old vocabulary."""
+
+
+def model_files(
+    source: Checkpoint, vocabulary: Vocabulary, tokenizers: tuple[Tokenizer, Tokenizer], changes: VocabPlan, rows: int
+) -> ModelFiles:
+    """The files of a new checkpoint that hold no weights.
+
+    Args:
+        source: The old checkpoint.
+        vocabulary: Its tensors with a vocabulary axis.
+        tokenizers: The old and the new one.
+        changes: The plan from one to the other.
+        rows: Rows of the new embedding.
+
+    Raises:
+        CheckpointError: A config names a token that is gone, or cannot be read.
+    """
+    sizes = (vocabulary.rows, rows)
+    tokenizer = tokenizer_files(*tokenizers, changes, sizes)
+    written, copied, left_out = dict(tokenizer.written), [], [*tokenizer.left_out]
+    for path in _entries(source):
+        if path.name in CONFIGS:
+            written[path.name] = _config(path, changes, sizes)
+        elif path.name == INDEX:
+            written[path.name] = _index(source, vocabulary, rows)
+        elif _is_old(path):
+            left_out.append(path.name + "/" * path.is_dir())
+        else:
+            copied.append(path.name)
+    return ModelFiles(written, tuple(tokenizer.written), tokenizer.carried, tuple(copied), tuple(sorted(left_out)))
+
+
+def _entries(source: Checkpoint) -> Iterator[Path]:
+    """What lies in the folder beside the weights and the tokenizer; hidden files are not part of a model."""
+    weights = {file.path.name for file in source.files}
+    for path in sorted(source.folder.iterdir()):
+        is_templates = path.is_dir() and path.name == "additional_chat_templates"
+        if not (
+            path.name in weights or path.name.startswith(".") or is_tokenizer_file(Path(path.name)) or is_templates
+        ):
+            yield path
+
+
+def _is_old(path: Path) -> bool:
+    """Whether a file belongs to the old vocabulary: weights in other formats, folders, which may hold some, reports."""
+    is_index = path.name.endswith(".index.json")
+    return (
+        not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES, *_FOREIGN)
+    )
+
+
+def _config(path: Path, changes: VocabPlan, rows: tuple[int, int]) -> bytes:
+    config = read_config(path)
+    changed = renumber_config(config, changes, rows, path.name) if isinstance(config, dict) else config
+    raw = path.read_bytes()
+    return raw if changed == config else JsonStyle.of(raw).dump(changed)
+
+
+def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
+    """The list of tensors, with the new sizes where it has the old."""
+    raw = (source.folder / INDEX).read_bytes()
+    index = json.loads(raw)
+    metadata = index.get("metadata")
+    more = rows - vocabulary.rows
+    if isinstance(metadata, dict):
+        tables = [tensor.info for tensor in vocabulary.tensors]
+        growth = {
+            "total_size": more * sum(table.row_bytes for table in tables),
+            "total_parameters": more * sum(prod(table.shape[1:]) for table in tables),
+        }
+        for name, change in growth.items():
+            if isinstance(metadata.get(name), int | float):
+                metadata[name] = int(metadata[name]) + change
+    return JsonStyle.of(raw).dump(index)
+
+
+def written_before(folder: Path) -> set[str]:
+    """The files that an earlier transplant says it wrote to a folder."""
+    try:
+        return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
