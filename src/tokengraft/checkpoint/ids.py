@@ -75,3 +75,25 @@ class _Renumbering:
                 hint="protect that token when you prune: --protect",
             )
         return self.moved.get(value, value)  # what was no token before, such as -1, is none after
+
+
+def named_ids(config: Any) -> set[int]:
+    """Every token id that a config names, in the fields that `renumber_config` rewrites."""
+    names = _Names()
+    names.walk(config)
+    return names.found
+
+
+class _Names(_Renumbering):
+    """Collects ids where the other rewrites them."""
+
+    def __init__(self) -> None:
+        self.found: set[int] = set()
+
+    def _ids(self, key: str, value: Any) -> Any:
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, list):
+                self._ids(key, item)
+            elif type(item) is int:
+                self.found.add(item)
+        return value

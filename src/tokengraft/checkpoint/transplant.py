@@ -41,6 +41,8 @@ from tokengraft.tokenizer import Tokenizer
 
 PadMultiple = int | Literal["keep"]
 REPORT = "tokengraft.json"
+ADAPT_FILES = ("adaptation.json", "report.html")
+"""What `adapt` writes beside the model."""
 AT_ONCE = 2
 """Weight files that are written and compared at a time. More would want memory and gain little: disks are the limit."""
 _FICLONE = 0x40049409
@@ -142,7 +144,7 @@ def transplant(
         return done
     target = Path(out)
     _require_apart(folder, target)
-    ours = _written_before(target) if force else set()
+    ours = written_before(target) if force else set()
     with new_folder(target, replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
             jobs = [pool.submit(work.write_and_prove, file, partial, hard_link) for file in source.files]
@@ -192,7 +194,7 @@ def _require_apart(source: Path, out: Path) -> None:
         )
 
 
-def _written_before(folder: Path) -> set[str]:
+def written_before(folder: Path) -> set[str]:
     """The files that an earlier transplant says it wrote to a folder."""
     try:
         return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
@@ -338,7 +340,8 @@ def _write_others(
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    left_out = {*_stale_weights(source), *(file.path.name for file in source.files), REPORT}
+    left_out = {*_stale_weights(source), *(file.path.name for file in source.files), REPORT, *files}
+    left_out |= written_before(source.folder).intersection(ADAPT_FILES)  # they describe how the source was made
     for path in sorted(source.folder.iterdir()):
         relative = path.relative_to(source.folder)
         if not path.is_file() or path.name in left_out or path.name.startswith(".") or is_tokenizer_file(relative):

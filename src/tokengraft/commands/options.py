@@ -95,7 +95,10 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("reading the corpus")
     group.add_argument("--text-field", default="text", metavar="NAME", help="field or column of the text (text)")
     group.add_argument(
-        "--documents", choices=("files", "lines"), default="files", help="what a document of a text file is (files)"
+        "--documents",
+        choices=("files", "lines"),
+        default="files",
+        help="what a document of a text file is (files; adapt: lines)",
     )
     group.add_argument(
         "--format", choices=("text", "jsonl", "parquet"), help="the format of all inputs, whatever their names"

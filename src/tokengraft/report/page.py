@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from tokengraft import _core
-from tokengraft.adaptation import Adaptation
+from tokengraft.adapt.result import Adaptation
 from tokengraft.errors import OptionError
 from tokengraft.report.facts import page_facts
 
