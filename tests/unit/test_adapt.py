@@ -554,6 +554,26 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
     assert not (texts / "out").exists()
 
 
+def test_a_config_that_names_a_hole_is_refused_where_the_hole_would_be_filled_or_closed(texts):
+    base = checkpoint(texts / "model")
+    last = base.n_rows - 1
+    document = json.loads((texts / "model" / "tokenizer.json").read_text())
+    gone = document["added_tokens"].pop()
+    assert gone["id"] == last
+    document["model"]["vocab"]["<|start|>"] = last  # the id before it has no token now
+    document["added_tokens"][0]["id"] = last
+    (texts / "model" / "tokenizer.json").write_text(json.dumps(document))
+    config = json.loads((texts / "model" / "config.json").read_text())
+    config |= {"bos_token_id": last, "eos_token_id": last, "pad_token_id": last - 1}
+    (texts / "model" / "config.json").write_text(json.dumps(config))
+    arguments = {"target": texts / "et.txt", "out": texts / "out"}
+    for sizes in ({"add": 5}, {"remove": 5}):
+        with pytest.raises(errors.CheckpointError, match=f"names the id {last - 1}"):
+            tg.estimate(texts / "model", **arguments, options=options(**sizes))
+    tg.adapt(texts / "model", **arguments, swap=5)
+    assert json.loads((texts / "out" / "config.json").read_text())["pad_token_id"] == last - 1
+
+
 @pytest.mark.usefixtures("unread")
 def test_a_disk_without_room_is_refused_before_any_text_is_read(model, texts, monkeypatch):
     usage = namedtuple("usage", "total used free")
@@ -646,6 +666,13 @@ def test_the_command_adapts_and_reports(command, texts, capsys):
     assert cli.main([*command, "--swap", "20", "--force", "--no-report", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["plan"]["added"] == 20
     assert not (texts / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize("sizes", ["--add 5", "--remove 5", "--add 5 --remove 5"])
+def test_the_command_adds_and_removes(command, capsys, sizes):
+    assert cli.main([*command, *sizes.split(), "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)["plan"]
+    assert (summary["added"], summary["removed"]) == (5 * ("--add" in sizes), 5 * ("--remove" in sizes))
 
 
 def test_a_dry_run_obeys_the_options_that_a_run_obeys(command, texts, capsys):

@@ -72,7 +72,10 @@ def _noting(texts: Iterator[str], replaced: list[int]) -> Iterator[str]:
 def _readable_documents(
     corpus: Corpus, reading: Reading, skipped: list[str], tell: Callable[[str, int], object] | None
 ) -> Iterator[str]:
-    if not isinstance(corpus, str | os.PathLike | list | tuple):
+    if not isinstance(corpus, str | os.PathLike | list | tuple) or "-" in (
+        corpus,
+        *(corpus if isinstance(corpus, list | tuple) else ()),
+    ):
         yield from documents(corpus, reading, tell)
         return
     for name in dict.fromkeys(found.name for found in open_corpus(corpus, reading)):

@@ -4,20 +4,23 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from tokengraft.adapt._shim import has_weights, require_distinct, require_new
 from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
-from tokengraft.adapt.protect import protection
+from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
+from tokengraft.checkpoint.ids import named_ids
 from tokengraft.checkpoint.layout import open_checkpoint
 from tokengraft.checkpoint.rows import require_initialisers
 from tokengraft.checkpoint.transplant import Transplant, padded_rows, transplant
 from tokengraft.corpus import open_corpus
-from tokengraft.errors import CorpusError, OptionError, OutputError
+from tokengraft.edit import free_ids
+from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend.continued import require_extendable
 from tokengraft.formats.sources import load
 from tokengraft.plan import VocabPlan
@@ -74,6 +77,8 @@ def check_before_start(job: Job) -> Start:
     text_bytes = _require_text(job)
     protected = protection(base, job.source, job.options.protection)
     _require_vocabulary(base, protected, job)
+    if weights:
+        _require_named_holes(base, job)
     _require_space(job.out, weights)
     report = _report(job)
     warnings = () if report or job.options.report is False else (_NO_PLOTLY,)
@@ -102,7 +107,7 @@ def _require_options(job: Job, *, weighted: bool) -> None:
             f"--init {options.init} was given and `{job.source}` has no weights to initialise",
             hint="leave out --init, or pass a model folder with weights",
         )
-    asked = options.protection != Protection()
+    asked = any(asdict(options.protection).values())
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
         raise OptionError(f"{flag} was given and nothing is pruned", hint="leave it out, or pass --swap or --remove")
@@ -176,6 +181,21 @@ def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> Non
             raise OptionError(
                 f"{job.sizes.prune:,} tokens are to be pruned and {len(found.ids):,} can be; the others are {reasons}",
                 hint=f"ask for at most {len(found.ids):,}, or protect less",
+            )
+
+
+def _require_named_holes(base: Tokenizer, job: Job) -> None:
+    """Refuses a config that names an id without a token, such as for padding, if that id would get or lose its row."""
+    used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
+    taken = set(islice(free_ids(used), max(growth, 0)))
+    for name, config in model_configs(job.source).items():
+        holes = {token_id for token_id in named_ids(config) - used if 0 <= token_id < base.n_rows}
+        lost = sorted(holes if growth < 0 else holes & taken)
+        if lost:
+            raise CheckpointError(
+                f"`{name}` names the id {lost[0]:,}, which has no token, and the new vocabulary would "
+                + ("close that hole" if growth < 0 else "give it to a new token"),
+                hint=f"pass --swap N, which leaves holes as they are, or correct `{name}`",
             )
 
 

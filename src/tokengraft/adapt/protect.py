@@ -35,7 +35,8 @@ def protection(tokenizer: Tokenizer, source: Source, asked: Protection) -> Prote
     """
     strings = {token_id: string for string, token_id in tokenizer.ids.items()}
     used = {token_id for text in (*PLAIN_TEXTS, *chat_templates(tokenizer)) for token_id in tokenizer.encode(text)}
-    for config in _configs(tokenizer, Path(source)):
+    tokenizer_configs = {name: _tokenizer_config(tokenizer, name) for name in TOKENIZER_CONFIGS}
+    for config in (tokenizer_configs | model_configs(source)).values():
         used |= named_ids(config)
         used |= {tokenizer.ids[string] for string in _named_strings(config) if string in tokenizer.ids}
     always = sorted(strings[token_id] for token_id in used if token_id in strings)
@@ -54,11 +55,14 @@ def chat_templates(tokenizer: Tokenizer) -> Iterator[str]:
             yield text
 
 
-def _configs(tokenizer: Tokenizer, source: Path) -> Iterator[Any]:
-    yield from (_tokenizer_config(tokenizer, name) for name in TOKENIZER_CONFIGS)
-    for name in CONFIGS if source.is_dir() else ():
-        if (source / name).is_file():
-            yield _read_config(source / name)
+def model_configs(source: Source) -> dict[str, Any]:
+    """The content of every config in a model folder that may name tokens, by file name.
+
+    Raises:
+        UnreadableFileError: One is not JSON.
+    """
+    paths = [Path(source) / name for name in CONFIGS]
+    return {path.name: _read_config(path) for path in paths if path.is_file()}
 
 
 def _tokenizer_config(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
