@@ -21,9 +21,10 @@ from tokengraft.counts import PretokenCounts, Totals
 from tokengraft.errors import CheckpointError, CorpusError, OutputError
 from tokengraft.prune import Protection, PruneOrder
 from tokengraft.prune import prune_order as _prune_order
+from tokengraft.prune.removable import removable as removable_tokens
 from tokengraft.tokenizer import Tokenizer
 
-__all__ = ["ADAPT_FILES", "written_before"]
+__all__ = ["ADAPT_FILES", "removable_tokens", "written_before"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def reading_warnings(totals: Totals) -> tuple[str, ...]:
     if totals.replaced:
         words.append(f"{totals.replaced:,} stretches were not UTF-8 and were replaced by U+FFFD")
     if totals.skipped:
-        words.append(f"{totals.skipped:,} documents or files could not be read and were skipped")
+        words.append(f"{totals.skipped:,} documents or files could not be read and were left out")
     return tuple(words)
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from tokengraft.adapt._shim import has_weights, require_distinct, require_new
+from tokengraft.adapt._shim import has_weights, removable_tokens, require_distinct, require_new
 from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
 from tokengraft.adapt.protect import model_configs, protection
@@ -25,7 +25,6 @@ from tokengraft.extend.continued import require_extendable
 from tokengraft.formats.sources import load
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import Protection
-from tokengraft.prune.removable import removable
 from tokengraft.tokenizer import Tokenizer
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -175,7 +174,7 @@ def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> Non
     if job.sizes.learn:
         require_extendable(base, job.sizes.learn)
     if job.sizes.prune:
-        found = removable(base, protected)
+        found = removable_tokens(base, protected)
         if job.sizes.prune > len(found.ids):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in found.kept.items() if count)
             raise OptionError(
