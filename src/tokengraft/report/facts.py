@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tokengraft.adaptation import Adaptation
+from tokengraft.adapt.result import Adaptation
 from tokengraft.alphabet import token_bytes
 from tokengraft.curve import default_sizes
 from tokengraft.evaluate.segments import Text, segment
@@ -23,7 +23,7 @@ def page_facts(found: Adaptation, held_out: Mapping[str, list[str]]) -> dict[str
         "summary": summary._asdict(),
         "checks": [asdict(finding) for finding in found.check.findings],
         "scores": [asdict(score) for score in found.evaluation.scores],
-        "served": {name: asdict(served) for name, served in found.served.items()},
+        "served": {name: asdict(target) for name, target in found.targets.items()},
         "curve": [*_curve(found, held_out)],
         "added": [*_added(found)],
         "removed": [*_removed(found)],
@@ -37,7 +37,7 @@ def _curve(found: Adaptation, held_out: Mapping[str, list[str]]) -> Iterator[dic
     if not found.extension or not len(found.extension):
         return
     pruned = found.order.apply(found.base) if found.order else found.base
-    texts = [Text(name, tuple(documents)) for name, documents in held_out.items() if name in found.served]
+    texts = [Text(name, tuple(documents)) for name, documents in held_out.items() if name in found.targets]
     sizes = [size for size in default_sizes(len(found.extension)) if size <= len(found.extension)]
     for size in (0, *sizes):
         tokenizer = found.extension[:size].apply(pruned) if size else pruned

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.adaptation import Adaptation
+from tokengraft.adapt.result import Adaptation
 from tokengraft.errors import OptionError
 from tokengraft.report.facts import page_facts
 

@@ -1,0 +1,124 @@
+"""Counts kept beside the output until an adaptation is done, so that an interrupted run can resume.
+
+A cached count is used only if everything that decides it is the same: the tokenizer, every option of reading and
+counting but those in `WITHOUT_EFFECT`, the hold-out, the version, and path, size and time of change of every file.
+"""
+
+import json
+import os
+import re
+import stat
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tokengraft import _core
+from tokengraft.adapt.options import AdaptOptions
+from tokengraft.atomic import new_file
+from tokengraft.corpus import Corpus, open_corpus
+from tokengraft.counting import HeldOutCounts, Progress, count_with_hold_out
+from tokengraft.counts import PretokenCounts
+from tokengraft.errors import CorpusError, CountsError
+from tokengraft.formats.files import folder_files
+from tokengraft.tokenizer import Tokenizer
+
+WITHOUT_EFFECT = frozenset(("workers", "memory"))
+"""Fields of `Effort` that change how counting is done and not its result. All other fields are part of the key."""
+_OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
+
+
+@dataclass(frozen=True)
+class CountCache:
+    """Counts corpora for one tokenizer, and keeps the results in a folder."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    options: AdaptOptions
+
+    def count(self, name: str, corpus: Corpus, progress: Progress | None) -> HeldOutCounts:
+        """The counts of a corpus without its held-out documents: from the folder, or counted now and put there.
+
+        Raises:
+            CorpusError: The corpus cannot be read, or is too small to hold something out.
+        """
+        key = cache_key(self.tokenizer, corpus, self.options)
+        files = [self.folder / f"{name}-{key}{suffix}" for suffix in (".parquet", ".json")] if key else []
+        found = _load(*files) if files else None
+        if found is None:
+            found = self._count(name, corpus, progress)
+            if files:
+                _save(found, *files)
+        return found
+
+    def _count(self, name: str, corpus: Corpus, progress: Progress | None) -> HeldOutCounts:
+        options = self.options
+        found = count_with_hold_out(
+            self.tokenizer,
+            corpus,
+            reading=options.reading,
+            effort=options.effort,
+            hold_out=options.hold_out,
+            progress=progress,
+        )
+        if not found.held_out or not len(found.counts):
+            raise CorpusError(
+                f"the corpus `{name}` is too small: {found.counts.totals.documents:,} documents to learn from, "
+                f"{len(found.held_out):,} held out, at least 1 of each needed",
+                hint=f"give more documents, of which about one in {options.hold_out.one_in} is held out; text files "
+                "have one document per line unless --documents files is given",
+            )
+        return found
+
+    def clear(self) -> None:
+        """Removes all cached counts, also those of other inputs. Other files in the folder are not touched."""
+        if self.folder.is_dir():
+            for path in self.folder.iterdir():
+                if _OURS.fullmatch(path.name):
+                    path.unlink()
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+
+
+def cache_key(tokenizer: Tokenizer, corpus: Corpus, options: AdaptOptions) -> str | None:
+    """A hash of everything that decides the counts; None for a corpus that cannot be recognised, such as a pipe."""
+    files = _identities(corpus, options)
+    if files is None:
+        return None
+    tokenizer_files = {name: sha256(data).hexdigest() for name, data in folder_files(tokenizer).items()}
+    reading, effort, hold_out = (asdict(value) for value in (options.reading, options.effort, options.hold_out))
+    effort = {name: value for name, value in effort.items() if name not in WITHOUT_EFFECT}
+    decisive = [_core.__version__, tokenizer_files, reading, effort, hold_out, files]
+    return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _identities(corpus: Corpus, options: AdaptOptions) -> list[Any] | None:
+    """Path, size and time of change of every file, in the order they are read; None where one is no regular file."""
+    if not isinstance(corpus, str | os.PathLike | list | tuple):
+        return None
+    names = [found.name for found in open_corpus(corpus, options.reading)]
+    known = {name: _identity(Path(name)) for name in dict.fromkeys(names)}
+    return None if None in known.values() else [known[name] for name in names]
+
+
+def _identity(path: Path) -> tuple[str, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (str(path.absolute()), found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def _load(counts: Path, held_out: Path) -> HeldOutCounts | None:
+    """What was cached; None where there is nothing, or nothing that can be read."""
+    try:
+        texts = json.loads(held_out.read_bytes())
+        return HeldOutCounts(PretokenCounts.load(counts), tuple(texts))
+    except (OSError, ValueError, CountsError):
+        return None
+
+
+def _save(found: HeldOutCounts, counts: Path, held_out: Path) -> None:
+    found.counts.save(counts, force=True)
+    with new_file(held_out, force=True) as partial:
+        partial.write_text(json.dumps(found.held_out), encoding="utf-8")

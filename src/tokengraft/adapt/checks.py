@@ -1,0 +1,226 @@
+"""What can be known to be wrong before any text is read: `check_before_start`."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+from tokengraft.adapt.mix import shares
+from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
+from tokengraft.adapt.protect import model_configs, protection
+from tokengraft.adapt.write import replaceable
+from tokengraft.atomic import require_distinct, require_new
+from tokengraft.checkpoint.ids import named_ids
+from tokengraft.checkpoint.layout import has_weights, open_checkpoint
+from tokengraft.checkpoint.rows import require_initialisers
+from tokengraft.checkpoint.transplant import Transplant, padded_rows, transplant
+from tokengraft.corpus import open_corpus
+from tokengraft.edit import free_ids
+from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
+from tokengraft.extend.continued import require_extendable
+from tokengraft.formats.sources import load
+from tokengraft.plan import VocabPlan
+from tokengraft.prune import Protection
+from tokengraft.prune.removable import removable_tokens
+from tokengraft.tokenizer import Tokenizer
+
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+_NO_PLOTLY = "there is no report: plotly is not installed; `pip install 'tokengraft[report]'`"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The checkpoint that gets a new vocabulary, as far as it is known before the vocabulary is."""
+
+    bytes: int
+    """Of all weight files."""
+    rows: int
+    """Of the embedding, padding included."""
+    rows_after: int
+    parameters_added: int
+    bytes_added: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an adaptation starts from."""
+
+    base: Tokenizer
+    protection: Protection
+    text_bytes: int
+    """On disk, of all corpora; 0 where it is not known."""
+    weights: Weights | None
+    """None where the tokenizer is adapted alone."""
+    report: bool
+    """Whether to write a report."""
+    warnings: tuple[str, ...]
+
+
+def check_before_start(job: Job) -> Start:
+    """Everything that an adaptation starts from, after refusing what could only fail later.
+
+    Reads names, headers and configs, and no text.
+
+    Raises:
+        TokengraftError: With what is wrong.
+    """
+    _require_targets(job)
+    require_initialisers(job.options.init)
+    base = load(job.source)
+    weights = _weights(job, base)
+    _require_options(job, weighted=weights is not None)
+    _require_output(job, weighted=weights is not None)
+    text_bytes = _require_text(job)
+    protected = protection(base, job.source, job.options.protection)
+    _require_vocabulary(base, protected, job)
+    if weights:
+        _require_named_holes(base, job)
+    _require_space(job.out, weights)
+    report = _report(job)
+    warnings = () if report or job.options.report is False else (_NO_PLOTLY,)
+    return Start(base, protected, text_bytes, weights, report, warnings + _source_warnings(job))
+
+
+def _require_targets(job: Job) -> None:
+    if not job.targets:
+        raise OptionError("no target was given", hint="pass --target FILES")
+    for name in job.targets:
+        if name == KEEP:
+            raise OptionError(f"a target is called {KEEP!r}, which is the text to keep", hint="give it another name")
+        if not _NAME.fullmatch(name):
+            raise OptionError(
+                f"{name!r} is no name for a target: it becomes part of a file name",
+                hint="use letters, digits, - _ and . only, as in --target et=FILES",
+            )
+    shares({name: target.weight for name, target in job.targets.items()})
+
+
+def _require_options(job: Job, *, weighted: bool) -> None:
+    """Refuses options that would have no effect."""
+    options = job.options
+    if options.init is not None and not weighted:
+        raise OptionError(
+            f"--init {options.init} was given and `{job.source}` has no weights to initialise",
+            hint="leave out --init, or pass a model folder with weights",
+        )
+    asked = any(asdict(options.protection).values())
+    if not job.sizes.prune and (asked or options.by_merges):
+        flag = "--protect or --protect-pattern" if asked else "--by-merges"
+        raise OptionError(f"{flag} was given and nothing is pruned", hint="leave it out, or pass --swap or --remove")
+
+
+def _require_output(job: Job, *, weighted: bool) -> None:
+    if not job.out.resolve().name:
+        raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
+    require_distinct([*_input_paths(job)], job.out)
+    require_new(job.out, force=job.options.force, replaceable=replaceable(job.out, weighted=weighted))
+
+
+def _input_paths(job: Job) -> Iterator[Path]:
+    if Path(job.source).exists():
+        yield Path(job.source)
+    for corpus in job.corpora.values():
+        if isinstance(corpus, str | os.PathLike | list | tuple):
+            paths = dict.fromkeys(Path(found.name) for found in open_corpus(corpus, job.options.reading))
+            yield from (path for path in paths if path.is_file())
+
+
+def _require_text(job: Job) -> int:
+    """The bytes of all corpora on disk, after refusing what is not there or may not be read."""
+    total = 0
+    limit = job.options.effort.max_bytes
+    for name, corpus in job.corpora.items():
+        inputs = open_corpus(corpus, job.options.reading)
+        if not inputs:
+            raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
+        for path in dict.fromkeys(found.name for found in inputs):
+            if not job.options.reading.skip_bad and Path(path).is_file() and not os.access(path, os.R_OK):
+                raise CorpusError(f"`{path}` may not be read", hint="change its permissions, or pass --skip-bad")
+        size = sum(found.size for found in inputs)
+        total += min(size, limit) if limit else size
+    return total
+
+
+def _weights(job: Job, base: Tokenizer) -> Weights | None:
+    """The checkpoint of the source, after refusing one that `transplant` would refuse."""
+    if not has_weights(job.source):
+        return None
+    described = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
+    after = job.sizes.rows(base.n_rows, len(base.ids))
+    rows = padded_rows(VocabPlan(base.n_rows, (None,) * after, ()), described.rows_before, "keep")
+    growth = rows - described.rows_before
+    size = sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files)
+    return Weights(
+        bytes=size,
+        rows=described.rows_before,
+        rows_after=rows,
+        parameters_added=growth * _width(job, described),
+        bytes_added=growth * sum(before // described.rows_before for *_, before, _ in described.tensors),
+    )
+
+
+def _width(job: Job, described: Transplant) -> int:
+    """Numbers in one row of all tables together."""
+    names = {name for name, *_ in described.tensors}
+    files = open_checkpoint(Path(job.source)).files
+    shapes = [tensor.shape for file in files for name, tensor in file.tensors.items() if name in names]
+    return sum(shape[1] if len(shape) > 1 else 1 for shape in shapes)
+
+
+def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> None:
+    if job.sizes.learn:
+        require_extendable(base, job.sizes.learn)
+    if job.sizes.prune:
+        found = removable_tokens(base, protected)
+        if job.sizes.prune > len(found.ids):
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in found.kept.items() if count)
+            raise OptionError(
+                f"{job.sizes.prune:,} tokens are to be pruned and {len(found.ids):,} can be; the others are {reasons}",
+                hint=f"ask for at most {len(found.ids):,}, or protect less",
+            )
+
+
+def _require_named_holes(base: Tokenizer, job: Job) -> None:
+    """Refuses a config that names an id without a token, such as for padding, if that id would get or lose its row."""
+    used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
+    taken = set(islice(free_ids(used), max(growth, 0)))
+    for name, config in model_configs(job.source).items():
+        holes = {token_id for token_id in named_ids(config) - used if 0 <= token_id < base.n_rows}
+        lost = sorted(holes if growth < 0 else holes & taken)
+        if lost:
+            raise CheckpointError(
+                f"`{name}` names the id {lost[0]:,}, which has no token, and the new vocabulary would "
+                + ("close that hole" if growth < 0 else "give it to a new token"),
+                hint=f"pass --swap N, which leaves holes as they are, or correct `{name}`",
+            )
+
+
+def _require_space(out: Path, weights: Weights | None) -> None:
+    needed = weights.bytes + max(weights.bytes_added, 0) if weights else 0
+    parent = next(folder for folder in out.resolve().parents if folder.exists())
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise OutputError(
+            f"the adapted model needs {needed / 1e9:,.1f} GB and `{parent}` has {free / 1e9:,.1f} GB free",
+            hint="free some space, or pass --out on another disk",
+        )
+
+
+def _report(job: Job) -> bool:
+    installed = find_spec("plotly") is not None
+    if job.options.report and not installed:
+        raise OptionError(
+            "--report was given and plotly, which draws its charts, is not installed",
+            hint="pip install 'tokengraft[report]', or leave out --report",
+        )
+    return installed and job.options.report is not False
+
+
+def _source_warnings(job: Job) -> tuple[str, ...]:
+    if Path(job.source).exists():
+        return ()
+    return (f"`{job.source}` is on the hub: its tokenizer is adapted, its weights are not downloaded",)

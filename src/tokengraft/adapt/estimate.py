@@ -1,0 +1,64 @@
+"""`estimate`: what an adaptation would do and cost, before any text is read."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokengraft.adapt.checks import check_before_start
+from tokengraft.adapt.options import AdaptOptions, Sizes, Source, Target, new_job
+from tokengraft.corpus import Corpus
+
+_BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6
+"""Loading and checking; bytes of text read and bytes of weights written per second. Rough figures for two cores."""
+_BASE_MEMORY = 500_000_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an adaptation would do."""
+
+    rows_before: int
+    """Rows of the embedding, or that the tokenizer needs where there are no weights."""
+    rows_after: int
+    """If the text yields as many tokens as asked."""
+    text_bytes: int
+    """On disk, of all corpora, up to --max-bytes."""
+    weights_bytes: int
+    """Of the checkpoint; 0 where there is none."""
+    parameters_added: int
+    memory_bytes: int
+    """Roughly: twice the text, up to what tables of pretokens may take."""
+    seconds: float
+    """Roughly, on two cores."""
+    warnings: tuple[str, ...] = ()
+
+
+def estimate(
+    source: Source,
+    *,
+    target: Corpus | Mapping[str, Target | Corpus],
+    out: str | os.PathLike[str],
+    keep: Corpus | None = None,
+    swap: int = 0,
+    add: int = 0,
+    remove: int = 0,
+    options: AdaptOptions | None = None,
+) -> Estimate:
+    """What `adapt` would do with the same arguments. Reads no text and writes nothing.
+
+    Raises:
+        TokengraftError: Where `adapt` would raise it before reading any text.
+    """
+    job = new_job(source, target, keep, out, Sizes(add, remove, swap), options)
+    start = check_before_start(job)
+    base, weights = start.base, start.weights
+    return Estimate(
+        rows_before=weights.rows if weights else base.n_rows,
+        rows_after=weights.rows_after if weights else job.sizes.rows(base.n_rows, len(base.ids)),
+        text_bytes=start.text_bytes,
+        weights_bytes=weights.bytes if weights else 0,
+        parameters_added=weights.parameters_added if weights else 0,
+        memory_bytes=_BASE_MEMORY + min(2 * start.text_bytes, job.options.effort.memory),
+        seconds=_BASE_SECONDS + start.text_bytes / _TEXT_RATE + (weights.bytes if weights else 0) / _WEIGHTS_RATE,
+        warnings=start.warnings,
+    )

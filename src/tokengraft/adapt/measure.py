@@ -1,0 +1,60 @@
+"""Checks and measures a new vocabulary: everything about the result but the writing of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tokengraft.adapt.checks import Start
+from tokengraft.adapt.options import Job
+from tokengraft.adapt.result import Adaptation, target_results
+from tokengraft.adapt.vocabulary import NewVocabulary
+from tokengraft.check import Check, Finding, check
+from tokengraft.counting import HeldOutCounts, reading_warnings
+from tokengraft.evaluate import evaluate
+from tokengraft.plan import plan
+from tokengraft.tokenizer import Tokenizer
+
+
+def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
+    """The adaptation, measured on the held-out documents.
+
+    Raises:
+        InvalidTokenizerError: The new tokenizer fails a check that the base passes.
+    """
+    base, new = start.base, vocabulary.tokenizer
+    checked = check_against(new, base)
+    checked.raise_for_failures()
+    # Iterators: a list of strings could be taken for paths.
+    evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
+    read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
+    return Adaptation(
+        base=base,
+        tokenizer=new,
+        order=vocabulary.order,
+        extension=vocabulary.extension,
+        plan=plan(base, new),
+        check=checked,
+        evaluation=evaluation,
+        targets=target_results(base, new, evaluation, {name: parts[name].counts for name in job.targets}),
+        transplant=None,
+        warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked)),
+    )
+
+
+def check_against(new: Tokenizer, base: Tokenizer) -> Check:
+    """The check of a tokenizer. What fails for its base too, such as loading by transformers, is a note."""
+    found = check(new, base)
+    failing = {finding.name for finding in check(base).failures} if found.failures else set()
+    return Check(tuple(_noted(finding) if finding.name in failing else finding for finding in found.findings))
+
+
+def _noted(finding: Finding) -> Finding:
+    if finding.outcome != "fail":
+        return finding
+    return replace(finding, outcome="note", detail=f"{finding.detail}; so it is with the base")
+
+
+def _loader_warnings(checked: Check) -> tuple[str, ...]:
+    notes = [
+        finding for finding in checked.findings if finding.outcome == "note" and finding.name in ("loaders", "files")
+    ]
+    return tuple(text for finding in notes for text in (finding.evidence or (finding.detail,)))

@@ -1,0 +1,157 @@
+"""What an adaptation is asked to do: text, sizes and options. Values are checked when they are made."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from tokengraft.corpus import Corpus, Reading
+from tokengraft.counting import Effort, HoldOut, Progress
+from tokengraft.errors import OptionError
+from tokengraft.extend import Limits
+from tokengraft.prune import Protection
+
+KEEP = "keep"
+"""The name of the text to keep, among the targets' names."""
+DEFAULT_INIT = "fvt"
+
+Source = str | os.PathLike[str]
+Stage = Callable[[str], object]
+"""Called with the name of each step when it starts."""
+
+
+class Target(NamedTuple):
+    """A text to learn tokens from, such as one language."""
+
+    corpus: Corpus
+    weight: int | Fraction | str = 1
+    """Its share of the mix of all targets is its weight divided by the sum of weights, whatever its size."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many tokens to learn and to prune."""
+
+    add: int = 0
+    remove: int = 0
+    swap: int = 0
+    """Prune this many tokens and give their ids to as many new ones. No shape and no other id changes."""
+
+    def __post_init__(self) -> None:
+        if self.swap and (self.add or self.remove):
+            raise OptionError(
+                f"--swap {self.swap} was given together with --add {self.add} --remove {self.remove}",
+                hint="pass --swap N alone, or --add N and --remove N without it",
+            )
+        if min(self.add, self.remove, self.swap) < 0 or not (self.add or self.remove or self.swap):
+            raise OptionError(
+                f"--add {self.add}, --remove {self.remove} and --swap {self.swap} were asked for",
+                hint="pass --swap N, --add N or --remove N, with N at least 1",
+            )
+
+    @property
+    def learn(self) -> int:
+        """Tokens to learn."""
+        return self.swap or self.add
+
+    @property
+    def prune(self) -> int:
+        """Tokens to prune."""
+        return self.swap or self.remove
+
+    def rows(self, before: int, tokens: int) -> int:
+        """Rows that the new tokenizer needs, where enough tokens can be learned.
+
+        Args:
+            before: Rows that the base needs: its highest id plus one.
+            tokens: Tokens of the base. Where it has holes, these are fewer.
+
+        >>> Sizes(swap=10).rows(100, 90), Sizes(add=15).rows(100, 90), Sizes(remove=10).rows(100, 90)
+        (100, 105, 80)
+        """
+        growth = self.learn - self.prune
+        return max(before, tokens + growth) if growth >= 0 else tokens + growth
+
+
+@dataclass(frozen=True)
+class AdaptOptions:
+    """Everything that an adaptation may be told beside its text."""
+
+    init: str | None = None
+    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
+    reading: Reading = field(default_factory=lambda: Reading(documents="lines"))
+    """How to read the corpora."""
+    effort: Effort = field(default_factory=Effort)
+    """Workers, memory and limits for counting, for each corpus."""
+    limits: Limits = field(default_factory=Limits)
+    """Which tokens may be learned."""
+    protection: Protection = field(default_factory=Protection)
+    """Tokens that are not pruned, beside those that are never pruned."""
+    by_merges: bool = False
+    """Prune by the paper's counts, which turn merge skipping off, as for `prune_order`."""
+    hold_out: HoldOut = field(default_factory=HoldOut)
+    """Which documents are not learned from, but measured on."""
+    report: bool | None = None
+    """Write `report.html` too. By default where plotly is installed."""
+    force: bool = False
+    """Replace an earlier result."""
+    stage: Stage | None = None
+    """Called at the start of each step."""
+    progress: Progress | None = None
+    """Called as text is read."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An adaptation to be done, with every default filled in."""
+
+    source: Source
+    targets: Mapping[str, Target]
+    keep: Corpus | None
+    out: Path
+    sizes: Sizes
+    options: AdaptOptions
+
+    @property
+    def corpora(self) -> dict[str, Corpus]:
+        """Every text by name, targets first. Lists of paths are sorted, so that their order changes no result."""
+        texts = {name: target.corpus for name, target in self.targets.items()}
+        return {name: _sorted(corpus) for name, corpus in (texts | self._kept).items()}
+
+    @property
+    def _kept(self) -> dict[str, Corpus]:
+        return {} if self.keep is None else {KEEP: self.keep}
+
+    def start(self, stage: str) -> None:
+        """Reports that a step starts."""
+        if self.options.stage:
+            self.options.stage(stage)
+
+
+def new_job(
+    source: Source,
+    target: Corpus | Mapping[str, Target | Corpus],
+    keep: Corpus | None,
+    out: str | os.PathLike[str],
+    sizes: Sizes,
+    options: AdaptOptions | None,
+) -> Job:
+    """The job that the arguments of `adapt` describe.
+
+    Raises:
+        OptionError: They contradict each other.
+    """
+    options = options or AdaptOptions()
+    if not isinstance(source, str | os.PathLike):
+        raise OptionError(f"the source is a {type(source).__name__}", hint="save it, and pass the path of the folder")
+    named = target if isinstance(target, Mapping) else {"target": target}
+    targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
+    return Job(source, targets, keep, Path(out), sizes, options)
+
+
+def _sorted(corpus: Corpus) -> Corpus:
+    if isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
+        return sorted(corpus, key=os.fspath)
+    return corpus

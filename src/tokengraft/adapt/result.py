@@ -1,0 +1,74 @@
+"""`Adaptation`: the result of adapting a model. Plain data; the report is made from it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokengraft import _core
+from tokengraft.check import Check
+from tokengraft.checkpoint.transplant import Transplant
+from tokengraft.counts import PretokenCounts
+from tokengraft.evaluate import Evaluation
+from tokengraft.extend import Extension
+from tokengraft.plan import VocabPlan
+from tokengraft.prune import PruneOrder
+from tokengraft.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """What one target gained."""
+
+    gain: float | None
+    """More bytes per token on held-out text, as a share."""
+    tokens: int
+    """Added tokens that occur in it relatively more often than in any other target."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """The adapted tokenizer, how it was made, and how it was checked and measured."""
+
+    base: Tokenizer
+    tokenizer: Tokenizer
+    order: PruneOrder | None
+    """The pruned tokens; None where none were asked for."""
+    extension: Extension | None
+    """The learned tokens; None where none were asked for."""
+    plan: VocabPlan
+    check: Check
+    evaluation: Evaluation
+    """On held-out documents, tokenizers `base` and `new`."""
+    targets: Mapping[str, TargetResult]
+    transplant: Transplant | None
+    """None where there were no weights."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know, one sentence each."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON-ready data."""
+        return {
+            "tokengraft": _core.__version__,
+            "plan": self.plan.summary._asdict(),
+            "checks_passed": self.check.passed,
+            "findings": [asdict(finding) for finding in self.check.findings],
+            "evaluation": self.evaluation.as_dict(),
+            "targets": {name: asdict(target) for name, target in self.targets.items()},
+            "transplant": self.transplant.as_dict() if self.transplant else None,
+            "warnings": list(self.warnings),
+        }
+
+
+def target_results(
+    base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
+) -> dict[str, TargetResult]:
+    """What each target gained, and how many of the added tokens are mostly its own."""
+    added = [token_id for string, token_id in new.ids.items() if string not in base.ids]
+    occurrences = {name: part.tokens(new) for name, part in counts.items()}
+    totals = {name: max(sum(tokens.values()), 1) for name, tokens in occurrences.items()}
+    own = dict.fromkeys(counts, 0)
+    for token_id in added:
+        rates = {name: tokens.get(token_id, 0) / totals[name] for name, tokens in occurrences.items()}
+        best = max(rates, key=lambda name: rates[name])
+        own[best] += rates[best] > 0
+    return {name: TargetResult(evaluation["new", name].gain, own[name]) for name in counts}

@@ -1,0 +1,59 @@
+"""Writing an adapted model, or an adapted tokenizer alone, with `adaptation.json` and `report.html`."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tokengraft.adapt.options import DEFAULT_INIT, Job
+from tokengraft.adapt.result import Adaptation
+from tokengraft.atomic import write_folder
+from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
+from tokengraft.checkpoint.transplant import transplant
+from tokengraft.formats.files import folder_files, is_tokenizer_file
+from tokengraft.report import report_page
+from tokengraft.verify import verify_folder
+
+
+def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
+    """Whether a file in an existing output may be replaced: only what an earlier run wrote there."""
+    if weighted:
+        ours = written_before(out)
+        return lambda path: path.as_posix() in ours
+    return lambda path: is_tokenizer_file(path) or path.as_posix() in ADAPT_FILES
+
+
+def write_result(
+    job: Job, result: Adaptation, held_out: Mapping[str, list[str]], *, weighted: bool, report: bool
+) -> Adaptation:
+    """Writes the folder and returns the result, with what the transplant did where there are weights.
+
+    Raises:
+        TokengraftError: Something cannot be written, or what was written is not read as meant.
+    """
+    init = job.options.init or DEFAULT_INIT
+    if weighted:
+        # The tables that will change are known before they are written, and are part of the report.
+        result = replace(result, transplant=transplant(job.source, result.tokenizer, None, init=init))
+    files = _files(job, result, held_out if report else None)
+    if weighted:
+        force = job.options.force
+        done = transplant(job.source, result.tokenizer, job.out, init=init, force=force, others=files)
+        return replace(result, transplant=done)
+    write_folder(
+        folder_files(result.tokenizer) | files,
+        job.out,
+        replaceable=replaceable(job.out, weighted=False) if job.options.force else None,
+        check=lambda folder: verify_folder(folder, result.tokenizer, base=result.base).raise_for_failures(),
+    )
+    return result
+
+
+def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | None) -> dict[str, bytes]:
+    """The files beside the model; the report only where there are documents for it."""
+    summary, page = ADAPT_FILES
+    files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
+    if held_out is not None:
+        title = f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}"
+        files[page] = report_page(result, held_out, title=title).encode()
+    return files
