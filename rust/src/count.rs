@@ -226,9 +226,6 @@ impl Counter {
                 let whole = text?;
                 let text = within(whole.as_ref(), limits.bytes - tally.bytes);
                 tally.cut_short = text.len() < whole.as_ref().len();
-                if text.len() >= u32::MAX as usize {
-                    return Err(Error::LongDocument { bytes: text.len() as u64 });
-                }
                 self.pretokenizer.run(text, at_start, &mut sink)?;
                 tally.documents += u64::from(at_start);
                 tally.bytes += text.len() as u64;

@@ -28,6 +28,7 @@
 //! ```
 
 mod added;
+mod allowance;
 mod alphabet;
 mod bpe;
 mod count;
@@ -59,4 +60,4 @@ pub use pieces::{script_names, PieceRules};
 pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spelling};
 pub use rows::Rows;
 pub use structure::{Origin, Structure};
-pub use train::{Learned, LearnedMerge, Task};
+pub use train::{Judge, Learned, LearnedMerge, Task};

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Corpus, Input, Reading, open_corpus
+from tokengraft.corpus import BLOCK, Block, Corpus, Cut, Input, Reading, open_corpus
 from tokengraft.counts import EVERYTHING, ROWS, PretokenCounts, Totals, as_weight, open_counts, write_counts
 from tokengraft.errors import CorpusError, OptionError, require_positive
 from tokengraft.fingerprint import Fingerprint, cutter
@@ -36,7 +36,9 @@ class Effort:
     workers: int | None = None
     """Threads; by default one for each core."""
     memory: int = DEFAULT_MEMORY
-    """Bytes for tables of pretokens; what goes beyond is kept on disk."""
+    """Bytes: half for tables of pretokens, of which more are kept on disk, half for the documents that are processed.
+    A document that cannot be cut and needs more than that half is refused, unless it is shorter than a megabyte. It
+    needs about 10 times its size, and 80 times where the pipeline has no fast scanner."""
     max_documents: int | None = None
     max_bytes: int | None = None
     """Bytes of text. With a limit, blocks are counted one after the other."""
@@ -139,6 +141,7 @@ def merge_counts(paths: list[Path], out: Path, *, effort: Effort, force: bool = 
             through_upstream=False,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
+            document_memory=0,
         )
         described: PretokenCounts | None = None
         for path in paths:
@@ -178,6 +181,7 @@ def counted(
             through_upstream=effort.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
+            document_memory=effort.memory // 2,
         )
         totals = _count_inputs(counter, inputs, reading, effort, progress)
         contents = {token.id: token.content for token in tokenizer.added}
@@ -202,7 +206,7 @@ def _normalizing(skeleton: str) -> str:
 @contextmanager
 def _spill_folder(effort: Effort) -> Iterator[tuple[str, int]]:
     # A table that outgrows its share doubles first, and while it does the old one is still there.
-    share = effort.memory // (3 * _workers(effort))
+    share = effort.memory // 2 // (3 * _workers(effort))
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
         yield folder, share
 
@@ -217,11 +221,12 @@ def _count_inputs(
 ) -> Totals:
     size = sum(found.size for found in inputs)
     counted = _Counted(counter, reading, effort)
+    cut = Cut(counter.last_cut, counter.longest_document, effort.max_bytes)
     pool = ThreadPoolExecutor(_workers(effort), thread_name_prefix="count")
     try:
         for found in inputs:
             with counted.skipping_bad_files():
-                for block in found.blocks(counter.last_cut):
+                for block in found.blocks(cut):
                     if not counted.submit(pool, block):
                         return counted.totals
                     if progress:
@@ -242,7 +247,9 @@ class _Counted:
         self.at_once = 2 * _workers(effort) if self.limits == UNLIMITED else 0
         self.totals = Totals()
         self.cut_short = False
-        self.pending: deque[Future[tuple[Totals, bool]]] = deque()
+        self.pending: deque[tuple[Future[tuple[Totals, bool]], int]] = deque()
+        """Blocks that wait or are being counted, each with its size."""
+        self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
 
     def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
         """Has a block counted; False where a limit is reached and nothing more is to be counted."""
@@ -250,14 +257,14 @@ class _Counted:
         goes_on = block.form == "text" and not block.at_start
         if self.cut_short or text <= 0 or (documents <= 0 and not goes_on):
             return False
-        self.pending.append(pool.submit(self._count, block, (max(documents, 1), text)))
+        self.pending.append((pool.submit(self._count, block, (max(documents, 1), text)), len(block.data)))
         self.collect(leave=self.at_once)
         return True
 
     def collect(self, *, leave: int) -> None:
-        """Adds up what is done, waiting until at most so many blocks are being counted."""
-        while len(self.pending) > leave:
-            totals, cut_short = self.pending.popleft().result()
+        """Adds up what is done, waiting until at most so many blocks are left, and no more bytes than memory allows."""
+        while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
+            totals, cut_short = self.pending.popleft()[0].result()
             self.totals += totals
             self.cut_short |= cut_short
 

@@ -12,6 +12,7 @@ from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.commands.options import Commands, add_json, add_output, add_reading, effort_of, reading_of, require
 from tokengraft.counting import Progress
 from tokengraft.formats import load
+from tokengraft.inspection import spelling_warning
 from tokengraft.progress import bytes_read
 from tokengraft.show import print_columns, print_table
 
@@ -102,6 +103,8 @@ def _show(found: Adaptation) -> None:
         ("rows", f"{summary.rows_before:,} → {summary.rows_after:,}"),
         ("checks", f"all {len(found.check.findings)} passed"),
     ]
+    if warning := spelling_warning(found.base):
+        rows.append(("warning", warning))
     if found.extension and len(found.extension) < found.extension.asked:
         rows.append(("warning", found.extension.stopped))
     if found.transplant and found.transplant.proof:

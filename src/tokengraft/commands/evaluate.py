@@ -4,9 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from tokengraft.commands.options import Commands, add_json, named, require
+from tokengraft.commands.options import Commands, add_json, named, require, warn_of_spelling
 from tokengraft.counts import PretokenCounts
 from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.formats import load
 from tokengraft.show import print_columns
 
 
@@ -34,7 +35,10 @@ def _run(options: argparse.Namespace) -> int:
     texts = {name: _text(path) for name, path in map(named, options.text)}
     require(len(tokenizers) == len(options.tokenizers), "two tokenizers have one name", hint="name them: NAME=SOURCE")
     require(len(texts) == len(options.text), "two texts have one name", hint="name them: NAME=FILE")
-    found: Evaluation = evaluate(tokenizers, texts, base=options.base)
+    loaded = {name: load(source) for name, source in tokenizers.items()}
+    for name, tokenizer in loaded.items():
+        warn_of_spelling(tokenizer, name)
+    found: Evaluation = evaluate(loaded, texts, base=options.base)
     if options.json:
         print(found.to_json())
     elif options.csv:

@@ -17,6 +17,7 @@ from tokengraft.commands.options import (
     counts_of,
     lines_of,
     require,
+    warn_of_spelling,
 )
 from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
 from tokengraft.extend.continued import COVERAGE, require_extendable
@@ -81,6 +82,7 @@ def _run(options: argparse.Namespace) -> int:
         hint="pass --counts or --corpus",
     )
     tokenizer = load(options.source)
+    warn_of_spelling(tokenizer)
     require_extendable(tokenizer, options.add)
     if naive:
         return _run_naively(tokenizer, options)

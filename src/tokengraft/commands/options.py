@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from tokengraft.counting import DEFAULT_MEMORY, Effort, count
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.fingerprint import piece_rules
+from tokengraft.inspection import spelling_warning
 from tokengraft.piecemodel import PieceRules
 from tokengraft.progress import bytes_read
 from tokengraft.tokenizer import Tokenizer
@@ -127,7 +129,8 @@ def add_effort(group: "argparse._ActionsContainer") -> None:
         type=size,
         default=DEFAULT_MEMORY,
         metavar="SIZE",
-        help="memory for the tables of pretokens; more goes to disk (4GiB)",
+        help="memory for counting: half for tables of pretokens, of which more go to disk, half for documents; longer "
+        "documents are refused (4GiB)",
     )
 
 
@@ -192,6 +195,12 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCoun
     for part in parts[1:]:
         total += part
     return total
+
+
+def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
+    """Warns of a vocabulary that cannot spell all text."""
+    if warning := spelling_warning(tokenizer):
+        print(f"warning: {name}{': ' if name else ''}{warning}", file=sys.stderr)
 
 
 def lines_of(path: Path | None, option: str) -> list[str]:

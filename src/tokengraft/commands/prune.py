@@ -16,6 +16,7 @@ from tokengraft.commands.options import (
     counts_of,
     lines_of,
     require,
+    warn_of_spelling,
 )
 from tokengraft.counts import PretokenCounts
 from tokengraft.formats import load, save
@@ -67,6 +68,7 @@ def _run(options: argparse.Namespace) -> int:
             require_new(path, force=options.force)
     _require_options(options)
     tokenizer = load(options.source)
+    warn_of_spelling(tokenizer)
     protection = Protection(
         tokens=lines_of(options.protect, "--protect"),
         pattern=options.protect_pattern,

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokengraft.counting import count
 from tokengraft.errors import CorpusError
 from tokengraft.tokenizer import Tokenizer
 
@@ -58,6 +59,8 @@ class Segments:
     """The ids of each document."""
     n_pretokens: int
     """Pretokens and added tokens."""
+    lost: Mapping[bytes, int]
+    """Characters that the tokenizer drops or replaces by its unknown token, with their numbers."""
 
     @property
     def lengths(self) -> list[int]:
@@ -91,4 +94,9 @@ def segment(tokenizer: Tokenizer, text: Text, *, by_merges: bool = False) -> Seg
             yield from known[piece]
 
     documents = tuple(tuple(ids(document)) for document in text.documents)
-    return Segments(documents, n_pretokens)
+    lost = {} if tokenizer.spells_everything else _lost(tokenizer, text, by_merges)
+    return Segments(documents, n_pretokens, lost)
+
+
+def _lost(tokenizer: Tokenizer, text: Text, by_merges: bool) -> dict[bytes, int]:
+    return count(tokenizer, iter(text.documents)).lost(tokenizer, by_merges=by_merges)
