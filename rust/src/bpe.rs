@@ -194,26 +194,109 @@ impl Bpe {
         &self.strings[index as usize]
     }
 
-    /// The strings that characters may make: not the `<0xNN>` of byte fallback, nor those of `added` that are the
-    /// product of no merge.
+    /// The strings that merges may make or that are one token already: neither added tokens nor the `<0xNN>` of byte
+    /// fallback, unless a merge makes them.
     pub(crate) fn spelled_strings<'a>(&'a self, added: &'a FxHashSet<String>) -> impl Iterator<Item = &'a str> {
         let products: FxHashSet<u32> = self.merges.values().map(|merge| merge.product).collect();
-        let is_byte = |index: u32| self.bytes.contains(&Some(index));
-        let is_made = move |string: &String, index: u32| !added.contains(string) || products.contains(&index);
+        let bytes: FxHashSet<u32> = self.bytes.iter().flatten().copied().collect();
+        let is_made = move |string: &String, index: u32| {
+            products.contains(&index) || !added.contains(string) && !bytes.contains(&index)
+        };
         let all = self.strings.iter().zip(0u32..);
-        all.filter(move |(string, index)| !is_byte(*index) && is_made(string, *index))
-            .map(|(string, _)| string.as_str())
+        all.filter(move |(string, index)| is_made(string, *index)).map(|(string, _)| string.as_str())
     }
 
-    /// Whether text may be cut between characters that no token has side by side: what stands for unknown characters
-    /// touches nothing else. They must have tokens of their own, which neither fuse nor merge.
+    /// The characters between which text may be cut where no token spans the cut, in order; None where all may.
+    ///
+    /// A character with a token of its own gives one symbol, in its place, whatever stands around it. Others may not:
+    /// they vanish, so that their neighbours meet; they fuse with unknown characters further on; an unknown token moves
+    /// past the bytes that follow it. This matters unless every character is spelled, or unknown ones become one token
+    /// each; and always where a merge has an unknown or byte token as a part, which no pair of characters shows.
     #[must_use]
-    pub fn may_be_cut(&self) -> bool {
-        let spells_everything = !self.bytes.is_empty() && self.bytes.iter().all(Option::is_some);
-        let has_unknown = matches!(self.unknown, Unknown::Token(_)) && !self.fuse_unknown;
+    pub fn cut_between(&self) -> Option<Vec<char>> {
+        let stands_alone = match self.unknown {
+            Unknown::Dropped => false,
+            Unknown::Token(_) => !self.fuse_unknown,
+            Unknown::Missing(_) => true, // encoding fails, cut or not
+        };
         let merges_them =
             || self.merges.keys().any(|key| self.stands_in((key >> 32) as u32) || self.stands_in(*key as u32));
-        (spells_everything || has_unknown) && !merges_them()
+        if (stands_alone || self.spells_every_character()) && !merges_them() {
+            return None;
+        }
+        let mut characters: Vec<char> = self.characters.keys().copied().collect();
+        characters.sort_unstable();
+        Some(characters)
+    }
+
+    /// Whether every character is a token, or has a token for each of its bytes.
+    #[must_use]
+    pub fn spells_every_character(&self) -> bool {
+        let complete = !self.bytes.is_empty() && self.bytes.iter().all(Option::is_some);
+        complete || ('\0'..=char::MAX).all(|character| self.spells(character))
+    }
+
+    /// Whether a character is a token, or has a token for each of its bytes.
+    fn spells(&self, character: char) -> bool {
+        let has_token = |byte: u8| self.bytes.get(usize::from(byte)).is_some_and(Option::is_some);
+        character.encode_utf8(&mut [0; 4]).bytes().all(has_token) || self.characters.contains_key(&character)
+    }
+
+    /// Tells `each` the characters of a pretoken that the model drops or replaces by the unknown token, as bytes.
+    ///
+    /// Where the vocabulary is byte-level, a character is lost with any of its bytes; bytes that are no text are lost
+    /// one by one.
+    pub(crate) fn lost(
+        &self,
+        pretoken: &[u8],
+        alphabet: Alphabet,
+        by_merges: bool,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let spells = |text: &[u8]| match alphabet {
+            Alphabet::ByteLevel => text.iter().all(|&byte| self.spells(character_of(byte))),
+            Alphabet::Text => String::from_utf8_lossy(text).chars().all(|character| self.spells(character)),
+        };
+        if spells(pretoken) {
+            return Ok(());
+        }
+        if self.ignore_merges && !by_merges {
+            let mut string = String::new();
+            alphabet.spell(pretoken, &mut string)?;
+            if self.index(&string).is_some() {
+                return Ok(());
+            }
+        }
+        for chunk in pretoken.utf8_chunks() {
+            let characters = chunk.valid().char_indices();
+            let texts = characters.map(|(at, character)| &chunk.valid().as_bytes()[at..at + character.len_utf8()]);
+            texts.chain(chunk.invalid().chunks(1)).filter(|text| !spells(text)).for_each(&mut each);
+        }
+        Ok(())
+    }
+
+    /// How often counted pretokens have each character that the model drops or replaces by the unknown token.
+    ///
+    /// # Errors
+    ///
+    /// When a pretoken of a text vocabulary is not UTF-8.
+    pub fn lost_counts(&self, counts: &Counts, alphabet: Alphabet, by_merges: bool) -> Result<Vec<(Vec<u8>, u64)>> {
+        let mut totals: FxHashMap<Vec<u8>, u64> = FxHashMap::default();
+        for (pretoken, count) in counts.iter() {
+            self.lost(pretoken, alphabet, by_merges, |text| {
+                let total = totals.entry(text.to_vec()).or_default();
+                *total = total.saturating_add(count);
+            })?;
+        }
+        let mut totals: Vec<_> = totals.into_iter().collect();
+        totals.sort_unstable();
+        Ok(totals)
+    }
+
+    /// Whether the model drops characters that it does not spell, without a trace.
+    #[must_use]
+    pub fn drops_unknown(&self) -> bool {
+        matches!(self.unknown, Unknown::Dropped)
     }
 
     /// Whether a token stands for what the vocabulary lacks: the unknown token, or a byte-fallback token.

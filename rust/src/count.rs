@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hold_out::{HoldOut, Verdict};
 use crate::pretokenize::{Pretokenizer, Sink};
 use crate::rows::{spill_error, write_run, Rows, Sorted};
@@ -209,9 +209,6 @@ impl Counter {
     ) -> Result<()> {
         let Document { text: whole, replaced } = document?;
         let text = within(&whole, counting.limits.bytes - tally.read_bytes);
-        if text.len() >= u32::MAX as usize {
-            return Err(Error::LongDocument { bytes: text.len() as u64 });
-        }
         let at_start = counting.block.at_start();
         tally.cut_short = text.len() < whole.len();
         tally.replaced += replaced;

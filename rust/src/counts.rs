@@ -1,5 +1,7 @@
 //! Pretokens with their counts, as columns in the order of the bytes. What counting ends in and all else begins with.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
@@ -86,6 +88,18 @@ impl Counts {
         self.ends.reserve(more);
         self.counts.reserve(more);
         self.bytes.reserve(more * 12);
+    }
+
+    /// All places in ranges of at most `most` pretokens, and of few more than `bytes` bytes.
+    pub(crate) fn chunks(&self, most: usize, bytes: u64) -> Vec<Range<usize>> {
+        let (mut chunks, mut start, mut begin) = (Vec::new(), 0, 0);
+        for (place, &end) in self.ends.iter().enumerate() {
+            if place + 1 - start >= most || end - begin >= bytes || place + 1 == self.len() {
+                chunks.push(start..place + 1);
+                (start, begin) = (place + 1, end);
+            }
+        }
+        chunks
     }
 
     /// Number of distinct pretokens.
@@ -231,6 +245,15 @@ mod tests {
         {
             assert!(matches!(build(bytes, offsets, values), Err(Error::BadCounts { .. })));
         }
+    }
+
+    #[test]
+    fn chunks_cover_every_place_and_end_where_they_are_full() {
+        let all = counts(&[("a", 1), ("b", 1), ("cccc", 1), ("d", 1), ("e", 1), ("f", 1)]);
+        assert_eq!(all.chunks(3, 4), [0..3, 3..6]);
+        assert_eq!(all.chunks(2, 4), [0..2, 2..3, 3..5, 5..6]);
+        assert_eq!(all.chunks(9, u64::MAX), vec![0..6; 1]);
+        assert!(Counts::default().chunks(3, 4).is_empty());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! These tokenizers have no pre-tokenizer: a pretoken is a whole document. Between two characters that no token has
 //! side by side, no merge ever crosses; if moreover SentencePiece's trainer would never make a piece that spans them,
-//! continued training will not either, and counting the pieces apart is exact.
+//! continued training will not either, and counting the pieces apart is exact. What stands for characters outside the
+//! vocabulary may reach further than its place: [`Bpe::cut_between`] says which characters are safe beside a cut.
 
 use std::ops::Range;
 
@@ -19,6 +20,8 @@ pub struct Cutter {
     rules: PieceRules,
     /// Pairs of characters that the rules would keep apart and some token joins all the same.
     joined: FxHashSet<(char, char)>,
+    /// The characters that may stand beside a cut; None where all may.
+    between: Option<FxHashSet<char>>,
     /// Whether to cut between two ASCII characters, `left * 128 + right`; and between one and `▁`, before and after.
     ascii: Vec<bool>,
     before_space: Vec<bool>,
@@ -33,6 +36,7 @@ impl Cutter {
         let mut cutter = Self {
             rules,
             joined: FxHashSet::default(),
+            between: bpe.cut_between().map(|characters| characters.into_iter().collect()),
             ascii: Vec::new(),
             before_space: Vec::new(),
             after_space: Vec::new(),
@@ -69,7 +73,11 @@ impl Cutter {
     }
 
     fn decide(&self, (left, right): (char, char)) -> bool {
-        !self.rules.may_join(left, right) && !self.joined.contains(&(left, right))
+        let may_stand = |character: char| self.between.as_ref().is_none_or(|between| between.contains(&character));
+        !self.rules.may_join(left, right)
+            && !self.joined.contains(&(left, right))
+            && may_stand(left)
+            && may_stand(right)
     }
 
     /// Tells `emit` the pieces of a text, in order, as the bytes around each and its place in them.
@@ -94,8 +102,8 @@ mod tests {
     use crate::bpe::Options;
 
     fn cutter(strings: &[&str]) -> Cutter {
-        let tokens = strings.iter().zip(0..).map(|(string, id)| (id, (*string).to_string())).collect();
-        Cutter::new(&Bpe::new(tokens, &[], &Options::default()).unwrap(), PieceRules::default(), &FxHashSet::default())
+        let lone = Options { unk_token: Some("a".into()), ..Options::default() };
+        Cutter::new(&model(strings, &[], &lone), PieceRules::default(), &FxHashSet::default())
     }
 
     fn pieces(cutter: &Cutter, text: &str) -> Vec<String> {
@@ -120,23 +128,116 @@ mod tests {
         assert_eq!(odd.joined(), [('d', '▁'), ('x', '1')]);
     }
 
+    fn model(strings: &[&str], merges: &[(u32, u32)], options: &Options) -> Bpe {
+        let tokens = strings.iter().zip(0..).map(|(string, id)| (id, (*string).to_string())).collect();
+        Bpe::new(tokens, merges, options).unwrap()
+    }
+
     #[test]
-    fn models_whose_unknown_characters_touch_their_neighbours_are_not_cut() {
-        let bytes = || (0..=255u8).map(crate::alphabet::byte_token);
-        let model = |strings: Vec<String>, merges: &[(u32, u32)], options: Options| {
-            let tokens = strings.into_iter().zip(0..).map(|(string, id)| (id, string)).collect();
-            Bpe::new(tokens, merges, &options).unwrap().may_be_cut()
-        };
-        let fallback = || Options { byte_fallback: true, ..Options::default() };
+    fn cuts_stand_between_spelled_characters_where_unknown_ones_touch_their_neighbours() {
+        let bytes: Vec<String> = (0..=255u8).map(crate::alphabet::byte_token).collect();
+        let bytes = || bytes.iter().map(String::as_str);
+        let fallback = Options { byte_fallback: true, ..Options::default() };
         let unknown = |fuse_unk| Options { unk_token: Some("u".into()), fuse_unk, ..Options::default() };
-        let plain = || vec!["u".to_string(), "a".into(), "ua".into()];
-        assert!(model(bytes().collect(), &[], fallback()));
-        assert!(!model(bytes().skip(1).collect(), &[], fallback()));
-        assert!(!model(plain(), &[], Options::default())); // unknown characters vanish, and neighbours meet
-        assert!(model(plain(), &[], unknown(false)));
-        assert!(!model(plain(), &[], unknown(true)));
-        assert!(!model(plain(), &[(0, 1)], unknown(false)));
-        let joined = bytes().chain(["<0x00><0x01>".to_string()]).collect();
-        assert!(!model(joined, &[(0, 1)], fallback()));
+        let plain = ["u", "a", "ua"];
+        let between = |strings: &[&str], merges: &[(u32, u32)], options: &Options| {
+            model(strings, merges, options).cut_between().map(String::from_iter)
+        };
+        let all: Vec<&str> = bytes().collect();
+        let without = |missing: &'static str| bytes().filter(move |byte| *byte != missing);
+        assert_eq!(between(&all, &[], &fallback), None);
+        let tab: Vec<&str> = without("<0x09>").collect();
+        assert_eq!(between(&tab, &[], &fallback), Some(String::new()));
+        let tab: Vec<&str> = without("<0x09>").chain(["\t"]).collect();
+        assert_eq!(between(&tab, &[], &fallback), None); // as Gemma-2
+        let never: Vec<&str> = without("<0xFF>").collect();
+        assert_eq!(between(&never, &[], &fallback), None); // no character has this byte
+        let lead: Vec<&str> = without("<0xE2>").chain(["a"]).collect();
+        assert_eq!(between(&lead, &[], &fallback), Some("a".into()));
+        assert_eq!(between(&plain, &[], &Options::default()), Some("au".into())); // unknown characters vanish
+        assert_eq!(between(&plain, &[], &unknown(false)), None);
+        assert_eq!(between(&plain, &[], &unknown(true)), Some("au".into()));
+        assert_eq!(between(&plain, &[(0, 1)], &unknown(false)), Some("au".into()));
+        let joined: Vec<&str> = bytes().chain(["<0x00><0x01>"]).collect();
+        assert_eq!(between(&joined, &[(0, 1)], &fallback), Some(String::new()));
+    }
+
+    #[test]
+    fn a_byte_token_that_merges_make_is_never_cut() {
+        let strings = ["<", "0", "x", "4", "1", ">", "<0", "x4", "1>", "<0x4", "<0x41>"];
+        let merges = [(0, 1), (2, 3), (4, 5), (6, 7), (9, 8)];
+        let options = Options { byte_fallback: true, ..Options::default() };
+        let made = Cutter::new(&model(&strings, &merges, &options), PieceRules::default(), &FxHashSet::default());
+        assert_eq!(pieces(&made, "1<0x41>1"), ["1", "<0x41>", "1"]);
+    }
+
+    /// A generator of small numbers, the same ones every time.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % limit
+        }
+    }
+
+    /// A model over a few characters, some of them without a token, with merges of any two tokens, stand-ins included.
+    fn random_model(numbers: &mut Numbers) -> Bpe {
+        let byte_tokens = ["<0xC3>", "<0xB5>", "<0xA4>", "<0x09>"];
+        let pool = ["a", "b", "1", "▁", "ж", ",", "õ", "ä", "\t", "<unk>"];
+        let mut strings: Vec<String> = Vec::new();
+        for string in pool.iter().chain(&byte_tokens) {
+            if numbers.below(3) > 0 {
+                strings.push((*string).to_string());
+            }
+        }
+        let mut merges = Vec::new();
+        for _ in 0..numbers.below(10) {
+            let Some(most) = strings.len().checked_sub(1) else { break };
+            let pair = (numbers.below(most + 1), numbers.below(most + 1));
+            let stands_in = |string: &str| string.starts_with('<');
+            if (stands_in(&strings[pair.0]) || stands_in(&strings[pair.1])) && numbers.below(4) > 0 {
+                continue; // in one model of a few, that is
+            }
+            let product = strings[pair.0].clone() + &strings[pair.1];
+            let pair = (pair.0 as u32, pair.1 as u32);
+            if product.chars().count() < 9 && !merges.contains(&pair) {
+                if !strings.contains(&product) {
+                    strings.push(product);
+                }
+                merges.push(pair);
+            }
+        }
+        let unk = strings.iter().any(|string| string == "<unk>") && numbers.below(2) == 0;
+        let options = Options {
+            byte_fallback: numbers.below(2) == 0,
+            unk_token: unk.then(|| "<unk>".into()),
+            fuse_unk: numbers.below(2) == 0,
+            ignore_merges: false,
+        };
+        let strings: Vec<&str> = strings.iter().map(String::as_str).collect();
+        model(&strings, &merges, &options)
+    }
+
+    #[test]
+    fn tokens_of_cut_text_are_those_of_whole_text_in_any_model() {
+        let mut numbers = Numbers(7);
+        let (mut cuts, mut restricted) = (0, 0);
+        for _ in 0..30_000 {
+            let bpe = random_model(&mut numbers);
+            let cutter = Cutter::new(&bpe, PieceRules::default(), &FxHashSet::default());
+            let length = numbers.below(14);
+            let characters = ['a', 'b', '1', '▁', 'ж', ',', 'õ', 'ä', '\t', '猫'];
+            let text: String = (0..length).map(|_| characters[numbers.below(characters.len())]).collect();
+            let pieces = pieces(&cutter, &text);
+            let mut apart: Vec<u32> = pieces.iter().flat_map(|piece| bpe.encode(piece).unwrap()).collect();
+            let mut whole = bpe.encode(&text).unwrap();
+            apart.sort_unstable();
+            whole.sort_unstable();
+            assert_eq!(apart, whole, "{text:?} as {pieces:?} in {bpe:?}");
+            cuts += pieces.len().saturating_sub(1);
+            restricted += usize::from(bpe.cut_between().is_some() && pieces.len() > 1);
+        }
+        assert!(cuts > 20_000 && restricted > 1_000, "{cuts} cuts, {restricted} texts of restricted models");
     }
 }

@@ -125,12 +125,30 @@ pub enum Error {
         /// The other.
         second: String,
     },
-    /// A document is too long.
-    #[error("a document of {bytes} bytes cannot be cut into parts; the limit is 4 GiB")]
-    LongDocument {
+    /// A document needs more memory than is allowed.
+    #[error(
+        "a document of {bytes} bytes or more cannot be cut into parts; it needs about {factor} times as much memory, \
+         and documents beyond {longest} bytes need more than --memory allows"
+    )]
+    CostlyDocument {
         /// Its length.
         bytes: u64,
+        /// How many bytes of memory a byte of it needs.
+        factor: usize,
+        /// The longest document that memory allows.
+        longest: usize,
     },
+    /// A pretoken, or the number of them, is beyond what training counts with.
+    #[error("training cannot count {number} {what}; the limit is 2^32")]
+    TooMany {
+        /// How many there are.
+        number: u64,
+        /// Of what.
+        what: &'static str,
+    },
+    /// Whoever asked for the work does not want it any more.
+    #[error("stopped")]
+    Stopped,
     /// The `tokenizers` library failed on a text.
     #[error("the tokenizer's own normalizer or pre-tokenizer failed on the text: {reason}")]
     Pretokenize {
@@ -143,7 +161,7 @@ impl Error {
     /// Whether one document is at fault, so that the others can be read without it.
     #[must_use]
     pub fn is_bad_document(&self) -> bool {
-        matches!(self, Self::BadLine { .. } | Self::BadRow { .. } | Self::LongDocument { .. })
+        matches!(self, Self::BadLine { .. } | Self::BadRow { .. } | Self::CostlyDocument { .. })
     }
 
     /// What the user can do about it.
@@ -166,7 +184,11 @@ impl Error {
             Self::VanishingAddedToken { .. } | Self::CollidingAddedTokens { .. } => {
                 "set `normalized` to false for it in `added_tokens`"
             }
-            Self::LongDocument { .. } => "give the text as smaller documents, such as lines: --documents lines",
+            Self::CostlyDocument { .. } => {
+                "raise --memory, or give the text as smaller documents, such as lines: --documents lines"
+            }
+            Self::TooMany { .. } => "leave out rare pretokens: `tokengraft count --min-count`",
+            Self::Stopped => "start again",
             Self::NotText => "count the corpus with this tokenizer",
             Self::BadCounts { .. } => "count the corpus again",
             Self::NotByteLevel { .. } => "let ByteLevel be the last step that changes characters",

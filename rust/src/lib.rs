@@ -28,6 +28,7 @@
 //! ```
 
 mod added;
+mod allowance;
 mod alphabet;
 mod bpe;
 mod count;
@@ -62,4 +63,4 @@ pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spel
 pub use rows::Rows;
 pub use structure::{Origin, Structure};
 pub use text::{Block, Document, Documents};
-pub use train::{Learned, LearnedMerge, Task};
+pub use train::{Judge, Learned, LearnedMerge, Task};

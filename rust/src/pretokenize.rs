@@ -15,6 +15,7 @@ use tokenizers::{NormalizedString, Normalizer, OffsetReferential, OffsetType, Pr
 use unicode_normalization_alignments::{is_nfc_quick, is_nfkc_quick, IsNormalized, UnicodeNormalization};
 
 use crate::added::{AddedToken, Segment, Splitter};
+use crate::allowance::Allowance;
 use crate::alphabet::byte_of;
 use crate::cut::Cutter;
 use crate::error::{Error, Result};
@@ -144,7 +145,14 @@ pub struct Pretokenizer {
     spelling: Spelling,
     route: Route,
     added_ids: Vec<u32>,
+    allowance: Allowance,
 }
+
+/// Bytes of memory that a byte of a document needs in the `tokenizers` crate, which keeps the place of every character
+/// before and after normalization. Measured: 72 for DeepSeek-V3 on Estonian, English and Japanese.
+const UPSTREAM_FACTOR: usize = 80;
+/// The same on the fast routes, reading and writing included, for a document that is one pretoken. Measured: 9.
+const FAST_FACTOR: usize = 10;
 
 enum Route {
     /// Through the `tokenizers` crate: slow, and right for everything.
@@ -182,7 +190,21 @@ impl Pretokenizer {
             serde_json::from_value(document["model"]["vocab"].clone()).unwrap_or_default();
         let added_ids = tokens.iter().map(|token| vocab.get(&token.content).copied().unwrap_or_default()).collect();
         let route = Route::recognize(&document, &spelling, tokens)?;
-        Ok(Self { pipeline, spelling, route, added_ids })
+        Ok(Self { pipeline, spelling, route, added_ids, allowance: Allowance::new(usize::MAX, 1) })
+    }
+
+    /// The same with so many bytes of memory for the documents that are processed at once. A document that needs more
+    /// is refused, unless it is shorter than a megabyte.
+    #[must_use]
+    pub fn within(self, memory: usize) -> Self {
+        let factor = if self.is_fast() { FAST_FACTOR } else { UPSTREAM_FACTOR };
+        Self { allowance: Allowance::new(memory, factor), ..self }
+    }
+
+    /// The longest document that memory allows, in bytes.
+    #[must_use]
+    pub fn longest_document(&self) -> usize {
+        self.allowance.longest()
     }
 
     /// The same with the fast routes closed, to compare with.
@@ -204,8 +226,10 @@ impl Pretokenizer {
     ///
     /// # Errors
     ///
-    /// When the library's normalizer or pre-tokenizer fails, or a byte-level pipeline gives what is not bytes.
+    /// When the library's normalizer or pre-tokenizer fails, a byte-level pipeline gives what is not bytes, or the text
+    /// needs more memory than is allowed.
     pub fn run(&self, text: &str, at_start: bool, sink: &mut impl Sink) -> Result<()> {
+        let _taken = self.allowance.take(text.len())?;
         match &self.route {
             Route::Upstream => self.run_upstream(text, sink),
             Route::Scan { added, nfc, pattern } => {

@@ -19,14 +19,14 @@ use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spellin
 use crate::rows::Rows;
 use crate::structure::{Origin, Structure};
 use crate::text::Block;
-use crate::train::{Learned, Task};
+use crate::train::{Judge, Learned, Task};
 
 impl From<Error> for PyErr {
     /// The class of `tokengraft.errors` that the error belongs to, with its hint.
     fn from(error: Error) -> Self {
         let class = match error {
             _ if error.is_bad_document() => "CorpusError",
-            Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } => "CountsError",
+            Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } | Error::TooMany { .. } => "CountsError",
             Error::Spill { .. } => "OutputError",
             _ => "InvalidTokenizerError",
         };
@@ -66,9 +66,20 @@ impl PyBpe {
         Ok(Self(py.detach(|| Bpe::new(tokens, &merges, &options))?))
     }
 
+    /// The characters between which text may be cut; None where all may.
     #[getter]
-    fn may_be_cut(&self) -> bool {
-        self.0.may_be_cut()
+    fn cut_between(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.0.cut_between().map(String::from_iter))
+    }
+
+    #[getter]
+    fn spells_every_character(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.0.spells_every_character())
+    }
+
+    #[getter]
+    fn drops_unknown(&self) -> bool {
+        self.0.drops_unknown()
     }
 
     fn encode(&self, pretoken: &str) -> PyResult<Vec<u32>> {
@@ -167,7 +178,9 @@ struct PyCounter(Counter);
 #[pymethods]
 impl PyCounter {
     #[new]
-    #[pyo3(signature = (skeleton, *, byte_level, cutter, through_upstream, spill_folder, bytes_per_table, hold_out))]
+    #[pyo3(signature = (
+        skeleton, *, byte_level, cutter, through_upstream, spill_folder, bytes_per_table, document_memory, hold_out
+    ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         skeleton: &str,
@@ -176,6 +189,7 @@ impl PyCounter {
         through_upstream: bool,
         spill_folder: Option<PathBuf>,
         bytes_per_table: usize,
+        document_memory: usize,
         hold_out: Option<(u64, u64)>,
     ) -> PyResult<Self> {
         let spelling = match byte_level {
@@ -186,7 +200,7 @@ impl PyCounter {
         if through_upstream {
             pretokenizer = pretokenizer.through_upstream();
         }
-        let mut counter = Counter::new(pretokenizer);
+        let mut counter = Counter::new(pretokenizer.within(document_memory));
         if let Some((one_in, max_bytes)) = hold_out {
             counter = counter.holding_out(HoldOut::new(one_in, max_bytes));
         }
@@ -212,6 +226,12 @@ impl PyCounter {
 
     fn add(&self, py: Python<'_>, counts: &PyCounts) -> PyResult<()> {
         Ok(py.detach(|| self.0.add(counts.0.iter()))?)
+    }
+
+    /// The longest document that memory allows, in bytes.
+    #[getter]
+    fn longest_document(&self) -> usize {
+        self.0.pretokenizer().longest_document()
     }
 
     fn last_cut(&self, py: Python<'_>, data: &[u8]) -> Option<usize> {
@@ -332,9 +352,29 @@ impl PyCounts {
         py.detach(|| self.0.characters())
     }
 
-    fn top<'py>(&self, py: Python<'py>, most: usize) -> Vec<(Bound<'py, PyBytes>, u64)> {
+    /// The most frequent pretokens, no more than the first `longest` bytes of each.
+    #[pyo3(signature = (most, longest = None))]
+    fn top<'py>(&self, py: Python<'py>, most: usize, longest: Option<usize>) -> Vec<(Bound<'py, PyBytes>, u64)> {
         let places = py.detach(|| self.0.top(most));
-        places.into_iter().map(|at| (PyBytes::new(py, self.0.pretoken(at)), self.0.counts()[at])).collect()
+        let bytes = |at: usize| {
+            let pretoken = self.0.pretoken(at);
+            &pretoken[..pretoken.len().min(longest.unwrap_or(usize::MAX))]
+        };
+        places.into_iter().map(|at| (PyBytes::new(py, bytes(at)), self.0.counts()[at])).collect()
+    }
+
+    /// How often each character occurs that a model drops or replaces by its unknown token, by its bytes.
+    #[pyo3(signature = (bpe, *, byte_level, by_merges))]
+    fn lost<'py>(
+        &self,
+        py: Python<'py>,
+        bpe: &PyBpe,
+        byte_level: bool,
+        by_merges: bool,
+    ) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        let lost = py.detach(|| bpe.0.lost_counts(&self.0, alphabet, by_merges))?;
+        Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
     }
 
     /// How often each token of a model comes out of the pretokens, by ascending id.
@@ -355,7 +395,7 @@ impl PyCounts {
 /// What `extend` gives: new tokens, merges as (left, right, product, count) with tokens by their place.
 type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
 
-/// Continued training. `allow` is asked about every new token; Ctrl-C is looked for now and then.
+/// Continued training. `allow` is asked about every new token; Ctrl-C is looked for several times a second.
 #[pyfunction]
 #[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, asleep, at_hand, allow))]
 #[allow(clippy::too_many_arguments)]
@@ -376,31 +416,42 @@ fn extend(
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
     let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, asleep, at_hand };
-    let mut failure = None;
-    let mut steps = 0u32;
-    let learned = py.detach(|| {
-        let mut judge = |string: &str| {
-            steps = steps.wrapping_add(u32::from(string.is_empty()));
-            let answer = match (&allow, string) {
-                (_, "") if steps % 256 == 0 => Python::attach(|py| py.check_signals().map(|()| true)),
-                (_, "") | (None, _) => Ok(true),
-                (Some(allow), _) => Python::attach(|py| allow.call1(py, (string,))?.extract(py)),
-            };
-            // After a failure everything is refused, the question whether to go on first of all.
-            failure.is_none()
-                && answer.unwrap_or_else(|error| {
-                    failure = Some(error);
-                    false
-                })
-        };
-        Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut judge)
-    })?;
-    match failure {
-        Some(error) => Err(error),
-        None => Ok((
-            learned.tokens,
-            learned.merges.into_iter().map(|merge| (merge.left, merge.right, merge.product, merge.count)).collect(),
-        )),
+    let mut judge = PyJudge { allow, failure: None };
+    let learned = py.detach(|| Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut judge));
+    if let Some(failure) = judge.failure {
+        return Err(failure);
+    }
+    let learned = learned?;
+    let merges = learned.merges.into_iter().map(|merge| (merge.left, merge.right, merge.product, merge.count));
+    Ok((learned.tokens, merges.collect()))
+}
+
+/// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.
+struct PyJudge {
+    allow: Option<Py<PyAny>>,
+    /// What was raised; from then on everything is refused.
+    failure: Option<PyErr>,
+}
+
+impl Judge for PyJudge {
+    fn allow(&mut self, token: &str) -> bool {
+        let Some(allow) = &self.allow else { return true };
+        let answer = || Python::attach(|py| allow.call1(py, (token,))?.extract(py));
+        self.failure.is_none()
+            && answer().unwrap_or_else(|error| {
+                self.failure = Some(error);
+                false
+            })
+    }
+
+    fn go_on(&mut self) -> Result<(), Error> {
+        if self.failure.is_none() {
+            self.failure = Python::attach(|py| py.check_signals()).err();
+        }
+        if self.failure.is_some() {
+            return Err(Error::Stopped);
+        }
+        Ok(())
     }
 }
 

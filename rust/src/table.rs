@@ -12,6 +12,8 @@ const INLINE: usize = 15;
 /// Keys looked up together. 32 loads in flight are as many as cores of today keep track of.
 const BATCH: usize = 32;
 const LONG: u64 = 0xFF << 56;
+/// The bits of the second word that a long key has its length in: one of a terabyte would not fit into memory.
+const LONG_LENGTH: u64 = (1 << 40) - 1;
 /// The bits of the first and second eight bytes that belong to a key of each length.
 const MASKS: [(u64, u64); INLINE + 1] = {
     let mut masks = [(0, 0); INLINE + 1];
@@ -28,7 +30,7 @@ const SEEDS: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x8CB9_2B
 /// A key in two words and its count; free when the count is 0.
 ///
 /// A short key is its bytes, little end first, with its length in the top byte of the second word. A long one has
-/// `LONG` there, its length below, and in the first word its place in the arena.
+/// `LONG` there, then 16 bits of its hash and 40 of its length, and in the first word its place in the arena.
 /// Plain words, so that a table of free slots is memory that the system hands out zeroed and untouched.
 type Slot = [u64; 3];
 const COUNT: usize = 2;
@@ -40,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) order: u128,
     pub(crate) count: u64,
     place: u64,
-    length: u32,
+    length: u64,
 }
 
 /// In the last byte, where short keys have their length: beyond any of those.
@@ -151,11 +153,11 @@ impl Table {
         self.slots.iter().filter(|slot| slot[COUNT] > 0).map(|&[low, high, count]| {
             if is_long(high) {
                 let key = self.long_key(low, high);
-                return Entry { order: first_bytes(key) | LONG_MARK, count, place: low, length: key.len() as u32 };
+                return Entry { order: first_bytes(key) | LONG_MARK, count, place: low, length: key.len() as u64 };
             }
             let order = (u128::from(low.swap_bytes()) << 64) | u128::from((high << 8).swap_bytes()) << 8;
             let length = high >> 56;
-            Entry { order: order | u128::from(length), count, place: 0, length: length as u32 }
+            Entry { order: order | u128::from(length), count, place: 0, length }
         })
     }
 
@@ -179,7 +181,7 @@ impl Table {
 
     fn long_key(&self, low: u64, high: u64) -> &[u8] {
         let start = low as usize;
-        &self.arena[start..start + (high & 0xFFFF_FFFF) as usize]
+        &self.arena[start..start + (high & LONG_LENGTH) as usize]
     }
 
     #[inline]
@@ -204,8 +206,7 @@ impl Table {
     fn add_long(&mut self, key: &[u8], count: u64) {
         self.reserve(1);
         let hash = hash_long(key);
-        // subtle: a pretoken beyond 4 GiB would wrap here; `Counter` refuses texts of that size
-        let high = LONG | ((hash & 0x00FF_FFFF) << 32) | (key.len() as u64 & 0xFFFF_FFFF);
+        let high = long_word(hash, key.len() as u64);
         let mask = self.slots.len() - 1;
         let mut at = self.home(hash);
         loop {
@@ -265,6 +266,11 @@ fn advise_huge_pages(slots: &[Slot]) {
         // holds. A refusal does no harm, so the result is not looked at.
         unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_HUGEPAGE) };
     }
+}
+
+/// The second word of a long key.
+fn long_word(hash: u64, length: u64) -> u64 {
+    LONG | ((hash & 0xFFFF) << 40) | (length & LONG_LENGTH)
 }
 
 fn is_long(high: u64) -> bool {
@@ -366,6 +372,15 @@ mod tests {
         table.flush();
         assert_eq!(contents(&table), expected);
         assert_eq!(table.len(), expected.len());
+    }
+
+    #[test]
+    fn the_length_of_a_long_key_may_be_beyond_32_bits() {
+        for length in [16, u64::from(u32::MAX), u64::from(u32::MAX) + 17, 3 << 32] {
+            let word = long_word(u64::MAX, length);
+            assert!(is_long(word) && word & LONG_LENGTH == length);
+            assert_ne!(word, long_word(1, length));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use rayon::prelude::*;
@@ -65,25 +66,57 @@ pub struct Learned {
     pub merges: Vec<LearnedMerge>,
 }
 
-impl Learned {
-    /// Learns merges until there are `task.tokens` new tokens, or no pair is frequent enough.
-    ///
-    /// `allow` has the last word on every new token: a pair it refuses is passed over for good. Between merges it is
-    /// also asked whether to go on, with an empty string; a refusal ends the training.
+/// Decides about tokens, and whether to go on.
+pub trait Judge {
+    /// Whether a string may become a token; a pair that is refused is passed over for good.
+    fn allow(&mut self, token: &str) -> bool;
+
+    /// Asked several times a second, in every phase of training.
     ///
     /// # Errors
     ///
-    /// When a pretoken cannot be encoded.
-    pub fn new(
-        bpe: &Bpe,
-        counts: &Counts,
-        alphabet: Alphabet,
-        task: &Task,
-        allow: &mut dyn FnMut(&str) -> bool,
-    ) -> Result<Self> {
-        let words = Words::new(bpe, counts, alphabet)?;
-        let mut trainer = Trainer::new(bpe, words, alphabet, task);
-        trainer.learn(task, allow);
+    /// [`Error::Stopped`] ends the training.
+    fn go_on(&mut self) -> Result<()>;
+}
+
+/// Asks a judge whether to go on, once for so many symbols.
+struct Pace<'j> {
+    judge: &'j mut dyn Judge,
+    symbols: usize,
+}
+
+impl<'j> Pace<'j> {
+    /// About as many as are handled in a tenth of a second.
+    const SYMBOLS: usize = 1 << 20;
+    /// Finding a pair that is merged or refused counts as much.
+    const STEP: usize = Self::SYMBOLS / 256;
+
+    fn new(judge: &'j mut dyn Judge) -> Self {
+        Self { judge, symbols: 0 }
+    }
+
+    fn step(&mut self, symbols: usize) -> Result<()> {
+        self.symbols += symbols;
+        if self.symbols < Self::SYMBOLS {
+            return Ok(());
+        }
+        self.symbols = 0;
+        self.judge.go_on()
+    }
+}
+
+impl Learned {
+    /// Learns merges until there are `task.tokens` new tokens, or no pair is frequent enough. `judge` has the last word
+    /// on every new token.
+    ///
+    /// # Errors
+    ///
+    /// When a pretoken cannot be encoded, there are too many, or the judge stops the training.
+    pub fn new(bpe: &Bpe, counts: &Counts, alphabet: Alphabet, task: &Task, judge: &mut dyn Judge) -> Result<Self> {
+        let mut pace = Pace::new(judge);
+        let words = Words::new(bpe, counts, alphabet, &mut pace)?;
+        let mut trainer = Trainer::new(bpe, words, alphabet, task, &mut pace)?;
+        trainer.learn(task, &mut pace)?;
         Ok(Self { tokens: trainer.learned_strings(), merges: trainer.learned })
     }
 }
@@ -92,50 +125,66 @@ impl Learned {
 struct Words {
     /// The tokens of all words; a word that has shrunk leaves its tail unused.
     symbols: Vec<u32>,
-    /// Start and length of each word.
-    spans: Vec<(u32, u32)>,
+    /// Where each word begins. In 64 bits, for a large corpus has more than 2^32 symbols.
+    starts: Vec<u64>,
+    lengths: Vec<u32>,
     counts: Vec<u64>,
 }
 
 impl Words {
-    fn new(bpe: &Bpe, counts: &Counts, alphabet: Alphabet) -> Result<Self> {
-        const CHUNK: usize = 1 << 14;
-        let places: Vec<usize> = (0..counts.len()).step_by(CHUNK).collect();
+    fn new(bpe: &Bpe, counts: &Counts, alphabet: Alphabet, pace: &mut Pace<'_>) -> Result<Self> {
+        const PRETOKENS: usize = 1 << 14;
+        const BYTES: u64 = 1 << 20;
+        const CHUNKS: usize = 32;
         let spelled = bpe.spelled(alphabet, bpe.ignores_merges());
-        let encode = |&start: &usize| {
+        let encode = |places: &Range<usize>| {
             let (mut symbols, mut lengths) = (Vec::new(), Vec::new());
             let (mut string, mut word) = (String::new(), Vec::new());
-            for place in start..counts.len().min(start + CHUNK) {
+            for place in places.clone() {
                 spelled.encode(counts.pretoken(place), &mut string, &mut word)?;
                 if word.len() > 1 {
                     symbols.extend_from_slice(&word);
-                    lengths.push((place, word.len() as u32));
+                    lengths.push((place, narrow(word.len(), "tokens in a pretoken")?));
                 }
             }
             Ok::<_, Error>((symbols, lengths))
         };
-        let parts = places.par_iter().map(encode).collect::<Result<Vec<_>>>()?;
-        let mut words = Self {
-            symbols: Vec::with_capacity(parts.iter().map(|part| part.0.len()).sum()),
-            spans: Vec::with_capacity(parts.iter().map(|part| part.1.len()).sum()),
-            counts: Vec::with_capacity(parts.iter().map(|part| part.1.len()).sum()),
-        };
-        for (symbols, lengths) in parts {
-            let mut start = words.symbols.len() as u32;
-            words.symbols.extend_from_slice(&symbols);
-            for (place, length) in lengths {
-                words.spans.push((start, length));
-                words.counts.push(counts.counts()[place]);
-                start += length;
+        let mut words = Self { symbols: Vec::new(), starts: Vec::new(), lengths: Vec::new(), counts: Vec::new() };
+        // On all cores, but not all at once: between two groups, whoever waits may change their mind.
+        for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
+            for (symbols, lengths) in group.par_iter().map(encode).collect::<Result<Vec<_>>>()? {
+                words.append(&symbols, &lengths, counts);
             }
+            pace.step(Pace::SYMBOLS)?;
         }
+        narrow(words.starts.len(), "distinct pretokens")?;
         Ok(words)
     }
 
-    fn word(&self, number: u32) -> &[u32] {
-        let (start, length) = self.spans[number as usize];
-        &self.symbols[start as usize..(start + length) as usize]
+    fn append(&mut self, symbols: &[u32], lengths: &[(usize, u32)], counts: &Counts) {
+        let mut start = self.symbols.len() as u64;
+        self.symbols.extend_from_slice(symbols);
+        for &(place, length) in lengths {
+            self.starts.push(start);
+            self.lengths.push(length);
+            self.counts.push(counts.counts()[place]);
+            start += u64::from(length);
+        }
     }
+
+    fn span(&self, number: u32) -> Range<usize> {
+        let start = self.starts[number as usize] as usize;
+        start..start + self.lengths[number as usize] as usize
+    }
+
+    fn word(&self, number: u32) -> &[u32] {
+        &self.symbols[self.span(number)]
+    }
+}
+
+/// A number that must fit into 32 bits.
+fn narrow(number: usize, what: &'static str) -> Result<u32> {
+    u32::try_from(number).map_err(|_| Error::TooMany { number: number as u64, what })
 }
 
 /// How often a pair occurs, and in which words it was ever seen; some of those may have lost it since.
@@ -196,9 +245,10 @@ struct Trainer<'b> {
 }
 
 impl<'b> Trainer<'b> {
-    fn new(bpe: &'b Bpe, words: Words, alphabet: Alphabet, task: &Task) -> Self {
+    fn new(bpe: &'b Bpe, words: Words, alphabet: Alphabet, task: &Task, pace: &mut Pace<'_>) -> Result<Self> {
         let mut pairs: FxHashMap<u64, Pair> = FxHashMap::default();
-        for number in 0..words.spans.len() as u32 {
+        for number in 0..words.starts.len() as u32 {
+            pace.step(words.lengths[number as usize] as usize)?;
             let count = words.counts[number as usize];
             for pair in words.word(number).windows(2) {
                 let pair = pairs.entry(pair_key(pair[0], pair[1])).or_default();
@@ -224,7 +274,7 @@ impl<'b> Trainer<'b> {
             room: Room(task.asleep.iter().map(|(_, _, order)| order + 2).max().unwrap_or(1)),
         };
         trainer.lower_floor(task);
-        trainer
+        Ok(trainer)
     }
 
     /// Puts the most frequent of the pairs below the floor on the heap, which must have none above it left.
@@ -253,11 +303,12 @@ impl<'b> Trainer<'b> {
         Candidate { count, left: string(pair.0), right: string(pair.1), pair }
     }
 
-    fn learn(&mut self, task: &Task, allow: &mut dyn FnMut(&str) -> bool) {
-        while self.new.len() < task.tokens && allow("") {
+    fn learn(&mut self, task: &Task, pace: &mut Pace<'_>) -> Result<()> {
+        while self.new.len() < task.tokens {
+            pace.step(Pace::STEP)?;
             let Some(best) = self.heap.pop() else {
                 if self.floor <= task.min_count {
-                    return;
+                    break;
                 }
                 self.lower_floor(task);
                 continue;
@@ -277,13 +328,15 @@ impl<'b> Trainer<'b> {
             let against_rules = task.rules.is_some_and(|rules| !rules.allow(&string));
             let has_barred_part = self.bars(best.pair.0, task) || self.bars(best.pair.1, task);
             let unwanted = too_long || against_rules || has_barred_part || task.forbidden.contains(&string);
-            if unwanted || !allow(&string) {
+            if unwanted || !pace.judge.allow(&string) {
                 let refused = Pair { refused: true, ..Pair::default() };
                 self.pairs.insert(pair_key(best.pair.0, best.pair.1), refused);
                 continue;
             }
-            self.append(best, string, task);
+            self.append(best, string, task, pace)?;
         }
+        // What the judge last decided may have been that it is enough.
+        pace.judge.go_on()
     }
 
     /// Whether a token may not be part of another.
@@ -293,7 +346,7 @@ impl<'b> Trainer<'b> {
     }
 
     /// Appends a merge and applies it wherever its pair stands.
-    fn append(&mut self, best: Candidate, string: String, task: &Task) {
+    fn append(&mut self, best: Candidate, string: String, task: &Task, pace: &mut Pace<'_>) -> Result<()> {
         let existing = self.bpe.index(&string).or_else(|| self.new.get(string.as_str()).copied());
         let product = existing.unwrap_or_else(|| {
             let token = self.strings.len() as u32;
@@ -309,6 +362,7 @@ impl<'b> Trainer<'b> {
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
         let words = self.pairs.remove(&pair_key(best.pair.0, best.pair.1)).map(|pair| pair.words).unwrap_or_default();
         for number in words {
+            pace.step(self.words.lengths[number as usize] as usize)?;
             if comes_alive {
                 self.encode_again(number);
             } else {
@@ -323,6 +377,7 @@ impl<'b> Trainer<'b> {
                 self.heap.push(candidate);
             }
         }
+        Ok(())
     }
 
     /// Lists the merges by which a new token makes tokens that could not be reached; whether there are any.
@@ -351,8 +406,7 @@ impl<'b> Trainer<'b> {
 
     /// Replaces a pair by a token that is in no merge yet.
     fn replace(&mut self, number: u32, (left, right): (u32, u32), product: u32) {
-        let (start, length) = self.words.spans[number as usize];
-        let (start, end) = (start as usize, (start + length) as usize);
+        let Range { start, end } = self.words.span(number);
         let (mut read, mut write) = (start, start);
         while read < end {
             let symbol = self.words.symbols[read];
@@ -374,13 +428,12 @@ impl<'b> Trainer<'b> {
             self.words.symbols[write] = product;
             (read, write) = (read + 2, write + 1);
         }
-        self.words.spans[number as usize].1 = (write - start) as u32;
+        self.words.lengths[number as usize] = (write - start) as u32;
     }
 
     /// Lets the encoder go on with a word: listed merges may apply to a token that has come alive.
     fn encode_again(&mut self, number: u32) {
-        let (start, length) = self.words.spans[number as usize];
-        let (start, end) = (start as usize, (start + length) as usize);
+        let Range { start, end } = self.words.span(number);
         let before = self.words.symbols[start..end].to_vec();
         let mut after = before.clone();
         Both(self.bpe, &self.merges, self.room).merge(&mut after, |_, _| ());
@@ -390,7 +443,7 @@ impl<'b> Trainer<'b> {
         before.windows(2).for_each(|pair| self.lose((pair[0], pair[1]), number));
         after.windows(2).for_each(|pair| self.gain((pair[0], pair[1]), number));
         self.words.symbols[start..start + after.len()].copy_from_slice(&after);
-        self.words.spans[number as usize].1 = after.len() as u32;
+        self.words.lengths[number as usize] = after.len() as u32;
     }
 
     fn lose(&mut self, pair: (u32, u32), number: u32) {
@@ -437,5 +490,81 @@ impl Merges for Both<'_> {
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
         let listed = self.0.merge_of(left, right).map(|merge| Merge { rank: self.2.rank(merge.rank), ..merge });
         listed.or_else(|| self.1.get(&(left, right)).copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::Options;
+
+    /// Allows everything, and stops the training when asked for the last time it was told to answer.
+    struct Patient {
+        answers: usize,
+        asked: usize,
+    }
+
+    impl Judge for Patient {
+        fn allow(&mut self, _: &str) -> bool {
+            true
+        }
+
+        fn go_on(&mut self) -> Result<()> {
+            self.asked += 1;
+            if self.asked > self.answers {
+                return Err(Error::Stopped);
+            }
+            Ok(())
+        }
+    }
+
+    /// The result of training on many words, and how often the judge was asked.
+    fn trained(answers: usize) -> (Result<Learned>, usize) {
+        let letters: Vec<(u32, String)> = ('a'..='z').zip(0..).map(|(letter, id)| (id, letter.to_string())).collect();
+        let bpe = Bpe::new(letters, &[], &Options::default()).unwrap();
+        let word = |number: u32| (0..64).map(move |at| b'a' + (number >> (at % 16)) as u8 % 4);
+        let bytes: Vec<u8> = (0..40_000).flat_map(word).collect();
+        let offsets: Vec<u64> = (0..=40_000).map(|at| 64 * at).collect();
+        let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]);
+        let task = Task {
+            tokens: 2,
+            min_count: 1,
+            max_token_bytes: 99,
+            forbidden: FxHashSet::default(),
+            rules: None,
+            asleep: Vec::new(),
+            at_hand: 99,
+        };
+        let mut judge = Patient { answers, asked: 0 };
+        let learned = Learned::new(&bpe, &counts.unwrap(), Alphabet::ByteLevel, &task, &mut judge);
+        (learned, judge.asked)
+    }
+
+    #[test]
+    fn training_stops_at_once_when_told_to_in_any_phase() {
+        let (whole, asked) = trained(usize::MAX);
+        assert_eq!(whole.unwrap().tokens.len(), 2);
+        // After each group of words, in the table of pairs, in merges that touch many words, and at the end.
+        assert!(asked > 5, "asked {asked} times");
+        for answers in [0, 1, 2, 3, asked / 2, asked - 1] {
+            assert_eq!(trained(answers), (Err(Error::Stopped), answers + 1));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_into_32_bits_is_an_error() {
+        assert_eq!(narrow(u32::MAX as usize, "words"), Ok(u32::MAX));
+        let many = Error::TooMany { number: 1 << 32, what: "words" };
+        assert_eq!(narrow(1 << 32, "words"), Err(many));
+    }
+
+    #[test]
+    fn words_may_begin_beyond_32_bits() {
+        let mut words = Words { symbols: Vec::new(), starts: vec![5 << 32], lengths: vec![7], counts: vec![1] };
+        assert_eq!(words.span(0), (5usize << 32)..(5usize << 32) + 7);
+        let mut counts = Counts::default();
+        counts.push(b"ab", 3).unwrap();
+        words.append(&[1, 2], &[(0, 2)], &counts);
+        assert_eq!((words.span(1), words.word(1)), (0..2, &[1, 2][..]));
     }
 }

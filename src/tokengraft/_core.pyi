@@ -32,8 +32,14 @@ class Bpe:
         fuse_unk: bool,
     ) -> Bpe: ...
     @property
-    def may_be_cut(self) -> bool:
-        """Whether text may be cut between characters that no token has side by side."""
+    def cut_between(self) -> str | None:
+        """The characters between which text may be cut where no token spans the cut; None where all may."""
+    @property
+    def spells_every_character(self) -> bool:
+        """Whether every character is a token, or has a token for each of its bytes."""
+    @property
+    def drops_unknown(self) -> bool:
+        """Whether characters that are not spelled are dropped without a trace."""
     def encode(self, pretoken: str) -> list[int]: ...
     def encode_by_merges(self, pretoken: str) -> list[int]: ...
     def structure(self) -> tuple[list[tuple[int, int, int]], list[int], list[int]]:
@@ -105,8 +111,12 @@ class Counter:
         through_upstream: bool,
         spill_folder: str | PathLike[str] | None,
         bytes_per_table: int,
+        document_memory: int,
         hold_out: tuple[int, int] | None,
     ) -> Counter: ...
+    @property
+    def longest_document(self) -> int:
+        """The longest document that memory allows, in bytes."""
     def count(self, block: _Block, limits: _Limits, skip_bad: bool) -> _Tally: ...
     def held_out(self) -> list[str]:
         """The documents that are held out, in the order of their hashes."""
@@ -137,7 +147,9 @@ class Counts:
     def scaled(self, numerator: int, denominator: int) -> Counts: ...
     def frequent(self, min_count: int) -> Counts: ...
     def characters(self) -> list[tuple[str, int]]: ...
-    def top(self, most: int) -> list[tuple[bytes, int]]: ...
+    def top(self, most: int, longest: int | None = None) -> list[tuple[bytes, int]]: ...
+    def lost(self, bpe: Bpe, *, byte_level: bool, by_merges: bool) -> list[tuple[bytes, int]]:
+        """How often each character occurs that a model drops or replaces by its unknown token, by its bytes."""
     def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
 
 def extend(

@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Corpus, Input, Reading, Totals, open_corpus, whole_documents
+from tokengraft.corpus import Block, Corpus, Cut, Input, Reading, Totals, open_corpus, whole_documents
+from tokengraft.corpus.blocks import BLOCK
 from tokengraft.counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
 from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, require_positive
 from tokengraft.fingerprint import Fingerprint, cutter
@@ -36,7 +37,9 @@ class Effort:
     workers: int | None = None
     """Threads; by default one for each core."""
     memory: int = DEFAULT_MEMORY
-    """Bytes for tables of pretokens; what goes beyond is kept on disk."""
+    """Bytes: half for tables of pretokens, of which more are kept on disk, half for the documents that are processed.
+    A document that cannot be cut and needs more than that half is refused, unless it is shorter than a megabyte. It
+    needs about 10 times its size, and 80 times where the pipeline has no fast scanner."""
     max_documents: int | None = None
     max_bytes: int | None = None
     """Bytes of text. With a limit, blocks are counted one after the other."""
@@ -212,6 +215,7 @@ def merge_counts(paths: list[Path], out: Path, *, effort: Effort, force: bool = 
             through_upstream=False,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
+            document_memory=0,
             hold_out=None,
         )
         described: PretokenCounts | None = None
@@ -257,6 +261,7 @@ def counted(
             through_upstream=effort.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
+            document_memory=effort.memory // 2,
             hold_out=(hold_out.one_in, hold_out.max_bytes) if hold_out else None,
         )
         running = _Counted(counter, reading, effort, hold_out)
@@ -283,7 +288,7 @@ def _normalizing(skeleton: str) -> str:
 @contextmanager
 def _spill_folder(effort: Effort) -> Iterator[tuple[str, int]]:
     # A table that outgrows its share doubles first, and while it does the old one is still there.
-    share = effort.memory // (3 * _workers(effort))
+    share = effort.memory // 2 // (3 * _workers(effort))
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
         yield folder, share
 
@@ -329,12 +334,15 @@ class _Counted:
         self.at_once = 2 * _workers(effort) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
         self.totals = Totals()
         self.cut_short = False
-        self.pending: deque[Future[_Tally]] = deque()
+        self.pending: deque[tuple[Future[_Tally], int]] = deque()
+        """Blocks that wait or are being counted, each with its size."""
+        self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
+        self.cut = Cut(counter.last_cut, counter.longest_document, effort.max_bytes)
 
     def blocks(self, found: Input) -> Iterator[Block]:
         """The blocks of an input; with `skip_bad`, as far as it can be read."""
         try:
-            blocks = found.blocks(self.counter.last_cut)
+            blocks = found.blocks(self.cut)
             yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
         except CorpusError as error:
             self._skip(error)
@@ -345,15 +353,16 @@ class _Counted:
         if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not goes_on):
             return False
         limits = (max(self.documents_left, 1), self.bytes_left)
-        self.pending.append(pool.submit(_count_block, self.counter, block, limits, skip_bad=self.reading.skip_bad))
+        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.reading.skip_bad)
+        self.pending.append((job, len(block.data)))
         self.collect(leave=self.at_once)
         return True
 
     def collect(self, *, leave: int) -> None:
-        """Adds up what is done, waiting until at most so many blocks are being counted."""
-        while len(self.pending) > leave:
+        """Adds up what is done, waiting until at most so many blocks are left, and no more bytes than memory allows."""
+        while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
             try:
-                tally = self.pending.popleft().result()
+                tally = self.pending.popleft()[0].result()
             except CorpusError as error:  # of the file that the block is from, which need not be the one being read
                 self._skip(error)
                 continue

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from tokengraft import _core
+from tokengraft.alphabet import SPACE
 from tokengraft.atomic import new_file
 from tokengraft.corpus import Totals, binary_buffers
 from tokengraft.errors import CountsError, OptionError
@@ -121,6 +122,25 @@ class PretokenCounts:
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
         return dict(sorted(total.items()))
 
+    def lost(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[bytes, int]:
+        """How often each character occurs that a tokenizer drops or replaces by its unknown token, by its bytes.
+
+        Empty for every vocabulary that spells all text.
+
+        Args:
+            tokenizer: The tokenizer.
+            by_merges: Turn merge skipping (`ignore_merges`) off.
+
+        Raises:
+            CountsError: The counts were made for another pipeline.
+        """
+        self.require(tokenizer)
+        if tokenizer.spells_everything:
+            return {}
+        byte_level = tokenizer.kind == "byte-level"
+        found = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
+        return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in found}
+
     def require(self, tokenizer: Tokenizer) -> None:
         """Refuses a tokenizer whose pretokens these are not.
 
@@ -149,7 +169,16 @@ class PretokenCounts:
             CountsError: It is not a file of counts.
         """
         described, tables = open_counts(Path(path), rows=EVERYTHING)
-        return replace(described, table=next(tables, described.table))
+        return replace(described, table=_sum([described.table, *tables]))
+
+
+def _sum(tables: list[_core.Counts]) -> _core.Counts:
+    """The counts of all tables. A file has several where its pretokens are more than 2 GiB."""
+    filled = [table for table in tables if len(table)] or tables[:1]
+    while len(filled) > 1:
+        pairs = zip(filled[::2], filled[1::2], strict=False)
+        filled = [*(left.plus(right) for left, right in pairs), *filled[len(filled) // 2 * 2 :]]
+    return filled[0]
 
 
 def as_weight(weight: int | Fraction | str) -> Fraction:

@@ -26,6 +26,8 @@ class Fingerprint:
     """For SentencePiece types: the rules that pretokens were cut by; None where they are whole."""
     joined: frozenset[str] = frozenset()
     """For SentencePiece types: pairs of characters left together only because a token has them side by side."""
+    between: str | None = None
+    """For SentencePiece types: the characters between which pretokens were cut; None where between any."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, rules: PieceRules | None = None) -> "Fingerprint":
@@ -40,6 +42,7 @@ class Fingerprint:
             added=tuple(sorted(added.items())),
             rules=cut,
             joined=frozenset(cutter(tokenizer, cut).joined()) if cut else frozenset(),
+            between=tokenizer.bpe.cut_between if cut else None,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,11 +87,11 @@ def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
 
 
 def may_be_cut(tokenizer: Tokenizer) -> bool:
-    """Whether the pretokens of a tokenizer are taken apart: those of SentencePiece types, which are whole documents.
+    """Whether the pretokens of a tokenizer are cut: those of SentencePiece types, which are whole documents.
 
-    Not where a whole pretoken can skip its merges, or where what stands for unknown characters touches its neighbours.
+    Not where a whole pretoken can skip its merges.
     """
-    return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges and tokenizer.bpe.may_be_cut
+    return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges
 
 
 def _canonical(step: Any) -> str:
@@ -113,9 +116,23 @@ def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
     if changed:
         names = ", ".join(repr(token) for token, _ in changed[:3])
         found.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
-    if theirs.rules != ours.rules:
+    # Whole documents are right for every rule.
+    if theirs.rules is not None and theirs.rules != ours.rules:
         found.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
     spanning = sorted(ours.joined - theirs.joined)
     if theirs.rules == ours.rules and spanning:
         found.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
+    if theirs.rules is not None and ours.rules is not None and ours.between is not None:
+        found += _unspelled_at_cuts(theirs.between, ours.between)
     return found
+
+
+def _unspelled_at_cuts(theirs: str | None, ours: str) -> list[str]:
+    """What is wrong where text was cut beside characters that the tokenizer has no token for and may not spell.
+
+    Such a character can vanish or join others further on, so that a cut beside it changes the tokens.
+    """
+    if theirs is None:
+        return ["cuts: counted with a tokenizer that spells every character, which this one does not"]
+    unspelled = sorted(set(theirs) - set(ours))
+    return [f"cuts: made beside characters that the tokenizer lacks, such as {unspelled[0]!r}"] if unspelled else []

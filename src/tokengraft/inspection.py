@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from tokengraft.alphabet import CHARACTER_OF, Kind, byte_token
+from tokengraft.alphabet import Kind
 from tokengraft.kind import pipeline_parts
 from tokengraft.tokenizer import Token, Tokenizer
 
@@ -97,7 +97,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         id_layout=layout,
         holes=sum(run.last - run.first + 1 for run in layout if run.use == "unused"),
         ignored_ids=tuple((t.content, t.listed_id, t.id) for t in tokenizer.added if t.id != t.listed_id),
-        missing_bytes=_missing_bytes(tokenizer),
+        missing_bytes=len(tokenizer.missing_bytes),
         shared_bytes=sum(count for count in sharing.values() if count > 1),
         unreachable=len(unreachable),
         unreachable_examples=tuple(token.string for token in unreachable[:EXAMPLES]),
@@ -124,11 +124,14 @@ def _step_names(step: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(part["type"] for part in pipeline_parts(step))
 
 
-def _missing_bytes(tokenizer: Tokenizer) -> int:
-    """How many of the 256 bytes have no token to spell them, where the vocabulary is meant to spell every byte."""
-    if tokenizer.kind == "byte-level":
-        return sum(character not in tokenizer.vocab for character in CHARACTER_OF.values())
-    return sum(byte_token(byte) not in tokenizer.vocab for byte in range(256)) if tokenizer.byte_fallback else 0
+def spelling_warning(tokenizer: Tokenizer) -> str | None:
+    """What text a vocabulary cannot spell, in words; None where it spells all text."""
+    if tokenizer.spells_everything:
+        return None
+    becomes = "is dropped" if tokenizer.bpe.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
+    missing = tokenizer.missing_bytes
+    what = f"{len(missing)} of the 256 bytes" if missing else "most characters"
+    return f"{what} have no token: text with them {becomes}"
 
 
 def comes_out_whole(tokenizer: Tokenizer, token: Token) -> bool:

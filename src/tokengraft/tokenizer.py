@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tokengraft import _core
-from tokengraft.alphabet import Kind, token_bytes
+from tokengraft.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.jsonfile import JsonStyle
 from tokengraft.kind import detect_kind
@@ -194,6 +194,21 @@ class Tokenizer:
             unk_token=self.model.get("unk_token"),
             fuse_unk=bool(self.model.get("fuse_unk")),
         )
+
+    @property
+    def missing_bytes(self) -> tuple[int, ...]:
+        """The bytes that no token spells, where the vocabulary is meant to spell bytes: text may be lost with them."""
+        if self.kind == "byte-level":
+            return tuple(byte for byte, character in CHARACTER_OF.items() if character not in self.vocab)
+        # A character that is a token needs no byte tokens.
+        spelled = {ord(token) for token in self.vocab if len(token) == 1 and token.isascii()}
+        missing = (byte for byte in range(256) if byte_token(byte) not in self.vocab and byte not in spelled)
+        return tuple(missing) if self.byte_fallback else ()
+
+    @cached_property
+    def spells_everything(self) -> bool:
+        """Whether any text survives: no character is dropped or replaced by the unknown token."""
+        return not self.missing_bytes if self.kind == "byte-level" else self.bpe.spells_every_character
 
     @cached_property
     def skeleton(self) -> str:

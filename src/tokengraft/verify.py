@@ -19,6 +19,8 @@ from tokengraft.settings import FLAGS
 from tokengraft.tokenizer import Tokenizer
 
 SAMPLES = 2000
+LONGEST_SAMPLE = 256
+"""Bytes of a pretoken, or characters of a token, that a sample has at most: a pretoken may be a whole document."""
 PIECE_SAMPLES = 20_000
 """Where two forms of a tokenizer must agree."""
 
@@ -181,16 +183,22 @@ def sample_texts(tokenizer: Tokenizer) -> list[str]:
     """Text of tokens joined at random; the same for the same vocabulary."""
     generator = random.Random(0)
     model = tokenizer.piece_model
-    strings = list(model.normal if model else tokenizer.vocab)
+    strings = [string for string in (model.normal if model else tokenizer.vocab) if len(string) <= LONGEST_SAMPLE]
+    if not strings:
+        return []
     chosen = (generator.choices(strings, k=8) for _ in range(PIECE_SAMPLES if model else SAMPLES))
     joined = (b"".join(token_bytes(string, tokenizer.kind) for string in some) for some in chosen)
     return [text.decode(errors="replace") for text in joined]
 
 
 def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
-    """Texts of pretokens that are frequent in a corpus, joined at random; the same for the same counts."""
+    """Texts of pretokens that are frequent in a corpus, joined at random; the same for the same counts.
+
+    Of a long pretoken only the beginning is used, so that all samples together take a few megabytes.
+    """
     generator = random.Random(0)
-    frequent = [pretoken for pretoken, _ in counts.top(SAMPLES)]
+    top = counts.table.top(min(SAMPLES, len(counts)), LONGEST_SAMPLE)
+    frequent = [pretoken for pretoken, _ in top]
     chosen = (b"".join(generator.choices(frequent, k=8)).decode(errors="replace") for _ in range(SAMPLES))
     return [text.replace(SPACE, " ") if kind == "sentencepiece" else text for text in chosen] if frequent else []
 

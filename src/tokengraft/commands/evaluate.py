@@ -3,8 +3,17 @@
 import argparse
 import sys
 
-from tokengraft.commands.options import Commands, add_json, add_text_reading, named, require, text_reading_of
+from tokengraft.commands.options import (
+    Commands,
+    add_json,
+    add_text_reading,
+    named,
+    require,
+    text_reading_of,
+    warn_of_spelling,
+)
 from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.formats import load
 from tokengraft.show import print_columns, print_warnings
 
 
@@ -38,7 +47,10 @@ def _run(options: argparse.Namespace) -> int:
     texts = dict(named(text) for text in options.text)
     require(len(tokenizers) == len(options.tokenizers), "two tokenizers have one name", hint="name them: NAME=SOURCE")
     require(len(texts) == len(options.text), "two texts have one name", hint="name them: NAME=FILE")
-    found: Evaluation = evaluate(tokenizers, texts, base=options.base, reading=text_reading_of(options))
+    loaded = {name: load(source) for name, source in tokenizers.items()}
+    for name, tokenizer in loaded.items():
+        warn_of_spelling(tokenizer, name)
+    found: Evaluation = evaluate(loaded, texts, base=options.base, reading=text_reading_of(options))
     if options.json:
         print(found.to_json())
     elif options.csv:

@@ -20,6 +20,7 @@ from tokengraft.commands.options import (
     lines_of,
     require,
     require_unread,
+    warn_of_spelling,
 )
 from tokengraft.counting import reading_warnings
 from tokengraft.errors import OptionError
@@ -77,6 +78,7 @@ def _run(options: argparse.Namespace) -> int:
     out = Path(options.out)
     _require_options(options)
     tokenizer = load(options.source)
+    warn_of_spelling(tokenizer)
     require_extendable(tokenizer, options.add)
     require(
         options.coverage is None or tokenizer.kind == "sentencepiece",

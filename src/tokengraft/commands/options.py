@@ -14,8 +14,10 @@ from tokengraft.counting import DEFAULT_MEMORY, Effort, count
 from tokengraft.counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.fingerprint import may_be_cut, piece_rules
+from tokengraft.inspection import spelling_warning
 from tokengraft.piecemodel import PieceRules
 from tokengraft.progress import bytes_read
+from tokengraft.show import print_warnings
 from tokengraft.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -174,7 +176,8 @@ def add_effort(group: "argparse._ActionsContainer") -> None:
         "--memory",
         type=size,
         metavar="SIZE",
-        help="memory for the tables of pretokens; more goes to disk (4GiB)",
+        help="memory for counting: half for tables of pretokens, of which more go to disk, half for documents; longer "
+        "documents are refused (4GiB)",
     )
 
 
@@ -271,6 +274,12 @@ def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list
     items = [os.fspath(item) for group in groups for item in group or () if item is not None]
     found = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
     return [*(path for paths in found for path in paths), *(["/dev/stdin"] if "-" in items else [])]
+
+
+def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
+    """Warns of a vocabulary that cannot spell all text."""
+    if warning := spelling_warning(tokenizer):
+        print_warnings([f"{name}{': ' if name else ''}{warning}"])
 
 
 def lines_of(path: Path | None, option: str) -> list[str]:

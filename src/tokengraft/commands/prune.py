@@ -19,6 +19,7 @@ from tokengraft.commands.options import (
     lines_of,
     require,
     require_unread,
+    warn_of_spelling,
 )
 from tokengraft.counting import reading_warnings
 from tokengraft.counts import PretokenCounts
@@ -90,6 +91,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
+    warn_of_spelling(tokenizer)
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
     warnings = reading_warnings(counts.totals) if counts else ()
     print_warnings(warnings)

@@ -26,8 +26,17 @@ BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _Error = TypeVar("_Error", bound=TokengraftError)
 
-Cut = Callable[[bytes], int | None]
-"""Where the last document in some bytes may be cut, if anywhere: `Counter.last_cut`."""
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a stream may be cut into blocks, and how much of it may be gathered where it may not."""
+
+    last: Callable[[bytes], int | None]
+    """The last place in some bytes where a document may be cut, if there is one: `Counter.last_cut`."""
+    longest: int | None = None
+    """Bytes. A longer stretch that cannot be cut needs more memory than is allowed, and is refused."""
+    enough: int | None = None
+    """Bytes of text that are wanted: of a document that cannot be cut, no more are read."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +132,10 @@ def _stream_blocks(
         yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, reading)
         return
     kind: Any = "jsonl" if reading.format == "jsonl" else "lines" if reading.documents == "lines" else "text"
-    after_line: Cut = lambda data: data.rfind(b"\n") + 1 or None  # noqa: E731
+    # Half a line of JSON is no text: there, no line is cut short.
+    by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, None if kind == "jsonl" else cut.enough)
     line, at_start, done = 1, True, 0
-    for data in _cut_stream(stream, cut if kind == "text" else after_line):
+    for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
         position = tell() if tell else 0
         field = reading.text_field if kind == "jsonl" else ""
         yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
@@ -133,22 +143,58 @@ def _stream_blocks(
         at_start, done = False, position
 
 
-def _cut_stream(stream: Any, cut: Cut) -> Iterator[bytes]:
-    """Stretches of a stream that end where ``cut`` says. What has no such place is gathered until it comes."""
+def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
+    """Stretches of a stream that end where ``cut`` says. What has no such place is gathered until it comes.
+
+    Raises:
+        CorpusError: A stretch that cannot be cut needs more memory than is allowed.
+    """
     pending: list[bytes] = []
     first = True
     while data := stream.read(BLOCK):
         data = bytes(data)
         if first:
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
-        at = cut(data)
+        at = cut.last(data)
         if at:
             yield b"".join([*pending, data[:at]])
             pending = [data[at:]]
         else:
             pending.append(data)
+        gathered = sum(map(len, pending))
+        if cut.enough is not None and gathered > cut.enough + _MARGIN:
+            yield _whole_characters(b"".join(pending)[: cut.enough + _MARGIN])
+            return
+        if cut.longest is not None and gathered > cut.longest:
+            raise _too_long(name, gathered, cut.longest)
     if any(pending):
         yield b"".join(pending)
+
+
+_MARGIN = 8
+"""Bytes read beyond a limit of text, so that the end of the text read lies beyond it by a character."""
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """The data without a character at its end that is cut off.
+
+    >>> _whole_characters("aõ".encode()[:2]), _whole_characters(b"a\xff")
+    (b'a', b'a\xff')
+    """
+    for length in range(1, min(4, len(data) + 1)):
+        lead = data[-length]
+        if lead & 0xC0 != 0x80:
+            size = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+            return data[:-length] if lead < 0xF5 and length < size else data
+    return data
+
+
+def _too_long(name: str, size: int, longest: int) -> CorpusError:
+    return CorpusError(
+        f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts; --memory allows "
+        f"{longest:,} with this tokenizer",
+        hint="raise --memory, or give the text as smaller documents, such as lines: --documents lines",
+    )
 
 
 def parquet_group_blocks(path: Path, group: int, size: int, reading: Reading, _: Cut) -> Iterator[Block]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 
+from tokengraft.corpus.blocks import Cut
 from tokengraft.corpus.open import Corpus, Input, open_corpus
 from tokengraft.corpus.options import Reading
 from tokengraft.corpus.totals import Totals
@@ -52,7 +53,7 @@ def read_documents(corpus: Corpus, reading: Reading) -> tuple[tuple[str, ...], T
 def _input_documents(found: Input, reading: Reading, read: Read | None) -> Generator[str, None, Totals]:
     totals = Totals()
     try:
-        for block in found.blocks(_never):
+        for block in found.blocks(Cut(_never)):
             texts, replaced, skipped = block.documents(skip_bad=reading.skip_bad)
             totals += Totals(
                 documents=len(texts),

@@ -46,6 +46,9 @@ class Score:
     worst_edit_distance: float | None = None
     added_used: float | None = None
     """Share of the tokens that the base lacks that occur."""
+    dropped_bytes: int = 0
+    """Bytes of characters that the tokenizer drops or replaces by its unknown token. They are in ``bytes``, and left
+    out of every measure by bytes or characters."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ def _average(scores: Sequence[Score]) -> Score:
     values: dict[str, Any] = {}
     for field in fields(Score):
         found = [getattr(score, field.name) for score in scores]
-        if field.name in ("documents", "bytes", "tokens"):
+        if field.name in ("documents", "bytes", "tokens", "dropped_bytes"):
             values[field.name] = sum(found)
         elif field.name == "never_produced":
             values[field.name] = min(found)

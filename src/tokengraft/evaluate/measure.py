@@ -61,7 +61,13 @@ def evaluate(
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
     missing = "rapidfuzz is not installed: edit distances are left out"
     lacking = chosen and len(loaded) > 1 and edit_distances([], []) is None
-    return Evaluation(tuple(ordered), chosen, (missing,) if lacking else (), warnings)
+    dropped = [
+        f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text}, or has its "
+        "unknown token for them: they are left out of what is measured by bytes or characters"
+        for score in ordered
+        if score.dropped_bytes
+    ]
+    return Evaluation(tuple(ordered), chosen, (*dropped, *((missing,) if lacking else ())), warnings)
 
 
 @dataclass(frozen=True)
@@ -74,21 +80,31 @@ class _Facts:
     n_characters: int
     n_words: int | None
 
+    def without(self, lost: Mapping[bytes, int]) -> "_Facts":
+        """The same of the text that is left without some characters. Normalization may have made more of them."""
+        n_bytes = max(self.n_bytes - _n_bytes(lost), 0)
+        return replace(self, n_bytes=n_bytes, n_characters=max(self.n_characters - sum(lost.values()), 0))
+
+
+def _n_bytes(lost: Mapping[bytes, int]) -> int:
+    return sum(len(text) * n for text, n in lost.items())
+
 
 def _score(
-    name: str, tokenizer: Tokenizer, facts: _Facts, counted: Mapping[int, int], by_merges: int, pretokens: int
+    name: str, tokenizer: Tokenizer, text: _Facts, counted: Mapping[int, int], lost: Mapping[bytes, int], pretokens: int
 ) -> Score:
-    total = sum(counted.values())
+    facts, total = text.without(lost), sum(counted.values())
     strings = {i: string for string, i in tokenizer.ids.items() if i in counted}
     partial = sum(count for i, count in counted.items() if _is_partial(tokenizer, strings[i]))
     return Score(
         tokenizer=name,
         text=facts.text,
         documents=facts.documents,
-        bytes=facts.n_bytes,
+        bytes=text.n_bytes,
+        dropped_bytes=text.n_bytes - facts.n_bytes,
         tokens=total,
         bytes_per_token=share(facts.n_bytes, total),
-        bytes_per_token_by_merges=share(facts.n_bytes, by_merges),
+        bytes_per_token_by_merges=share(facts.n_bytes, total),
         characters_per_token=share(facts.n_characters, total),
         tokens_per_word=share(total, facts.n_words) if facts.n_words else None,
         renyi_efficiency=renyi_efficiency(counted.values()),
@@ -115,11 +131,17 @@ def _from_counts(name: str, tokenizer: Tokenizer, text: str, counts: PretokenCou
     if not totals.pretokens and not counts.added:
         raise CountsError(f"the counts `{text}` are empty", hint="count a corpus that has text")
     facts = _Facts(text, totals.documents, totals.bytes, totals.characters, None)
-    counted = counts.tokens(tokenizer)
-    by_merges = sum(counts.tokens(tokenizer, by_merges=True).values()) if tokenizer.ignore_merges else None
     pretokens = totals.pretokens + sum(counts.added.values())
-    total = sum(counted.values())
-    return _score(name, tokenizer, facts, counted, total if by_merges is None else by_merges, pretokens)
+    score = _score(name, tokenizer, facts, counts.tokens(tokenizer), counts.lost(tokenizer), pretokens)
+    if not tokenizer.ignore_merges:
+        return score
+    n_tokens = sum(counts.tokens(tokenizer, by_merges=True).values())
+    return _with_merges_alone(score, facts, n_tokens, counts.lost(tokenizer, by_merges=True))
+
+
+def _with_merges_alone(score: Score, facts: _Facts, n_tokens: int, lost: Mapping[bytes, int]) -> Score:
+    """The score with what the text comes to where merge skipping is off."""
+    return replace(score, bytes_per_token_by_merges=share(facts.without(lost).n_bytes, n_tokens))
 
 
 def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) -> dict[str, Score]:
@@ -129,8 +151,10 @@ def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) ->
     scores = {}
     for name, tok in loaded.items():
         found = segments[name]
-        slow = segment(tok, text, by_merges=True) if tok.ignore_merges else found
-        scores[name] = _score(name, tok, facts, found.counted(), sum(slow.lengths), found.n_pretokens)
+        scores[name] = _score(name, tok, facts, found.counted(), found.lost, found.n_pretokens)
+        if tok.ignore_merges:
+            slow = segment(tok, text, by_merges=True)
+            scores[name] = _with_merges_alone(scores[name], facts, sum(slow.lengths), slow.lost)
         if base is not None:
             scores[name] = _with_documents(scores[name], tok, found, loaded[base], segments[base])
     return scores

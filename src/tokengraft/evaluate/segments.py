@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tokengraft.corpus import Corpus, Reading, Totals, read_documents
-from tokengraft.counting import reading_warnings
+from tokengraft.counting import count, reading_warnings
 from tokengraft.counts import PretokenCounts, is_counts_file
 from tokengraft.errors import CorpusError, OptionError
 from tokengraft.tokenizer import Tokenizer
@@ -85,6 +85,8 @@ class Segments:
     """The ids of each document."""
     n_pretokens: int
     """Pretokens and added tokens."""
+    lost: Mapping[bytes, int]
+    """Characters that the tokenizer drops or replaces by its unknown token, with their numbers."""
 
     @property
     def lengths(self) -> list[int]:
@@ -118,4 +120,9 @@ def segment(tokenizer: Tokenizer, text: Text, *, by_merges: bool = False) -> Seg
             yield from known[piece]
 
     documents = tuple(tuple(ids(document)) for document in text.documents)
-    return Segments(documents, n_pretokens)
+    lost = {} if tokenizer.spells_everything else _lost(tokenizer, text, by_merges)
+    return Segments(documents, n_pretokens, lost)
+
+
+def _lost(tokenizer: Tokenizer, text: Text, by_merges: bool) -> dict[bytes, int]:
+    return count(tokenizer, iter(text.documents)).lost(tokenizer, by_merges=by_merges)

@@ -75,7 +75,8 @@ def extend(
     Raises:
         OptionError: ``n`` is less than 1, or ``coverage`` not from 0 to 1.
         UnsupportedTokenizerError: The tokenizer cannot keep its ids.
-        CountsError: The counts were made for another pipeline, or there are none.
+        CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
+            vocabulary would drop without a trace.
 
     Example:
         >>> extend(tok, counts, 16_000).apply(tok)  # doctest: +SKIP
@@ -88,9 +89,31 @@ def extend(
         raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
     characters = missing_characters(tokenizer, counts, coverage)
     base = add_tokens(tokenizer, characters, []) if characters else tokenizer
+    _require_spelled(base, counts)
     merges = _learn(base, counts, n - len(characters), limits) if n > len(characters) else ()
     return Extension(
         merges, n, limits.min_count, tokenizer.content_hash, _provenance(tokenizer, counts), characters[:n]
+    )
+
+
+def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
+    """Refuses text with characters that the vocabulary drops: tokens would be learned across the gaps they leave."""
+    if tokenizer.spells_everything or not tokenizer.bpe.drops_unknown:
+        return
+    lost = counts.lost(tokenizer)
+    if not lost:
+        return
+    byte_level = tokenizer.kind == "byte-level"
+    missing = {bytes([byte]) for byte in tokenizer.missing_bytes}
+    named = {bytes([byte]) for text in lost for byte in text} & missing if byte_level else lost.keys()
+    shown = ", ".join(f"0x{text.hex().upper()}" if byte_level else repr(text.decode()) for text in sorted(named)[:8])
+    what = "bytes" if byte_level else "characters"
+    raise CountsError(
+        f"the text has {len(named):,} {what} that the vocabulary has no token for, such as {shown}: "
+        f"{sum(lost.values()):,} characters of the text would be dropped, and tokens learned across the gaps",
+        hint="give text without them, or a tokenizer that has a token for every byte"
+        if byte_level
+        else "pass --coverage 1 to add characters, give text without them, or set `unk_token` in tokenizer.json",
     )
 
 
