@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors, verify
-from tokengraft import corpus as corpus_module
 from tokengraft import counts as counts_module
+from tokengraft.corpus import blocks
 from tokengraft.fingerprint import Fingerprint
 
 LETTERS = ["a", "b", "1", "▁", "ж", ",", "õ", "\t"]
@@ -157,7 +157,7 @@ class Endless:
 @pytest.mark.parametrize("documents", ["files", "lines"])
 @pytest.mark.parametrize("limit", [99, 100, 101, 102])
 def test_a_limit_of_bytes_ends_a_stream_without_end(tokenizer, monkeypatch, text, documents, limit):
-    monkeypatch.setattr(corpus_module, "BLOCK", 64)
+    monkeypatch.setattr(blocks, "BLOCK", 64)
     stream = Endless(text.encode())
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": stream}))
     effort = tg.Effort(max_bytes=limit)
@@ -188,7 +188,7 @@ def test_interrupting_counting_leaves_no_temporary_folder(tokenizer, tmp_path, m
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr(corpus_module, "BLOCK", 64)
+    monkeypatch.setattr(blocks, "BLOCK", 64)
     (tmp_path / "c.txt").write_text("kass koer " * 1000)
     seen = []
 
@@ -247,7 +247,7 @@ def test_a_token_that_skips_merges_is_not_lost_with_its_bytes(tmp_path):
 def test_dropped_bytes_are_no_gain(tmp_path):
     whole, less = loaded(tmp_path / "a", lacking()), loaded(tmp_path / "b", lacking("q"))
     text = ["the qqqqqqqq cat", "q"]
-    for source in (text, tg.count(whole, iter(text))):
+    for source in (iter(text), tg.count(whole, iter(text))):
         found = tg.evaluate({"whole": whole, "less": less}, {"t": source})
         assert (found["whole", "t"].dropped_bytes, found["less", "t"].dropped_bytes) == (0, 9)
         score = found["less", "t"]
