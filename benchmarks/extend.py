@@ -33,7 +33,7 @@ def command(folder: Path, path: Path, tokens: int, out: Path, *, transformers: b
     """Wall and CPU seconds and peak memory of the command."""
     # A module set to None cannot be imported: the command then finds no transformers.
     hide = "" if transformers else "import sys; sys.modules['transformers'] = None\n"
-    code = f"{hide}from tokengraft.cli import main; main()"
+    code = f"{hide}from tokengraft.cli.main import main; main()"
     arguments = [
         sys.executable,
         "-c",

@@ -125,7 +125,7 @@ def write(path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
 
 def grown(base: tg.Tokenizer, n: int) -> tg.Tokenizer:
     """The tokenizer with so many more tokens, each of two that there are."""
-    from tokengraft.edit import add_tokens
+    from tokengraft.tokenizer.edit import add_tokens
 
     words = [token.string for token in base.tokens if token.id >= 1000 and token.string.startswith("Ġ")]
     known, tokens, merges = {token.string for token in base.tokens}, [], []

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent / "cli.md"
 def page() -> str:
     """The page, as it should be."""
     os.environ["COLUMNS"] = "100"
-    parser = cli._parser()
+    parser = cli.build_parser()
     sections = ["# Command line\n\nWritten by `docs/build_cli.py` from `--help`; a test keeps it true.\n"]
     for name, command in parser._subparsers._group_actions[0].choices.items():
         sections += [_section(name, command)]

@@ -53,7 +53,7 @@ def _continued(base: tg.Tokenizer, counts: tg.PretokenCounts, sizes):
 
 def _naive(base: tg.Tokenizer, counts: tg.PretokenCounts, sizes):
     """As `tg.extend_naively`, with the fresh tokenizer trained once for all sizes."""
-    from tokengraft.edit import add_tokens
+    from tokengraft.tokenizer.edit import add_tokens
 
     tokens, _ = fresh_tokens(base, counts, max(sizes))
     for size in sizes:

@@ -2,23 +2,23 @@
 
 from tokengraft._core import __version__
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate
-from tokengraft.check import Check, Finding, check
+from tokengraft.check.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
-from tokengraft.comparison import Comparison, compare
 from tokengraft.corpus import Reading, Totals
-from tokengraft.counting import Effort, count
-from tokengraft.counts import PretokenCounts
-from tokengraft.curve import Curve, curve
+from tokengraft.counts.count import Effort, count
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import TokengraftError
 from tokengraft.evaluate import Evaluation, Score, evaluate
+from tokengraft.evaluate.compare import Comparison, compare
+from tokengraft.evaluate.curve import Curve, curve
 from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
 from tokengraft.formats import load, save
-from tokengraft.inspection import Inspection, inspect
-from tokengraft.piecemodel import PieceRules
 from tokengraft.plan import VocabPlan, plan
 from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
-from tokengraft.structure import MergeStructure
-from tokengraft.tokenizer import AddedToken, Token, Tokenizer
+from tokengraft.tokenizer.inspect import Inspection, inspect
+from tokengraft.tokenizer.merge_tree import MergeStructure
+from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.tokenizer import AddedToken, Token, Tokenizer
 
 __all__ = [
     "AdaptOptions",

@@ -2,6 +2,6 @@
 
 import sys
 
-from tokengraft.cli import main
+from tokengraft.cli.main import main
 
 sys.exit(main())

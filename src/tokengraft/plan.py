@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokengraft.alphabet import Kind, byte_token, spell, token_bytes
-from tokengraft.artefact import read_artefact, write_artefact
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.output.result_file import read_artefact, write_artefact
+from tokengraft.tokenizer.alphabet import Kind, byte_token, spell, token_bytes
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Source = int | tuple[int, ...] | None
 """Where a row comes from: an old row, the mean of old rows, or nowhere."""

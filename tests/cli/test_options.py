@@ -8,12 +8,12 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.commands.options import READING, named
+from tokengraft.cli.options import READING, named
 
 
 def commands(parser=None, name=""):
     """Every command of the command line, by its name."""
-    parser = parser or cli._parser()
+    parser = parser or cli.build_parser()
     inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not inner:
         return {name.strip(): parser}

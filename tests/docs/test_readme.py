@@ -16,6 +16,6 @@ def test_inspect_prints_what_readme_shows(capsys):
 
 
 def test_every_command_is_in_readme():
-    parser = cli._parser()
+    parser = cli.build_parser()
     commands = parser._subparsers._group_actions[0].choices
     assert [name for name in commands if f"tokengraft {name} " not in README] == []

@@ -12,7 +12,7 @@ from reference import hold_out as slow_hold_out
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.corpus import blocks
-from tokengraft.counting import HoldOut, count_with_hold_out
+from tokengraft.counts.count import HoldOut, count_with_hold_out
 
 LINES = tg.Reading(documents="lines")
 

@@ -19,9 +19,9 @@ from tokengraft.adapt.measure import check_against
 from tokengraft.adapt.mix import Mix, Size, extend_by_mix, mix, shares, whole_factors
 from tokengraft.adapt.options import AdaptOptions, Sizes
 from tokengraft.adapt.protect import chat_templates, protection
-from tokengraft.commands.adapt import targets_of
+from tokengraft.cli.adapt import targets_of
 from tokengraft.corpus import Reading
-from tokengraft.edit import add_tokens, remove_tokens
+from tokengraft.tokenizer.edit import add_tokens, remove_tokens
 
 cache, checks, vocabulary = (import_module(f"tokengraft.adapt.{name}") for name in ("cache", "checks", "vocabulary"))
 HALF = Fraction(1, 2)

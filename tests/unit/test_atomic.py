@@ -9,7 +9,8 @@ from itertools import count
 
 import pytest
 
-from tokengraft import atomic, errors, partial, rename
+from tokengraft import errors
+from tokengraft.output import atomic, partial, rename
 
 OLD, NEW = {"a": b"old", "b/c": b"old too"}, {"a": b"new", "d": b"new too"}
 CALLS = ("rename", "replace", "link", "mkdir", "fsync", "unlink", "rmdir", "open")
@@ -163,7 +164,7 @@ def test_force_looks_again_at_what_it_would_delete(tmp_path):
 CHILD = """
 import sys
 from pathlib import Path
-from tokengraft import atomic
+from tokengraft.output import atomic
 with atomic.new_folder(Path(sys.argv[1]), replaceable=None) as folder:
     (folder / "half").write_bytes(b"half")
     print("ready", flush=True)

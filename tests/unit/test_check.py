@@ -9,7 +9,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.edit import remove_tokens
+from tokengraft.tokenizer.edit import remove_tokens
 
 
 @pytest.fixture

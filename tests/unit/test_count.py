@@ -17,9 +17,9 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.alphabet import token_bytes
 from tokengraft.corpus import blocks as corpus_module
-from tokengraft.counting import count_to_file, merge_counts
+from tokengraft.counts.count import count_to_file, merge_counts
+from tokengraft.tokenizer.alphabet import token_bytes
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb"]
 

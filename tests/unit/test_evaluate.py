@@ -9,8 +9,8 @@ import tokenization_scorer
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.curve import default_sizes
 from tokengraft.evaluate import metrics
+from tokengraft.evaluate.curve import default_sizes
 from tokengraft.evaluate.segments import read_text, segment
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad"] * 4

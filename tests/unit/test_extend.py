@@ -15,9 +15,9 @@ from tokenizers import models, pre_tokenizers, trainers
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.alphabet import token_bytes
-from tokengraft.edit import add_tokens
-from tokengraft.verify import verify_folder
+from tokengraft.check.verify import verify_folder
+from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.tokenizer.edit import add_tokens
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad"] * 3 + ["põdrad põõsas, õunad õues 12345"] * 2
 

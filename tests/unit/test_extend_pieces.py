@@ -9,8 +9,8 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.check.verify import verify_folder
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.verify import verify_folder
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad 123 123"] * 3 + ["猫が座る 猫が座る ежик ежик"] * 4
 

@@ -3,7 +3,7 @@
 import builders
 
 import tokengraft as tg
-from tokengraft.inspection import IdRange
+from tokengraft.tokenizer.inspect import IdRange
 
 
 def inspected(tmp_path, document):

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
-from tokengraft import cli, errors, verify
-from tokengraft import counts as counts_module
+from tokengraft import cli, errors
+from tokengraft.check import verify
 from tokengraft.corpus import blocks
-from tokengraft.fingerprint import Fingerprint
+from tokengraft.counts import pretoken_counts as counts_module
+from tokengraft.counts.fingerprint import Fingerprint
 
 LETTERS = ["a", "b", "1", "▁", "ж", ",", "õ", "\t"]
 BYTES = ["<0xC3>", "<0xB5>", "<0x09>"]

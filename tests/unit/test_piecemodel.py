@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.piecemodel import PieceModel, _next_below
+from tokengraft.tokenizer.sentencepiece import PieceModel, _next_below
 
 TEXTS = [*builders.TEXT[:4], "", " ", "  two  spaces  ", "a\nb\tc", "猫 🙂 e\u0301", "▁", "x" * 300, "1234567890"]
 

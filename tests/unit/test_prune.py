@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.check.verify import verify_folder
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.verify import verify_folder
 
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
 

@@ -4,7 +4,8 @@ import builders
 import pytest
 
 import tokengraft as tg
-from tokengraft import atomic, errors
+from tokengraft import errors
+from tokengraft.output import atomic
 
 
 @pytest.fixture

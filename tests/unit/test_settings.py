@@ -7,7 +7,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.edit import remove_tokens
+from tokengraft.tokenizer.edit import remove_tokens
 
 SIZE = 395
 """Vocabulary entries of `builders.byte_level`; its two added tokens follow."""

@@ -7,8 +7,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.edit import remove_tokens
-from tokengraft.verify import Verification, verify_folder
+from tokengraft.check.verify import Verification, verify_folder
+from tokengraft.tokenizer.edit import remove_tokens
 
 transformers = pytest.importorskip("transformers")
 

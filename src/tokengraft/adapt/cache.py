@@ -15,13 +15,13 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.adapt.options import AdaptOptions
-from tokengraft.atomic import new_file
 from tokengraft.corpus import Corpus, open_corpus
-from tokengraft.counting import HeldOutCounts, Progress, count_with_hold_out
-from tokengraft.counts import PretokenCounts
+from tokengraft.counts.count import HeldOutCounts, Progress, count_with_hold_out
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, CountsError
 from tokengraft.formats.files import folder_files
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.output.atomic import new_file
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 WITHOUT_EFFECT = frozenset(("workers", "memory"))
 """Fields of `Effort` that change how counting is done and not its result. All other fields are part of the key."""

@@ -13,20 +13,20 @@ from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
 from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
-from tokengraft.atomic import require_distinct, require_new
 from tokengraft.checkpoint.ids import named_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.rows import require_initialisers
 from tokengraft.checkpoint.transplant import Transplant, padded_rows, transplant
 from tokengraft.corpus import open_corpus
-from tokengraft.edit import free_ids
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend.continued import require_extendable
 from tokengraft.formats.sources import load
+from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import Protection
 from tokengraft.prune.removable import removable_tokens
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.edit import free_ids
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 _NO_PLOTLY = "there is no report: plotly is not installed; `pip install 'tokengraft[report]'`"

@@ -7,11 +7,11 @@ from tokengraft.adapt.checks import Start
 from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation, target_results
 from tokengraft.adapt.vocabulary import NewVocabulary
-from tokengraft.check import Check, Finding, check
-from tokengraft.counting import HeldOutCounts, reading_warnings
+from tokengraft.check.check import Check, Finding, check
+from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.evaluate import evaluate
 from tokengraft.plan import plan
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[str, HeldOutCounts]) -> Adaptation:

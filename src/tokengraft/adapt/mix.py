@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokengraft.counts import PretokenCounts, as_weight
+from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.errors import OptionError
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.prune import PruneOrder
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_BYTES = 10**15 - 1
 """Of a mix. Sums over it stay far below 2^63, and a factor has at most 15 digits."""

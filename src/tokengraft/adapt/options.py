@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.corpus import Corpus, Reading
-from tokengraft.counting import Effort, HoldOut, Progress
+from tokengraft.counts.count import Effort, HoldOut, Progress
 from tokengraft.errors import OptionError
 from tokengraft.extend import Limits
 from tokengraft.prune import Protection

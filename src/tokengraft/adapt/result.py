@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.check import Check
+from tokengraft.check.check import Check
 from tokengraft.checkpoint.transplant import Transplant
-from tokengraft.counts import PretokenCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation
 from tokengraft.extend import Extension
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import PruneOrder
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

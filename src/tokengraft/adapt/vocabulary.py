@@ -7,7 +7,7 @@ from tokengraft.adapt.options import Job
 from tokengraft.errors import CorpusError
 from tokengraft.extend import Extension
 from tokengraft.prune import Protection, PruneOrder, prune_order
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

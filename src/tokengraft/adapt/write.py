@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tokengraft.adapt.options import DEFAULT_INIT, Job
 from tokengraft.adapt.result import Adaptation
-from tokengraft.atomic import write_folder
+from tokengraft.check.verify import verify_folder
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.formats.files import folder_files, is_tokenizer_file
+from tokengraft.output.atomic import write_folder
 from tokengraft.report import report_page
-from tokengraft.verify import verify_folder
 
 
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:

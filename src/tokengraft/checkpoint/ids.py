@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import CheckpointError
-from tokengraft.jsonfile import require_plain
+from tokengraft.output.json_file import require_plain
 from tokengraft.plan import VocabPlan
 
 MAIN = "config.json"

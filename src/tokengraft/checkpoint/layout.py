@@ -16,7 +16,7 @@ from tokengraft.checkpoint.ids import read_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError, SourceNotFoundError
-from tokengraft.jsonfile import parse_json, require_plain
+from tokengraft.output.json_file import parse_json, require_plain
 
 Role = Literal["input", "output", "bias"]
 INDEX = "model.safetensors.index.json"

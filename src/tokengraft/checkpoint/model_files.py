@@ -13,9 +13,9 @@ from tokengraft.checkpoint.ids import CONFIGS, read_config, renumber_config
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
 from tokengraft.checkpoint.tokenizer_files import tokenizer_files
 from tokengraft.formats.files import is_tokenizer_file
-from tokengraft.jsonfile import JsonStyle
+from tokengraft.output.json_file import JsonStyle
 from tokengraft.plan import VocabPlan
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 REPORT = "tokengraft.json"
 ADAPT_FILES = ("adaptation.json", "report.html")

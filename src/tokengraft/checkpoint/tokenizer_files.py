@@ -12,8 +12,8 @@ from tokengraft.checkpoint.ids import parse_config, renumber_config
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.files import MAIN, folder_files
 from tokengraft.plan import VocabPlan
-from tokengraft.rewrite import Change, rewrite_files, stale_files
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.rewrite import Change, rewrite_files, stale_files
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SETTINGS = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from tokengraft import _core
-from tokengraft.atomic import new_folder, require_new
 from tokengraft.checkpoint.behaviour import Behaviour, compare_models, require_torch
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
@@ -23,12 +22,13 @@ from tokengraft.checkpoint.proof import Proof, prove
 from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
-from tokengraft.counting import Progress
+from tokengraft.counts.count import Progress
 from tokengraft.errors import CheckpointError, OptionError, OutputError
 from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
+from tokengraft.output.atomic import new_folder, require_new
 from tokengraft.plan import VocabPlan, plan
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PadMultiple = int | Literal["keep"]
 AT_ONCE = 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from tokengraft.errors import OptionError
 
 if TYPE_CHECKING:
-    from tokengraft.piecemodel import PieceRules
+    from tokengraft.tokenizer.sentencepiece import PieceRules
 
 Format = Literal["text", "jsonl", "parquet"]
 

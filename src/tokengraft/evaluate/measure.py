@@ -4,15 +4,15 @@ import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from tokengraft.alphabet import token_bytes
 from tokengraft.corpus import Corpus, Reading
-from tokengraft.counts import PretokenCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.evaluate.evaluation import Evaluation, Score
 from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
 from tokengraft.evaluate.segments import Segments, Text, open_text, segment, text_warnings
 from tokengraft.formats.sources import load
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str]]
 Texts = Mapping[str, PretokenCounts | Text | Corpus]

@@ -5,10 +5,10 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tokengraft.corpus import Corpus, Reading, Totals, read_documents
-from tokengraft.counting import count, reading_warnings
-from tokengraft.counts import PretokenCounts, is_counts_file
+from tokengraft.counts.count import count, reading_warnings
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import CorpusError, OptionError
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 LINES = Reading(documents="lines")
 """How text to measure by is read unless the caller says otherwise."""

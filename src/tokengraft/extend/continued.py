@@ -8,14 +8,14 @@ from types import MappingProxyType
 from unicodedata import category
 
 from tokengraft import _core
-from tokengraft.alphabet import SPACE, byte_token, token_bytes
-from tokengraft.counts import PretokenCounts
-from tokengraft.edit import add_tokens, asleep, first_run
+from tokengraft.counts.fingerprint import piece_rules
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
-from tokengraft.fingerprint import piece_rules
-from tokengraft.piecemodel import NORMAL, PieceRules
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
+from tokengraft.tokenizer.edit import add_tokens, asleep, first_run
+from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNBOUNDED = 2**63 - 1
 MAX_ID = 2**32 - 1

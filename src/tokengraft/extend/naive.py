@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from tokengraft.alphabet import token_bytes
-from tokengraft.counts import PretokenCounts
-from tokengraft.edit import add_tokens, free_ids, remove_tokens
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
 from tokengraft.extend.continued import extend, missing_characters
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 NaiveMethod = Literal["naive-regen", "naive-append", "naive-prepend", "add-tokens"]
 """`naive-regen`: every pair of tokens that makes a new one becomes a merge, by priority, after all others (the paper's

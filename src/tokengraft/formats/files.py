@@ -9,12 +9,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 
-from tokengraft.atomic import write_folder
 from tokengraft.errors import SourceNotFoundError, UnreadableFileError
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
-from tokengraft.piecemodel import NAMES, piece_file
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.output.atomic import write_folder
+from tokengraft.tokenizer.sentencepiece import NAMES, piece_file
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAIN = "tokenizer.json"
 PATTERNS = (

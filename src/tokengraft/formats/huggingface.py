@@ -12,9 +12,9 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.jsonfile import JsonStyle, parse_json, require_plain
-from tokengraft.kind import detect_kind
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
+from tokengraft.tokenizer.kind import detect_kind
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tokengraft.alphabet import SPACE
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import require_added_ids
-from tokengraft.piecemodel import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import SPACE
+from tokengraft.tokenizer.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, bytes]) -> Tokenizer:

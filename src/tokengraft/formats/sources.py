@@ -12,7 +12,7 @@ from typing import Any
 from tokengraft.errors import SourceNotFoundError, UnsupportedTokenizerError
 from tokengraft.formats.files import PATTERNS, load_file, load_folder
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 

@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from tokengraft import _core
-from tokengraft.counts import PretokenCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
-from tokengraft.inspection import comes_out_whole
 from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.remaining import RemainingMerges
 from tokengraft.prune.removable import Protection, removable_tokens, token_text
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.inspect import comes_out_whole
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Method = Literal[
     "leaf-frequency", "frequency", "merge", "last-id", "last-id-leaf", "script", "script-leaf", "unreachable"

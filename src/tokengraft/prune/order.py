@@ -7,10 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tokengraft.artefact import as_hash, read_artefact, write_artefact
-from tokengraft.edit import remove_tokens, require_base
 from tokengraft.errors import OptionError
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.output.result_file import as_hash, read_artefact, write_artefact
+from tokengraft.tokenizer.edit import remove_tokens, require_base
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 class Removal(NamedTuple):

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.alphabet import byte_token
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import byte_token
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 class Encoding(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tokengraft.alphabet import SPACE, byte_token, token_bytes
-from tokengraft.counts import PretokenCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
 """Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""

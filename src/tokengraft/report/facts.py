@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from tokengraft.adapt.result import Adaptation
-from tokengraft.alphabet import token_bytes
-from tokengraft.curve import default_sizes
+from tokengraft.evaluate.curve import default_sizes
 from tokengraft.evaluate.segments import Text, segment
-from tokengraft.tokenizer import Tokenizer
+from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MOST_TOKENS = 20_000
 """Rows of the table of tokens, added and removed each."""

@@ -1,0 +1,361 @@
+"""`check`: what must be true of a tokenizer, and of one made from another, each with evidence.
+
+Assumes nothing about who made it: a folder that another tool wrote is checked as ours are.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from tokengraft.check.verify import sample_texts, verify_folder
+from tokengraft.errors import InvalidTokenizerError, TokengraftError, UnreadableFileError
+from tokengraft.formats.files import save
+from tokengraft.formats.sentencepiece import require_agreement
+from tokengraft.output.json_file import parse_settings
+from tokengraft.tokenizer.alphabet import CHARACTER_OF, byte_token, token_bytes
+from tokengraft.tokenizer.edit import first_run
+from tokengraft.tokenizer.inspect import id_layout
+from tokengraft.tokenizer.tokenizer import AddedToken, Tokenizer
+
+Outcome = Literal["pass", "fail", "note"]
+EVIDENCE = 8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    outcome: Outcome
+    """`note` is worth knowing and no failure."""
+    detail: str
+    evidence: tuple[str, ...] = ()
+    """A few cases, where there are some."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Everything that was looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """What is wrong."""
+        return tuple(finding for finding in self.findings if finding.outcome == "fail")
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.failures
+
+    def raise_for_failures(self) -> None:
+        """Raises where something is wrong.
+
+        Raises:
+            InvalidTokenizerError: With every failure and the first of its evidence.
+        """
+        if self.failures:
+            lines = [
+                f"{f.name}: {f.detail}" + (f", such as {f.evidence[0]}" if f.evidence else "") for f in self.failures
+            ]
+            raise InvalidTokenizerError(
+                "the tokenizer fails its check:\n  " + "\n  ".join(lines),
+                hint="see `tokengraft check` for all evidence",
+            )
+
+
+def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
+    """What is true of a tokenizer, and of what became of its base.
+
+    Args:
+        tokenizer: The tokenizer.
+        base: The tokenizer that it was made from, if any.
+
+    Example:
+        >>> check(new, base=tok).raise_for_failures()  # doctest: +SKIP
+    """
+    looks: list[Callable[[], Finding]] = [
+        lambda: _holes(tokenizer),
+        lambda: _alphabet(tokenizer, base),
+        lambda: _round_trip(tokenizer, base),
+        lambda: _added_found(tokenizer),
+        lambda: _reachable(tokenizer, base),
+        lambda: _files(tokenizer),
+        lambda: _loaders(tokenizer, base),
+    ]
+    if base is not None:
+        looks += [
+            lambda: _added_reachable(tokenizer, base),
+            lambda: _specials(tokenizer, base),
+            lambda: _pipeline(tokenizer, base),
+            lambda: _templates(tokenizer, base),
+            lambda: _kept_ids(tokenizer, base),
+        ]
+    return Check(tuple(look() for look in looks))
+
+
+def _finding(name: str, wrong: list[str], fine: str, bad: str) -> Finding:
+    """A finding that fails where there is evidence; ``{n}`` in ``bad`` is how much."""
+    if not wrong:
+        return Finding(name, "pass", fine)
+    return Finding(name, "fail", bad.format(n=f"{len(wrong):,}"), tuple(wrong[:EVIDENCE]))
+
+
+def _holes(tokenizer: Tokenizer) -> Finding:
+    # As runs of ids: a file of a few kilobytes may leave four thousand million ids without a token.
+    layout = id_layout((token.id for token in tokenizer.tokens), set())
+    holes = [run for run in layout if run.use == "unused"]
+    if not holes:
+        return Finding("holes", "pass", "every id below the highest has a token")
+    shown = (f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}" for run in holes[:EVIDENCE])
+    count = sum(run.last - run.first + 1 for run in holes)
+    return Finding("holes", "note", f"{count:,} ids have no token", tuple(shown))
+
+
+def _alphabet(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether every byte can be spelled, where the vocabulary means to. What the base lacked is worth knowing only."""
+    if tokenizer.kind == "byte-level":
+        wanted = list(CHARACTER_OF.values())
+    elif tokenizer.byte_fallback:
+        wanted = [byte_token(byte) for byte in range(256)]
+    else:
+        return Finding("alphabet", "note", "unknown characters are lost: there is no byte fallback")
+    missing = [string for string in wanted if string not in tokenizer.vocab]
+    wrong = [f"{string!r}" for string in missing if base is not None and string in base.vocab]
+    if missing and not wrong:
+        shown = tuple(f"{string!r}" for string in missing[:EVIDENCE])
+        return Finding("alphabet", "note", f"{len(missing)} of 256 bytes have no token: text with them is lost", shown)
+    return _finding("alphabet", wrong, "every byte can be spelled", "{n} of 256 bytes lost their token")
+
+
+def _round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether the tokens of a text spell it. With a base, only texts count that the base's tokens spell."""
+    texts = sample_texts(tokenizer)[:2000]
+    spelled = dict(zip(texts, _spelled(tokenizer, texts), strict=True))
+    changed = [text for text in texts if not _same_text(spelled[text], text)]
+    if base is None:
+        detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts come back as they were"
+        shown = tuple(f"{text!r}" for text in changed[:EVIDENCE])
+        return Finding("round trip", "note" if changed else "pass", detail, shown)
+    before = zip(changed, _spelled(base, changed), strict=True)
+    wrong = [f"{text!r} comes back as {spelled[text]!r}" for text, was in before if _same_text(was, text)]
+    fine = "sample texts come back as they did with the base"
+    return _finding("round trip", wrong, fine, "{n} sample texts that came back do not any more")
+
+
+def _spelled(tokenizer: Tokenizer, texts: list[str]) -> Iterator[bytes]:
+    """The bytes of the tokens of each text."""
+    names = {token.id: token.bytes for token in tokenizer.tokens}
+    return (b"".join(names[token_id] for token_id in _encoded(tokenizer, text)) for text in texts)
+
+
+def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text; none where it has an unknown character and the unknown token does not exist."""
+    try:
+        return tokenizer.encode(text)
+    except InvalidTokenizerError:
+        return []
+
+
+def _same_text(spelled: bytes, text: str) -> bool:
+    """Whether bytes are a text, but for spaces at its ends, which SentencePiece types add and strip."""
+    return spelled.strip(b" ") == text.encode().strip(b" ")
+
+
+def _reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Tokens that merges cannot make; with a base, kept ones that it could."""
+    strings = {i: string for string, i in tokenizer.ids.items()}
+    failing = [strings[i] for i in tokenizer.structure.unreachable]
+    if base is None:
+        outcome: Outcome = "note" if failing else "pass"
+        return Finding(
+            "reachable", outcome, f"{len(failing):,} tokens are not made by merges", tuple(failing[:EVIDENCE])
+        )
+    unreachable = set(base.structure.unreachable)
+    before = {string for string, i in base.ids.items() if i not in unreachable}
+    wrong = [string for string in failing if string in before]
+    return _finding("kept tokens reachable", wrong, "all that were reachable are", "{n} kept tokens became unreachable")
+
+
+def _added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    new = {string: i for string, i in tokenizer.ids.items() if string not in base.ids}
+    failing = set(tokenizer.structure.unreachable)
+    wrong = [string for string, i in new.items() if i in failing]
+    return _finding(
+        "added tokens reachable", wrong, f"all of {len(new):,} new tokens", "{n} new tokens are unreachable"
+    )
+
+
+def _added_found(tokenizer: Tokenizer) -> Finding:
+    """Whether the text of every added token is read as that token. A normalizer or another added token can hide it."""
+    wrong = [f"{t.content!r} is read as {_encoded(tokenizer, t.content)}, not {t.id}" for t in _hidden(tokenizer)]
+    return _finding("added tokens found", wrong, f"all {len(tokenizer.added):,}", "{n} are not found in their own text")
+
+
+def _hidden(tokenizer: Tokenizer) -> Iterator[AddedToken]:
+    for token in tokenizer.added:
+        # A run of `▁` is written with spaces, which normalization makes of it: Gemma's are found only so.
+        texts = {token.content, token_bytes(token.content, tokenizer.kind).decode(errors="replace")}
+        if not any(token.id in _encoded(tokenizer, text) for text in texts):
+            yield token
+
+
+def _files(tokenizer: Tokenizer) -> Finding:
+    """Whether all files list the ids that loaders give."""
+    return _finding("files", [*_contradictions(tokenizer)], "all list the same ids", "{n} contradictions")
+
+
+def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
+    if tokenizer.main == "tokenizer.json":
+        try:
+            require_agreement(tokenizer, "the folder")
+        except TokengraftError as error:
+            yield error.message
+    for entry in tokenizer.document.get("added_tokens") or ():
+        known = tokenizer.ids.get(entry["content"])
+        if known not in (None, entry["id"]):
+            yield f"tokenizer.json lists {entry['content']!r} with the id {entry['id']}, and loaders give it {known}"
+    for name in ("vocab.json", "added_tokens.json"):
+        try:
+            content = parse_settings(tokenizer.files.get(name, b"{}"), name)
+        except UnreadableFileError as error:
+            yield error.message
+            continue
+        for token, token_id in content.items():
+            if tokenizer.ids.get(token) != token_id:
+                yield f"{name} gives {token!r} the id {token_id}, tokenizer.json {tokenizer.ids.get(token)}"
+    listed = _settings(tokenizer, "tokenizer_config.json").get("added_tokens_decoder") or {}
+    for token_id, entry in listed.items():
+        known = tokenizer.ids.get(entry.get("content"))
+        if known is not None and known != int(token_id):
+            yield f"tokenizer_config.json gives {entry['content']!r} the id {token_id}, and loaders give it {known}"
+    raw = tokenizer.files.get("merges.txt")
+    if raw is not None:
+        lines = [line for line in raw.decode(errors="replace").splitlines() if line and not line.startswith("#version")]
+        if lines != [f"{left} {right}" for left, right in tokenizer.merge_strings()]:
+            yield "merges.txt lists other merges than tokenizer.json"
+
+
+def _settings(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
+    """The content of a JSON file of the folder; empty where there is none or it cannot be read."""
+    try:
+        return parse_settings(tokenizer.files.get(name, b"{}"), name)
+    except UnreadableFileError:
+        return {}
+
+
+def _loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """How loaders read the files: `tokenizers`, and where they are installed transformers and sentencepiece."""
+    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+        try:
+            out = save(tokenizer, Path(folder) / "tokenizer")
+            verified = verify_folder(out, tokenizer, base=base)
+        except TokengraftError as error:
+            return Finding("loaders", "fail", error.message)
+    same = f"the same ids by {', '.join(verified.loaders) or 'no loader'}"
+    if verified.failures:
+        return Finding("loaders", "fail", f"{same}; others differ", verified.failures)
+    return Finding("loaders", "note" if verified.notes else "pass", same, verified.notes)
+
+
+def _specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    after = {token.content: token for token in tokenizer.added}
+    flags = ("special", "normalized", "single_word", "lstrip", "rstrip")
+    wrong = []
+    for token in base.added:
+        now = after.get(token.content)
+        if now is None:
+            wrong.append(f"{token.content!r} is gone")
+        elif any(getattr(now, flag) != getattr(token, flag) for flag in flags):
+            wrong.append(f"{token.content!r} has other flags")
+    return _finding("special tokens", wrong, f"all {len(base.added):,} added tokens", "{n} are gone or changed")
+
+
+def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    parts = ("normalizer", "pre_tokenizer", "decoder")
+    wrong = [
+        f"{part} was {base.document.get(part)!r}, is {tokenizer.document.get(part)!r}"
+        for part in parts
+        if base.document.get(part) != tokenizer.document.get(part)
+    ]
+    settings = ("ignore_merges", "byte_fallback", "unk_token", "fuse_unk")
+    wrong += [f"{name} changed" for name in settings if base.model.get(name) != tokenizer.model.get(name)]
+    return _finding("pipeline", wrong, "normalizer, pre-tokenizer and decoder as before", "{n} parts changed")
+
+
+def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether chat templates are as they were, and name nothing that is gone."""
+    names = [name for name in base.files if "chat_template" in name]
+    wrong = [f"{name} changed" for name in names if tokenizer.files.get(name) != base.files[name]]
+    before, after = (_settings(t, "tokenizer_config.json") for t in (base, tokenizer))
+    if before.get("chat_template") != after.get("chat_template"):
+        wrong.append("chat_template in tokenizer_config.json changed")
+    text = str(before.get("chat_template") or "") + "".join(base.files[n].decode(errors="replace") for n in names)
+    gone = [t.content for t in base.added if t.content in text and t.content not in tokenizer.ids]
+    wrong += [f"the template names {content!r}, which is gone" for content in gone]
+    return _finding("chat template", wrong, "as before", "{n} differences")
+
+
+def _kept_ids(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether kept tokens have their ids. One that was removed and learned again is a new token, and may have any."""
+    both = sorted((base.ids[string], i, string) for string, i in tokenizer.ids.items() if string in base.ids)
+    again = _learned_again(tokenizer, base) if any(before != after for before, after, _ in both) else set()
+    kept = [(before, after) for before, after, string in both if string not in again]
+    moved = [f"{before} → {after}" for before, after in kept if before != after]
+    fine = f"{len(kept):,} kept tokens have their ids"
+    if not moved and again:
+        return Finding(
+            "kept ids",
+            "note",
+            f"{fine}; {len(again):,} were removed and learned again",
+            tuple(sorted(again)[:EVIDENCE]),
+        )
+    if not moved:
+        return Finding("kept ids", "pass", fine)
+    in_order = all(a < b for (_, a), (_, b) in pairwise(kept)) and all(after <= before for before, after in kept)
+    if in_order and len(tokenizer.ids) == tokenizer.n_rows:
+        return Finding("kept ids", "note", f"closed up in order, {len(moved):,} moved", tuple(moved[:EVIDENCE]))
+    return Finding("kept ids", "fail", f"{len(moved):,} kept tokens have other ids", tuple(moved[:EVIDENCE]))
+
+
+def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
+    """Tokens of the base that were removed and learned again, as the order of the merges shows.
+
+    Kept merges stand in the order of the base, and learned ones after them. So what is made only by merges in the
+    learned part was learned, whether the base had it or not. Learned tokens take free ids in ascending order; where
+    theirs do not ascend, ids were mixed up, and nothing is excused. Added tokens and the alphabet are never learned.
+    """
+    pairs = tokenizer.merge_strings()[: first_run(tokenizer)]
+    start = _first_learned(tokenizer, base, pairs)
+    kept = {left + right for left, right in pairs[:start]}
+    learned = dict.fromkeys(left + right for left, right in pairs[start:] if left + right not in kept)
+    given = [tokenizer.ids[string] for string in learned if base.ids.get(string) != tokenizer.ids[string]]
+    if any(a > b for a, b in pairwise(given)):
+        return set()
+    return learned.keys() & base.ids.keys() - {token.content for token in base.added}
+
+
+def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
+    """The rank of the first merge that was learned: one that makes a new token, or is behind its place in the base."""
+    ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
+    reached = base.structure.splits
+    start, highest = len(pairs), -1
+    for place, (left, right) in enumerate(pairs):
+        rank, before = ranks.get((left, right)), base.ids.get(left + right)
+        # A token that the base could not reach gets its merge at the rank of its score, among the kept ones.
+        if before is None or (rank is None and before in reached) or (rank is not None and rank < highest):
+            start = place
+            break
+        highest = max(highest, rank if rank is not None else -1)
+    # subtle: those learned again first may still stand in the order of the base. New ids ascend in the order of
+    # learning, so a moved token right before a learned one with a higher id was learned too.
+    while 0 < start < len(pairs):
+        one, next_one = ("".join(pair) for pair in pairs[start - 1 : start + 1])
+        if tokenizer.ids[one] == base.ids[one] or tokenizer.ids[one] >= tokenizer.ids[next_one]:
+            break
+        start -= 1
+    return start

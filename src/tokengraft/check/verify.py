@@ -1,0 +1,319 @@
+"""Reads a written tokenizer back with every installed loader and compares the ids: the last step of a command."""
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tokengraft import _core
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import InvalidTokenizerError
+from tokengraft.formats.files import MAIN, save
+from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.formats.sentencepiece import read_piece_model
+from tokengraft.tokenizer.alphabet import SPACE, Kind, token_bytes
+from tokengraft.tokenizer.settings import FLAGS
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+SAMPLES = 2000
+LONGEST_SAMPLE = 256
+"""Bytes of a pretoken, or characters of a token, that a sample has at most: a pretoken may be a whole document."""
+PIECE_SAMPLES = 20_000
+"""Where two forms of a tokenizer must agree."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How loaders read a written tokenizer."""
+
+    loaders: tuple[str, ...]
+    """Those that gave the same ids for every sample text."""
+    notes: tuple[str, ...]
+    """Every difference, and every loader that cannot read the files."""
+    failures: tuple[str, ...] = ()
+    """The notes that mean damage: the base does not have the same difference. Without a base, every note that says
+    that a loader gives other ids."""
+
+    def raise_for_failures(self) -> None:
+        """Raises where a loader reads the tokenizer otherwise and did not read its base otherwise.
+
+        Raises:
+            InvalidTokenizerError: With every failure.
+        """
+        if self.failures:
+            raise InvalidTokenizerError(
+                "the written tokenizer is not read as it should be:\n  " + "\n  ".join(self.failures),
+                hint="please report this, with the name of the model",
+            )
+
+
+class _Problem(NamedTuple):
+    loader: str
+    kind: Literal["not loaded", "refused", "other ids", "added tokens", "shared id", "unlisted"]
+    text: str
+
+
+_DAMAGE = ("refused", "other ids", "added tokens", "shared id")
+"""What fails where there is no base to compare with."""
+
+
+def verify_folder(
+    folder: Path, tokenizer: Tokenizer, texts: list[str] | None = None, *, base: Tokenizer | None = None
+) -> Verification:
+    """How loaders read a folder that a tokenizer was written to.
+
+    Compares ids on text drawn from the vocabulary, which reaches merges that ordinary text does not, and on text with
+    every added token in it.
+
+    Args:
+        folder: The folder.
+        tokenizer: What was written to it.
+        texts: More sample texts.
+        base: The tokenizer that it was made from. The added tokens of the base that still exist must be found in text
+            as before. Where a loader reads the files of the base otherwise too, that is a note and no failure.
+
+    Raises:
+        InvalidTokenizerError: The `tokenizers` library reads it otherwise, the SentencePiece model in it merges
+            otherwise than its `tokenizer.json`, or an added token of the base is not found in text any more.
+    """
+    if base is not None:
+        _require_added_found(tokenizer, base)
+    found = [*_problems(folder, tokenizer, texts or [])]
+    before = _base_problems(base, texts or []) if base is not None and found else set()
+    otherwise = ("transformers", "other ids")
+    if base is not None and otherwise in before and any(problem[:2] == otherwise for problem in found):
+        found += _lost_in_transformers(folder, tokenizer, base)
+    fails = [p.kind in _DAMAGE if base is None else (p.loader, p.kind) not in before for p in found]
+    wrong = {problem.loader for problem in found}
+    return Verification(
+        loaders=tuple(name for name in _installed(tokenizer) if name not in wrong),
+        notes=tuple(problem.text for problem in found),
+        failures=tuple(problem.text for problem, failed in zip(found, fails, strict=True) if failed),
+    )
+
+
+def added_texts(tokenizer: Tokenizer) -> list[str]:
+    """Texts with every added token: alone, between words, inside a word, and with white space around it."""
+    contents = [token.content for token in tokenizer.added]
+    return [text for content in contents for text in (content, f"the {content} cat{content}sat  {content}\n")]
+
+
+def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
+    """Refuses a tokenizer that does not find the added tokens of its base in text, each with its own id."""
+    before = {token.id: token.content for token in base.added if token.content in tokenizer.ids}
+    after = {tokenizer.ids[content]: content for content in before.values()}
+    for text in added_texts(base):
+        was = [before[piece] for piece in base.pretokenize(text) if isinstance(piece, int) and piece in before]
+        now = [after[piece] for piece in tokenizer.pretokenize(text) if isinstance(piece, int) and piece in after]
+        if was != now:
+            raise InvalidTokenizerError(
+                f"in {text!r} the base finds the added tokens {was}, the new tokenizer {now}",
+                hint="compare `added_tokens` in tokenizer.json and `added_tokens_decoder` in tokenizer_config.json",
+            )
+
+
+def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[_Problem]:
+    """What loaders read otherwise in a folder that a tokenizer was written to."""
+    samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
+    expected = [tokenizer.encode(text) for text in samples]
+    yield from _tokenizers_problems(folder, tokenizer, samples, expected)
+    if tokenizer.main == MAIN:
+        yield from _transformers_problems(folder, tokenizer, samples, expected)
+    if tokenizer.piece_file:
+        raw = (folder / tokenizer.piece_file).read_bytes()
+        _require_same_merging(raw, tokenizer, samples)
+        yield from _sentencepiece_problems(raw, tokenizer, samples)
+
+
+def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
+    """The loaders that read the files of the base otherwise, and in which way."""
+    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
+        folder = save(base, Path(parent) / "base")
+        return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts)}
+
+
+def _installed(tokenizer: Tokenizer) -> list[str]:
+    """The loaders that read these files and are installed."""
+    others = ["transformers"] if tokenizer.main == MAIN and _auto_tokenizer() else []
+    return ["tokenizers", *others, *(["sentencepiece"] if tokenizer.piece_file and _piece_processor() else [])]
+
+
+def _tokenizers_problems(
+    folder: Path, tokenizer: Tokenizer, samples: list[str], expected: list[list[int]]
+) -> Iterator[_Problem]:
+    """Compares with the `tokenizers` library, which reads `tokenizer.json` alone.
+
+    Raises:
+        InvalidTokenizerError: It gives other ids for text without the tokens that only other files name.
+    """
+    unlisted = _unlisted(tokenizer)
+    pairs = [
+        (text, ids)
+        for text, ids in zip(samples, expected, strict=True)
+        if not any(content in text for content in unlisted)
+    ]
+    written = (folder / MAIN).read_bytes() if tokenizer.main == MAIN else write_tokenizer_json(tokenizer)
+    upstream = _core.encode_with_tokenizers(written.decode(), [text for text, _ in pairs])
+    for (text, ids), found in zip(pairs, upstream, strict=True):
+        if ids != found:
+            raise InvalidTokenizerError(f"`tokenizers` encodes {text!r} otherwise", hint="please report this")
+    if unlisted:
+        yield _Problem(
+            "tokenizers",
+            "unlisted",
+            f"tokenizers reads {tokenizer.main} alone, which lacks {len(unlisted):,} added tokens that the other files "
+            f"name, or their flags, such as {unlisted[0]!r}",
+        )
+
+
+def _unlisted(tokenizer: Tokenizer) -> list[str]:
+    """Added tokens that `tokenizer.json` lacks or lists with other flags."""
+    listed = {entry["content"]: entry for entry in tokenizer.document.get("added_tokens") or ()}
+    return [
+        token.content
+        for token in tokenizer.added
+        if token.content not in listed or any(listed[token.content][flag] != getattr(token, flag) for flag in FLAGS)
+    ]
+
+
+def sample_texts(tokenizer: Tokenizer) -> list[str]:
+    """Text of tokens joined at random; the same for the same vocabulary."""
+    generator = random.Random(0)
+    model = tokenizer.piece_model
+    strings = [string for string in (model.normal if model else tokenizer.vocab) if len(string) <= LONGEST_SAMPLE]
+    if not strings:
+        return []
+    chosen = (generator.choices(strings, k=8) for _ in range(PIECE_SAMPLES if model else SAMPLES))
+    joined = (b"".join(token_bytes(string, tokenizer.kind) for string in some) for some in chosen)
+    return [text.decode(errors="replace") for text in joined]
+
+
+def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
+    """Texts of pretokens that are frequent in a corpus, joined at random; the same for the same counts.
+
+    Of a long pretoken only the beginning is used, so that all samples together take a few megabytes.
+    """
+    generator = random.Random(0)
+    top = counts.table.top(min(SAMPLES, len(counts)), LONGEST_SAMPLE)
+    frequent = [pretoken for pretoken, _ in top]
+    chosen = (b"".join(generator.choices(frequent, k=8)).decode(errors="replace") for _ in range(SAMPLES))
+    return [text.replace(SPACE, " ") if kind == "sentencepiece" else text for text in chosen] if frequent else []
+
+
+def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> None:
+    """Refuses a SentencePiece model whose merging is not that of the tokenizer."""
+    name = tokenizer.piece_file or ""
+    model = read_piece_model(raw, name=name, file=name, files={})
+    for text in samples:
+        for pretoken in tokenizer.pretokenize(text):
+            if isinstance(pretoken, str) and model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
+                raise InvalidTokenizerError(
+                    f"`{name}` splits {pretoken!r} otherwise than `{MAIN}`",
+                    hint="check that the two agreed before: pass the path of one of them alone, and please report this",
+                )
+
+
+def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
+    """How `sentencepiece` encodes text otherwise.
+
+    Text around which the two have always differed is left out: what spells an added token, and spaces at the ends.
+    """
+    processor = _piece_processor()
+    if processor is None:
+        return
+    contents = [token.content for token in tokenizer.added]
+    stripped = [text.strip(" ") for text in samples]
+    texts = [text for text in stripped if not any(content in text for content in contents)]
+    try:
+        found = processor(model_proto=raw).encode(texts)
+    except Exception as error:  # its own errors are RuntimeError and whatever its parser raises
+        yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {_summary(error)}")
+        return
+    different = [text for text, ids in zip(texts, found, strict=True) if tokenizer.encode(text) != ids]
+    if different:
+        yield _Problem(
+            "sentencepiece",
+            "other ids",
+            f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts otherwise than {MAIN} says, such "
+            f"as {different[0]!r}: the two normalize differently",
+        )
+
+
+def _piece_processor() -> Any:
+    """The class of `sentencepiece` that reads models; None where it is not installed."""
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        return None
+    return SentencePieceProcessor
+
+
+def _transformers_problems(
+    folder: Path, tokenizer: Tokenizer, samples: list[str], expected: list[list[int]]
+) -> Iterator[_Problem]:
+    """How `AutoTokenizer` reads the folder otherwise."""
+    if _auto_tokenizer() is None:
+        return
+    try:
+        loaded = _load_with_transformers(folder)
+        found = loaded(samples, add_special_tokens=False)["input_ids"]
+        added = loaded.get_added_vocab()
+    except Exception as error:  # whatever a loader of another library raises is its answer
+        yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {_summary(error)}")
+        return
+    different = [text for text, a, b in zip(samples, expected, found, strict=True) if a != b]
+    if different:
+        yield _Problem(
+            "transformers",
+            "other ids",
+            f"transformers reads the folder otherwise than {MAIN} says: {len(different):,} of {len(samples):,} sample "
+            f"texts, such as {different[0]!r}; perhaps its class for this model rebuilds it. Try "
+            "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json",
+        )
+    taken = {token_id: string for string, token_id in tokenizer.ids.items()}
+    for content, token_id in added.items():
+        if taken.get(token_id, content) != content:
+            text = f"transformers adds the token {content!r} with the id {token_id}, which {taken[token_id]!r} has"
+            yield _Problem("transformers", "shared id", text)
+
+
+def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -> Iterator[_Problem]:
+    """Added tokens of the base that transformers finds in text with the files of the base, and not with the folder."""
+    contents = {token.content for token in base.added if token.content in tokenizer.ids}
+    texts = added_texts(base)
+    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
+        folders = [save(base, Path(parent) / "base"), folder]
+        loaded = [_load_with_transformers(path) for path in folders]
+    was, now = (
+        [
+            [token for token in one.convert_ids_to_tokens(ids) if token in contents]
+            for ids in one(texts, add_special_tokens=False)["input_ids"]
+        ]
+        for one in loaded
+    )
+    different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
+    if different is not None:
+        text = f"transformers finds other added tokens in {different!r} than with the files of the base"
+        yield _Problem("transformers", "added tokens", text)
+
+
+def _auto_tokenizer() -> Any:
+    """The class of `transformers` that loads tokenizers; None where it is not installed."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch is nothing to report
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        return None
+    return AutoTokenizer
+
+
+def _load_with_transformers(folder: Path) -> Any:
+    return _auto_tokenizer().from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def _summary(error: Exception) -> str:
+    """The type of an error and the first line of its message, if it has one."""
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

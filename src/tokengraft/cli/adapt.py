@@ -1,0 +1,186 @@
+"""`tokengraft adapt`."""
+
+import argparse
+import json
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
+from tokengraft.checkpoint.rows import INITIALISERS
+from tokengraft.cli.display import print_columns, print_table
+from tokengraft.cli.options import (
+    Commands,
+    add_json,
+    add_output,
+    add_reading,
+    effort_of,
+    lines_of,
+    reading_of,
+    require,
+)
+from tokengraft.cli.progress import bytes_read
+from tokengraft.formats import load
+from tokengraft.prune import Protection
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "adapt",
+        help="adapt a model to text: prune, extend, check, measure, transplant",
+        description="The complete pipeline: count the text, prune tokens that it does not need, learn new ones, check "
+        "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
+        "it is started again with the same options.",
+    )
+    command.add_argument("model", metavar="MODEL", help="a model folder with weights, or a tokenizer alone")
+    command.add_argument(
+        "--target",
+        action="append",
+        required=True,
+        metavar="TEXT",
+        help="text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it for several. Each counts by its weight (1), "
+        "however much text it has",
+    )
+    command.add_argument(
+        "--keep",
+        action="extend",
+        nargs="+",
+        metavar="TEXT",
+        help="text whose tokens should stay; it counts as much as all targets together",
+    )
+    _add_sizes(command)
+    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one per line, that are not pruned")
+    command.add_argument(
+        "--protect-pattern", metavar="REGEX", help="do not prune tokens whose text matches it anywhere"
+    )
+    command.add_argument(
+        "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
+    )
+    command.add_argument("--init", choices=tuple(INITIALISERS), help="initialiser for new embedding rows (fvt)")
+    command.add_argument(
+        "--report",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="write report.html (where plotly is installed)",
+    )
+    command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
+    add_output(command, "the adapted model, a folder")
+    add_json(command)
+    add_reading(command)
+    # Held-out documents must be small against the text; a file as one document is the exception.
+    command.set_defaults(run=_run, documents="lines")
+
+
+def _add_sizes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--swap",
+        type=int,
+        default=0,
+        metavar="N",
+        help="replace N tokens: prune N, learn N new ones, which take their ids; no shape changes",
+    )
+    command.add_argument("--add", type=int, default=0, metavar="N", help="learn N tokens")
+    command.add_argument(
+        "--remove", type=int, default=0, metavar="N", help="prune N tokens; ids close up where fewer are added"
+    )
+
+
+def targets_of(texts: list[str]) -> dict[str, Target]:
+    """The targets that options name: ``et=et/*.parquet:2 -> {"et": Target("et/*.parquet", "2")}``."""
+    targets: dict[str, Target] = {}
+    for at, text in enumerate(texts, start=1):
+        name, equals, rest = text.partition("=")
+        if not equals or "/" in name or Path(text).exists():
+            name, rest = ("target" if len(texts) == 1 else f"target-{at}"), text
+        weighted = None if Path(rest).exists() else re.fullmatch(r"(.+):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", rest)
+        corpus, weight = (weighted[1], weighted[2]) if weighted else (rest, "1")
+        require(name not in targets, f"two targets are called {name!r}", hint="give each a name of its own: NAME=FILES")
+        targets[name] = Target(corpus, weight)
+    return targets
+
+
+def _run(options: argparse.Namespace) -> int:
+    arguments = {"target": targets_of(options.target), "keep": options.keep, "out": options.out}
+    arguments |= {"swap": options.swap, "add": options.add, "remove": options.remove}
+    if options.dry_run:
+        _show_estimate(estimate(options.model, **arguments, options=_adapt_options(options)), options)
+        return 0
+    with bytes_read("counting", quiet=options.quiet) as progress:
+        chosen = _adapt_options(
+            options,
+            stage=None if options.quiet else lambda what: print(what, file=sys.stderr),
+            progress=progress,
+        )
+        result = adapt(options.model, **arguments, options=chosen)
+    _show(result, options)
+    return 0
+
+
+def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOptions:
+    return AdaptOptions(
+        init=options.init,
+        reading=reading_of(options, load(options.model) if options.rule else None),
+        effort=effort_of(options, min_count=1),
+        protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),
+        by_merges=options.by_merges,
+        report=options.report,
+        force=options.force,
+        **callbacks,
+    )
+
+
+def _show(result: Adaptation, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(result.as_dict(), ensure_ascii=False))
+    else:
+        _print_result(result)
+    page = Path(options.out) / "report.html"
+    print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
+    _print_warnings(result.warnings)
+    for note in result.evaluation.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _print_result(result: Adaptation) -> None:
+    summary = result.plan.summary
+    rows = [
+        ("tokens", f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"),
+        ("rows", f"{summary.rows_before:,} → {summary.rows_after:,}"),
+        ("checks", f"all {len(result.check.findings)} passed"),
+    ]
+    if result.transplant and result.transplant.proof:
+        proof = result.transplant.proof
+        rows.append(("weights", f"{proof.kept_rows:,} kept rows and {proof.untouched_tensors:,} tensors unchanged"))
+    print_table(rows)
+    print()
+    print_columns(*result.evaluation.table())
+    if len(result.targets) > 1:
+        print()
+        cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
+        print_columns(["target", "gain", "new tokens of its own"], cells)
+
+
+def _show_estimate(found: Estimate, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(asdict(found), ensure_ascii=False))
+    else:
+        weights = f"{found.weights_bytes / 1e6:,.1f} MB" if found.weights_bytes else "none: the tokenizer alone"
+        rows = [
+            ("rows", f"{found.rows_before:,} → {found.rows_after:,}"),
+            ("text", f"{found.text_bytes / 1e6:,.1f} MB on disk"),
+            ("weights", weights),
+            ("parameters", f"{found.parameters_added:+,}"),
+            ("memory", f"about {found.memory_bytes / 1e9:,.1f} GB"),
+            ("time", f"about {found.seconds:,.0f} s"),
+            ("would write", options.out),
+        ]
+        print_table(rows)
+    _print_warnings(found.warnings)
+
+
+def _print_warnings(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)

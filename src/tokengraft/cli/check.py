@@ -1,0 +1,44 @@
+"""`tokengraft check`."""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from tokengraft.check.check import Check, check
+from tokengraft.cli.display import print_table
+from tokengraft.cli.options import Commands, add_json, add_source
+from tokengraft.formats import load
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "check",
+        help="prove that a tokenizer is sound, and what it kept of its base",
+        description="Look at everything that must be true of a tokenizer, whoever made it; with --base, at what must "
+        "be true of one that was made from another. Exits with 1 where something fails.",
+    )
+    add_source(command)
+    command.add_argument("--base", metavar="SOURCE", help="the tokenizer that it was made from")
+    add_json(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = check(load(options.source), load(options.base) if options.base else None)
+    if options.json:
+        print(json.dumps({"passed": found.passed, "findings": [asdict(f) for f in found.findings]}, ensure_ascii=False))
+    else:
+        print_table(_rows(found))
+    return 0 if found.passed else 1
+
+
+def _rows(found: Check) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for finding in found.findings:
+        rows.append((finding.outcome, f"{finding.name}: {finding.detail}"))
+        if finding.outcome == "fail":
+            rows += [("", f"  {case}") for case in finding.evidence]
+        elif finding.evidence:
+            rows.append(("", f"  such as {', '.join(finding.evidence[:4])}"))
+    return rows

@@ -1,0 +1,87 @@
+"""`tokengraft compare`."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from tokengraft.cli.display import print_table, print_warnings, readable
+from tokengraft.cli.options import Commands, add_json, add_text_reading, named, text_reading_of
+from tokengraft.evaluate.compare import Comparison, Document, compare
+from tokengraft.evaluate.segments import read_text
+from tokengraft.formats import load
+
+COLOURS = ("black on cyan", "black on yellow")
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "compare",
+        help="show what changed between two tokenizers, in examples",
+        description="What changed from one tokenizer to another on a text: the documents that gained and lost most, "
+        "side by side, the new tokens that save most, and those that are never used.",
+    )
+    for name in ("a", "b"):
+        command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
+    command.add_argument("--text", required=True, metavar="FILE", help="text, as for `tokengraft count`")
+    add_json(command)
+    add_text_reading(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    before, after = load(options.a), load(options.b)
+    found = compare(before, after, read_text(*named(options.text), text_reading_of(options)))
+    print_warnings(found.warnings)
+    if options.json:
+        print(json.dumps(_data(found), ensure_ascii=False))
+        return 0
+    change = found.tokens_after / found.tokens_before - 1
+    earned = ", ".join(f"{readable(e.token, after.kind)} {e.saved:,}" for e in found.earners[:12])
+    unused = " ".join(readable(token, after.kind) for token in found.unused[:12])
+    rows = [
+        ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,} ({change:+.1%})"),
+        ("documents", f"{found.documents:,}: {found.shorter:,} shorter, {found.longer:,} longer"),
+        ("new tokens", f"{found.added:,}, of them {len(found.unused):,} not used in this text"),
+        ("save most", earned or "none"),
+        ("not used", unused or "none"),
+    ]
+    print_table(rows)
+    for title, documents in (("gained most", found.gained), ("lost most", found.lost)):
+        if documents:
+            print(f"\n{title}")
+            for document in documents:
+                _show(document)
+    return 0
+
+
+def _show(document: Document) -> None:
+    """The two segmentations of a document, tokens in turn in two colours, or with bars between them."""
+    for label, tokens in (("before", document.before), ("after", document.after)):
+        texts = [token.decode(errors="replace") for token in tokens]
+        head = f"  {label} {len(tokens):>4}  "
+        if not sys.stdout.isatty():
+            print(head + "|".join(texts))
+            continue
+        from rich.console import Console
+        from rich.text import Text
+
+        line = Text(head)
+        for at, text in enumerate(texts):
+            line.append(text, COLOURS[at % 2])
+        Console().print(line)
+
+
+def _data(found: Comparison) -> dict[str, object]:
+    def readable_document(document: Document) -> dict[str, object]:
+        sides = {"before": document.before, "after": document.after}
+        return {"text": document.text} | {
+            name: [token.decode(errors="replace") for token in tokens] for name, tokens in sides.items()
+        }
+
+    return asdict(found) | {
+        "gained": [readable_document(document) for document in found.gained],
+        "lost": [readable_document(document) for document in found.lost],
+        "earners": [earner._asdict() for earner in found.earners],
+    }

@@ -1,0 +1,110 @@
+"""`tokengraft count` and `tokengraft counts merge`."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from tokengraft.cli.display import print_table, print_warnings
+from tokengraft.cli.options import (
+    Commands,
+    add_effort,
+    add_json,
+    add_min_count,
+    add_output,
+    add_reading,
+    add_source,
+    effort_of,
+    input_paths,
+    reading_of,
+)
+from tokengraft.cli.progress import bytes_read
+from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.formats import load
+from tokengraft.output.atomic import require_distinct, require_new
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands to the parser."""
+    command = commands.add_parser(
+        "count",
+        help="count the pretokens of a corpus, once, for all that follows",
+        description="Count the pretokens of a corpus into a Parquet file. Extension, pruning and evaluation work from "
+        "it and do not read the corpus again.",
+    )
+    add_source(command)
+    command.add_argument(
+        "corpus", nargs="+", metavar="CORPUS", help=".txt, .jsonl or .parquet, plain, .gz or .zst; folder; glob; or -"
+    )
+    command.add_argument(
+        "--weight", action="append", metavar="W", help="multiply the counts of a CORPUS; once for each, as 2 or 1/3"
+    )
+    add_output(command, "the counts, a Parquet file")
+    add_json(command)
+    add_min_count(command)
+    add_reading(command)
+    command.set_defaults(run=_count)
+    _add_merge(commands)
+
+
+def _add_merge(commands: Commands) -> None:
+    group = commands.add_parser("counts", help="work with files of counts", description="Work with files of counts.")
+    command = group.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
+        "merge",
+        help="add up files of counts",
+        description="Add up files of counts, such as those that shards of one corpus came to.",
+    )
+    command.add_argument("counts", nargs="+", type=Path, metavar="COUNTS", help="files of counts")
+    add_output(command, "the sum, a Parquet file")
+    add_json(command)
+    add_min_count(command)
+    add_effort(command)
+    command.set_defaults(run=_merge)
+
+
+def _count(options: argparse.Namespace) -> int:
+    require_new(options.out, force=options.force)
+    require_distinct(input_paths([options.source], options.corpus), options.out)
+    tokenizer = load(options.source)
+    reading, out = reading_of(options, tokenizer), Path(options.out)
+    effort = effort_of(options, min_count=options.min_count)
+    with bytes_read("counting", quiet=options.quiet) as progress:
+        if options.weight:
+            described = count(
+                tokenizer, options.corpus, weights=options.weight, reading=reading, effort=effort, progress=progress
+            )
+            described.save(out, force=options.force)
+        else:
+            described = count_to_file(
+                tokenizer, options.corpus, out, reading=reading, effort=effort, force=options.force, progress=progress
+            )
+    return _report(described, out, options)
+
+
+def _merge(options: argparse.Namespace) -> int:
+    out = Path(options.out)
+    require_new(out, force=options.force)
+    require_distinct(input_paths(options.counts), out)
+    effort = effort_of(options, min_count=options.min_count)
+    return _report(merge_counts(options.counts, out, effort=effort, force=options.force), out, options)
+
+
+def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -> int:
+    totals = described.totals
+    warnings = [*reading_warnings(totals), *(["the corpus is empty"] if not totals.documents else [])]
+    if options.json:
+        facts = {**asdict(totals), "added_tokens": dict(described.added), "warnings": warnings}
+        print(json.dumps({"out": str(out), **facts}, ensure_ascii=False))
+    else:
+        rows = [
+            ("documents", f"{totals.documents:,}"),
+            ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
+            ("pretokens", f"{totals.pretokens:,}"),
+            ("added tokens", f"{sum(described.added.values()):,} in the text"),
+        ]
+        print_table(rows)
+        print(f"wrote `{out}`", file=sys.stderr)
+    print_warnings(warnings)
+    return 0

@@ -1,0 +1,93 @@
+"""`tokengraft curve`."""
+
+import argparse
+import json
+
+from tokengraft.cli.display import print_columns, print_warnings
+from tokengraft.cli.options import (
+    Commands,
+    add_counts,
+    add_json,
+    add_reading,
+    add_source,
+    counts_of,
+    named,
+    require,
+    text_reading_of,
+)
+from tokengraft.counts.count import reading_warnings
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.evaluate.curve import Curve, curve, default_sizes
+from tokengraft.evaluate.segments import open_text
+from tokengraft.formats import load
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "curve",
+        help="show what each thousand of new tokens brings",
+        description="Bytes per token of held-out text as tokens are added, from one training run, with the knee: the "
+        "size after which a thousand more tokens gain less than 1 %.",
+    )
+    add_source(command)
+    add_counts(command)
+    command.add_argument(
+        "--text", required=True, metavar="NAME=FILE", help="held-out text, as for `tokengraft count`, or counts"
+    )
+    command.add_argument(
+        "--sizes", action="extend", nargs="+", type=int, metavar="N", help="numbers of tokens (1000 2000 4000 ...)"
+    )
+    command.add_argument("--up-to", type=int, default=32_000, metavar="N", help="the largest of them (32000)")
+    command.add_argument("--hidden-size", type=int, metavar="N", help="width of the embedding, for parameters")
+    command.add_argument("--untied", action="store_true", help="the model has an output table of its own")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
+    add_json(command)
+    add_reading(command)
+    # Those that also say how to read --text have no default: its text files have one document per line.
+    command.set_defaults(run=_run, documents=None, text_field=None)
+
+
+def _run(options: argparse.Namespace) -> int:
+    tokenizer = load(options.source)
+    name, source = named(options.text)
+    reading = text_reading_of(options)
+    text = open_text(name, source, reading)
+    require(
+        reading is None or bool(options.corpus) or not isinstance(text, PretokenCounts),
+        "options for reading text were given, and both --counts and --text are counts",
+        hint="leave them out, or pass text",
+    )
+    counts = counts_of(tokenizer, _without_text_reading(options) if options.counts else options)
+    width = options.hidden_size * (2 if options.untied else 1) if options.hidden_size else None
+    found = curve(tokenizer, counts, text, options.sizes or default_sizes(options.up_to), rows_width=width)
+    warnings = [*reading_warnings(counts.totals), *found.warnings]
+    print_warnings(warnings)
+    if options.json:
+        points = [point._asdict() for point in found.points]
+        print(json.dumps({"text": found.text, "knee": found.knee, "points": points, "warnings": warnings}))
+        return 0
+    _show(found)
+    return 0
+
+
+def _without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
+    """The options without those that --text is read by: counts need none of them."""
+    unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
+    return argparse.Namespace(**vars(options) | unread)
+
+
+def _show(found: Curve) -> None:
+    heads = ["new tokens", "bytes/token", "gain", "parameters"]
+    rows = [
+        [f"{p.tokens:,}", f"{p.bytes_per_token:.3f}", f"{p.gain:+.1%}", f"{p.parameters:,}" if p.parameters else ""]
+        for p in found.points
+    ]
+    if not any(row[3] for row in rows):
+        heads, rows = heads[:3], [row[:3] for row in rows]
+    print_columns(heads, rows)
+    knee = found.knee
+    after = f"after {knee:,} tokens, a thousand more gain less than 1 %" if knee is not None else "not reached yet"
+    print(f"knee: {after}")
+    if len(found.extension) < found.extension.asked:
+        print(f"note: {found.extension.stopped}")

@@ -1,0 +1,63 @@
+"""`tokengraft evaluate`."""
+
+import argparse
+import sys
+
+from tokengraft.cli.display import print_columns, print_warnings
+from tokengraft.cli.options import (
+    Commands,
+    add_json,
+    add_text_reading,
+    named,
+    require,
+    text_reading_of,
+    warn_of_spelling,
+)
+from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.formats import load
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "evaluate",
+        help="measure what tokenizers make of texts",
+        description="Bytes per token and everything else that can be said of a segmentation, for every tokenizer on "
+        "every text, and against a base: the first tokenizer, unless --base names another.",
+    )
+    command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name; NAME=SOURCE")
+    command.add_argument(
+        "--text",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILE",
+        help="text, as for `tokengraft count`; or counts",
+    )
+    command.add_argument("--base", metavar="NAME", help="the tokenizer that the others are measured against")
+    command.add_argument("--csv", action="store_true", help="print the scores as CSV")
+    add_json(command)
+    add_text_reading(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    require(not (options.csv and options.json), "both --csv and --json were asked for", hint="pass one of them")
+    tokenizers = dict(named(text) for text in options.tokenizers)
+    texts = dict(named(text) for text in options.text)
+    require(len(tokenizers) == len(options.tokenizers), "two tokenizers have one name", hint="name them: NAME=SOURCE")
+    require(len(texts) == len(options.text), "two texts have one name", hint="name them: NAME=FILE")
+    loaded = {name: load(source) for name, source in tokenizers.items()}
+    for name, tokenizer in loaded.items():
+        warn_of_spelling(tokenizer, name)
+    found: Evaluation = evaluate(loaded, texts, base=options.base, reading=text_reading_of(options))
+    if options.json:
+        print(found.to_json())
+    elif options.csv:
+        print(found.to_csv(), end="")
+    else:
+        print_columns(*found.table())
+        for note in found.notes:
+            print(f"note: {note}", file=sys.stderr)
+    print_warnings(found.warnings)
+    return 0

@@ -1,0 +1,223 @@
+"""`tokengraft extend`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokengraft.check.verify import Verification, sample_pretokens, verify_folder
+from tokengraft.cli.display import print_table, print_warnings, readable
+from tokengraft.cli.options import (
+    Commands,
+    add_counts,
+    add_json,
+    add_output,
+    add_reading,
+    add_source,
+    counts_of,
+    input_paths,
+    lines_of,
+    require,
+    require_unread,
+    warn_of_spelling,
+)
+from tokengraft.counts.count import reading_warnings
+from tokengraft.errors import OptionError
+from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
+from tokengraft.extend.continued import COVERAGE, require_extendable
+from tokengraft.formats import load, save
+from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+CONTINUED_ONLY = ("min_count", "coverage", "max_token_bytes", "deny", "deny_pattern", "extension")
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "extend",
+        help="teach a tokenizer new tokens",
+        description="Go on with BPE training where the tokenizer stopped, on new text, so that every new token is "
+        "really produced. Kept ids do not move; the result is loaded back and compared before the command is done.",
+    )
+    add_source(command)
+    add_counts(command, required=False)
+    command.add_argument("--add", type=int, required=True, metavar="N", help="how many new tokens")
+    command.add_argument("--min-count", type=int, metavar="N", help="merge only pairs that occur at least so often (2)")
+    command.add_argument(
+        "--coverage",
+        type=float,
+        metavar="SHARE",
+        help="SentencePiece types: add missing characters first, until the vocabulary has this share of the text's "
+        "(0.9995; 0 adds none)",
+    )
+    command.add_argument("--max-token-bytes", type=int, metavar="N", help="make no longer tokens")
+    command.add_argument("--deny", type=Path, metavar="FILE", help="texts, one a line, never to make tokens of")
+    command.add_argument("--deny-pattern", metavar="REGEX", help="make no token whose text matches it anywhere")
+    command.add_argument(
+        "--method",
+        choices=("continued", *NAIVE_METHODS),
+        default="continued",
+        help="continued training; or, to compare with, splice in a fresh vocabulary as is usually done (continued)",
+    )
+    command.add_argument(
+        "--from", dest="donor", metavar="SOURCE", help="naive methods: take the tokens of this tokenizer, train none"
+    )
+    command.add_argument("--extension", type=Path, metavar="FILE", help="also write what was learned, as JSON")
+    add_output(command, "the new tokenizer, a folder")
+    add_json(command)
+    add_reading(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = Path(options.out)
+    _require_options(options)
+    tokenizer = load(options.source)
+    warn_of_spelling(tokenizer)
+    require_extendable(tokenizer, options.add)
+    require(
+        options.coverage is None or tokenizer.kind == "sentencepiece",
+        f"--coverage has no effect here: the tokenizer is {tokenizer.kind}, and its bytes spell every character",
+        hint="drop --coverage",
+    )
+    if options.method != "continued":
+        return _run_naively(tokenizer, options)
+    limits = Limits(
+        Limits.min_count if options.min_count is None else options.min_count,
+        options.max_token_bytes,
+        lines_of(options.deny, "--deny"),
+        options.deny_pattern,
+    )
+    counts = counts_of(tokenizer, options)
+    warnings = reading_warnings(counts.totals)
+    print_warnings(warnings)
+    coverage = COVERAGE if options.coverage is None else options.coverage
+    extension = extend(tokenizer, counts, options.add, limits=limits, coverage=coverage)
+    extended = extension.apply(tokenizer)
+    verified: list[Verification] = []
+    texts = sample_pretokens(counts, tokenizer.kind)
+
+    def verify(folder: Path) -> None:
+        verified.append(verify_folder(folder, extended, texts, base=tokenizer))
+        verified[0].raise_for_failures()
+
+    save(extended, out, force=options.force, check=verify)
+    if options.extension:
+        extension.save(options.extension, force=options.force)
+    _report(tokenizer, extended, extension, verified[0], warnings, options)
+    return 0
+
+
+def _require_options(options: argparse.Namespace) -> None:
+    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
+    if options.extension:
+        require_new(options.extension, force=options.force)
+    inputs = input_paths([options.source, options.donor, options.deny], options.counts, options.corpus)
+    require_distinct(inputs, options.out, options.extension)
+    naive = options.method != "continued"
+    ignored = [name for name in CONTINUED_ONLY if naive and getattr(options, name) is not None]
+    for name in ignored:
+        flag = f"--{name.replace('_', '-')}"
+        raise OptionError(f"{flag} is for continued training, not for {options.method}", hint=f"drop {flag}")
+    require(naive or not options.donor, "--from is for the naive methods", hint="pass --method naive-regen too")
+    text = bool(options.counts or options.corpus)
+    require(text or bool(options.donor), "there is no text to learn from", hint="pass --counts or --corpus")
+    require(
+        not (text and options.donor),
+        "both text and --from were given; the tokens of --from are taken as they are, and nothing is learned",
+        hint="drop --from, or drop --counts and --corpus",
+    )
+    if options.donor:
+        require_unread(options, "--from reads none")
+        require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
+
+
+def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
+    counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    warnings = reading_warnings(counts.totals) if counts else ()
+    print_warnings(warnings)
+    donor = load(options.donor) if options.donor else None
+    extended = extend_naively(tokenizer, counts, options.add, options.method, donor=donor)
+    save(extended, options.out, force=options.force)
+    failing = set(extended.structure.unreachable)
+    new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
+    unreachable = sum(i in failing for i in new)
+    if options.json:
+        facts: dict[str, Any] = {
+            "out": options.out,
+            "added": len(new),
+            "unreachable": unreachable,
+            "rows": extended.n_rows,
+        }
+        facts["warnings"] = warnings
+        print(json.dumps(facts))
+    else:
+        rows = [
+            ("added", f"{len(new):,} tokens by {options.method}, for comparison: continued training does better"),
+            ("unreachable", f"{unreachable:,} of them ({unreachable / max(len(new), 1):.1%}) are never made by merges"),
+            ("embedding rows", f"{tokenizer.n_rows:,} → {extended.n_rows:,}"),
+        ]
+        print_table(rows)
+    print(f"wrote `{options.out}`", file=sys.stderr)
+    return 0
+
+
+def _rules(extension: Extension) -> str:
+    """The rules that new pieces kept, in words."""
+    rules = dict(extension.provenance["rules"])
+    length = rules.pop("max_sentencepiece_length")
+    return f"{', '.join(name for name, on in rules.items() if on)}; at most {length} characters"
+
+
+def _report(
+    base: Tokenizer,
+    extended: Tokenizer,
+    extension: Extension,
+    verified: Verification,
+    warnings: Sequence[str],
+    options: argparse.Namespace,
+) -> None:
+    left_out = stale_files(base.files)
+    if options.json:
+        facts: dict[str, Any] = {
+            "out": options.out,
+            "added": len(extension),
+            "asked": extension.asked,
+            "characters": len(extension.characters),
+            "merges": len(extension.merges),
+            "rows": extended.n_rows,
+            "left_out": left_out,
+            "loaded_by": verified.loaders,
+            "notes": verified.notes,
+            "warnings": warnings,
+        }
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    shown = " ".join(extension.characters[:16]) or "none was missing"
+    origin = f"of {base.piece_file}" if base.piece_file else "Llama's, for there is no tokenizer.model"
+    first = " ".join(readable(token, base.kind) for token in extension.tokens[:8])
+    rows = [
+        ("learned", extension.stopped),
+        ("first", first or "none"),
+        ("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"),
+        ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
+        ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
+    ]
+    if base.kind == "sentencepiece":
+        rows[1:1] = [
+            ("characters", f"{len(extension.characters):,} of the new tokens: {shown}"),
+            ("piece rules", f"{origin}; {_rules(extension)}"),
+        ]
+    rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
+    rows += [("warning", note) for note in verified.notes]
+    if len(extension) < extension.asked:
+        hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"
+        rows.append(("hint", hint))
+    print_table(rows)
+    print(f"wrote `{options.out}`", file=sys.stderr)

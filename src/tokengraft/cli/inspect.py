@@ -1,0 +1,30 @@
+"""`tokengraft inspect`."""
+
+import argparse
+import json
+
+from tokengraft.cli.display import describe, print_table
+from tokengraft.cli.options import Commands, add_json, add_source
+from tokengraft.formats import load
+from tokengraft.tokenizer.inspect import inspect
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "inspect",
+        help="show what is in a tokenizer",
+        description="Show what is in a tokenizer: kind, sizes, layout of the ids, and what is odd about it.",
+    )
+    add_source(command)
+    add_json(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = inspect(load(options.source))
+    if options.json:
+        print(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
+    else:
+        print_table(describe(found))
+    return 0

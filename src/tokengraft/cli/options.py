@@ -1,0 +1,290 @@
+"""Options that several commands have, and their readers."""
+
+import argparse
+import glob
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokengraft.cli.display import print_warnings
+from tokengraft.cli.progress import bytes_read
+from tokengraft.corpus import COMPRESSIONS, FORMATS, Reading
+from tokengraft.counts.count import DEFAULT_MEMORY, Effort, count
+from tokengraft.counts.fingerprint import may_be_cut, piece_rules
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import OptionError
+from tokengraft.tokenizer.inspect import spelling_warning
+from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = object
+
+READING = (
+    "text_field",
+    "documents",
+    "format",
+    "skip_bad",
+    "shard",
+    "normalize",
+    "rule",
+    "max_bytes",
+    "max_documents",
+    "workers",
+    "memory",
+)
+"""The options of `add_reading`."""
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def size(text: str) -> int:
+    """A number of bytes: ``4GB``, ``500 MB``, ``2GiB``, ``1000``.
+
+    >>> size("4GB"), size("1.5KiB"), size("7")
+    (4000000000, 1536, 7)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
+    if not found or found[2] == "I":
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write it like 4GB, 500MB or 2GiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def shard(text: str) -> tuple[int, int]:
+    """A share: ``3/64 -> (3, 64)``."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shard; write it like 3/64, counted from 0")
+    return int(found[1]), int(found[2])
+
+
+def rule(text: str) -> tuple[str, int]:
+    """A rule for pieces: ``split_digits=false -> ("split_digits", False)``."""
+    name, _, value = text.partition("=")
+    values = {"true": True, "false": False}
+    if name == "max_sentencepiece_length" and value.isdecimal() and 0 < int(value) < 2**31:
+        return name, int(value)
+    if name not in {field.name for field in fields(PieceRules)} - {"max_sentencepiece_length"} or value not in values:
+        names = ", ".join(field.name for field in fields(PieceRules))
+        raise argparse.ArgumentTypeError(f"{text!r} is no rule; write it like split_digits=false; there are {names}")
+    return name, values[value]
+
+
+def named(text: str) -> tuple[str, str]:
+    """A name and what it names. Without a name, a path is called by its last part, without suffixes of text files.
+
+    >>> named("et=data/et.txt"), named("data/et.jsonl.gz"), named("Qwen/Qwen2.5-7B")
+    (('et', 'data/et.txt'), ('et', 'data/et.jsonl.gz'), ('Qwen2.5-7B', 'Qwen/Qwen2.5-7B'))
+    """
+    name, equals, value = text.partition("=")
+    if name and equals and "/" not in name:
+        require(bool(value), f"{text!r} names nothing", hint=f"write {name}=PATH")
+        return name, value
+    name = Path(text).name
+    for suffixes in (COMPRESSIONS, (*FORMATS, ".model")):
+        name = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+    return name or text, text
+
+
+def add_source(command: argparse.ArgumentParser) -> None:
+    """SOURCE."""
+    command.add_argument(
+        "source", metavar="SOURCE", help="a model folder, a tokenizer.json, or the name of a model on the hub"
+    )
+
+
+def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """--counts, --corpus, --weight."""
+    text = command.add_mutually_exclusive_group(required=required)
+    text.add_argument(
+        "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made"
+    )
+    text.add_argument(
+        "--corpus", action="extend", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`"
+    )
+    command.add_argument(
+        "--weight", action="append", metavar="W", help="weight of a --counts or --corpus; once for each, as 2 or 1/3"
+    )
+
+
+def add_json(command: argparse.ArgumentParser) -> None:
+    """--json."""
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_output(command: argparse.ArgumentParser, what: str) -> None:
+    """--out, --force, --quiet."""
+    command.add_argument("--out", required=True, metavar="PATH", help=f"where to write {what}; it must not exist")
+    command.add_argument("--force", action="store_true", help="replace the output if it exists")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """How to read a corpus: `READING`. None of them has a default, to tell what was given."""
+    group = command.add_argument_group("reading the corpus")
+    group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
+    group.add_argument(
+        "--documents", choices=("files", "lines"), help="what a document of a text file is (files; adapt: lines)"
+    )
+    group.add_argument(
+        "--format", choices=("text", "jsonl", "parquet"), help="the format of all inputs, whatever their names"
+    )
+    group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
+    group.add_argument("--shard", type=shard, metavar="I/N", help="read share I of N of the inputs, counted from 0")
+    group.add_argument(
+        "--normalize", choices=("nfkc",), help="normalize text before the tokenizer's own pipeline has it"
+    )
+    group.add_argument(
+        "--rule",
+        action="append",
+        type=rule,
+        metavar="NAME=VALUE",
+        help="SentencePiece types: a field of trainer_spec that decides which pieces may be made, such as "
+        "split_digits=false or max_sentencepiece_length=20, in place of the model's own or Llama's",
+    )
+    group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after so much text")
+    group.add_argument("--max-documents", type=int, metavar="N", help="stop after so many documents")
+    add_effort(group)
+
+
+def add_text_reading(command: argparse.ArgumentParser) -> None:
+    """How to read a text to measure by. None of the options has a default, to tell what was given."""
+    group = command.add_argument_group("reading the text")
+    group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
+    group.add_argument("--documents", choices=("files", "lines"), help="what a document of a text file is (lines)")
+    group.add_argument(
+        "--format", choices=("text", "jsonl", "parquet"), help="the format of all texts, whatever their names"
+    )
+    group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
+
+
+def text_reading_of(options: argparse.Namespace) -> Reading | None:
+    """How the options say to read a text to measure by; None where they say nothing."""
+    names = ("text_field", "documents", "format", "skip_bad")
+    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    return Reading(**{"documents": "lines"} | given) if given else None
+
+
+def add_effort(group: "argparse._ActionsContainer") -> None:
+    """--workers, --memory."""
+    group.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")
+    group.add_argument(
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="memory for counting: half for tables of pretokens, of which more go to disk, half for documents; longer "
+        "documents are refused (4GiB)",
+    )
+
+
+def reading_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> Reading:
+    """How the options say to read a corpus for a tokenizer, whose rules they may change.
+
+    Raises:
+        OptionError: `--rule` would have no effect.
+    """
+    chosen = {
+        name: getattr(options, name) for name in ("text_field", "documents") if getattr(options, name) is not None
+    }
+    if options.rule and tokenizer:
+        require(
+            may_be_cut(tokenizer),
+            f"--rule has no effect here: the text of this {tokenizer.kind} tokenizer is not cut into pieces by rules",
+            hint="drop --rule",
+        )
+        chosen["rules"] = replace(piece_rules(tokenizer), **dict(options.rule))
+    return Reading(
+        format=options.format,
+        skip_bad=options.skip_bad,
+        shard=options.shard,
+        normalize=options.normalize,
+        **chosen,
+    )
+
+
+def require_unread(options: argparse.Namespace, why: str) -> None:
+    """Refuses options for reading a corpus where none is read.
+
+    Raises:
+        OptionError: With the flag of the first.
+    """
+    given = [name for name in READING if getattr(options, name) is not None and getattr(options, name) is not False]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise OptionError(f"{flag} is for reading a corpus, and {why}", hint=f"drop {flag}, or pass --corpus")
+
+
+def add_min_count(command: argparse.ArgumentParser) -> None:
+    """--min-count, of pretokens."""
+    command.add_argument(
+        "--min-count", type=int, default=1, metavar="N", help="leave out rarer pretokens, at the end (1)"
+    )
+
+
+def effort_of(options: argparse.Namespace, *, min_count: int) -> Effort:
+    """The effort that the options allow."""
+    return Effort(
+        workers=options.workers,
+        memory=DEFAULT_MEMORY if options.memory is None else options.memory,
+        min_count=min_count,
+        max_documents=getattr(options, "max_documents", None),
+        max_bytes=getattr(options, "max_bytes", None),
+    )
+
+
+def require(condition: bool, message: str, *, hint: str) -> None:
+    """Refuses options that do not go together."""
+    if not condition:
+        raise OptionError(message, hint=hint)
+
+
+def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
+    """The counts that the options name, or those of the corpus that they name."""
+    if options.corpus:
+        effort = effort_of(options, min_count=1)
+        with bytes_read("counting", quiet=options.quiet) as progress:
+            return count(
+                tokenizer,
+                options.corpus,
+                weights=options.weight,
+                reading=reading_of(options, tokenizer),
+                effort=effort,
+                progress=progress,
+            )
+    require_unread(options, "--counts has been counted already")
+    weights = options.weight or [1] * len(options.counts)
+    require(
+        len(weights) == len(options.counts),
+        f"{len(weights)} weights were given for {len(options.counts)} files of counts",
+        hint="give one --weight for each",
+    )
+    parts = [PretokenCounts.load(p).scale(w) for p, w in zip(options.counts, weights, strict=True)]
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
+    """Every path that options name as an input, with patterns expanded, for `require_distinct`."""
+    items = [os.fspath(item) for group in groups for item in group or () if item is not None]
+    found = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
+    return [*(path for paths in found for path in paths), *(["/dev/stdin"] if "-" in items else [])]
+
+
+def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
+    """Warns of a vocabulary that cannot spell all text."""
+    if warning := spelling_warning(tokenizer):
+        print_warnings([f"{name}{': ' if name else ''}{warning}"])
+
+
+def lines_of(path: Path | None, option: str) -> list[str]:
+    """The lines of a file that an option names."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines() if path else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error

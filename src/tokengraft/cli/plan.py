@@ -1,0 +1,83 @@
+"""`tokengraft plan`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tokengraft.cli.display import print_table
+from tokengraft.cli.options import Commands, add_json, input_paths, require
+from tokengraft.errors import require_positive
+from tokengraft.formats import load
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.plan import PlanSummary, plan
+
+BYTES = {"bf16": 2, "f16": 2, "f32": 4}
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "plan",
+        help="show where the rows of a new vocabulary come from",
+        description="Compare two tokenizers, whoever made them: which embedding rows stay, move, come and go, and what "
+        "that saves.",
+    )
+    for name in ("old", "new"):
+        command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
+    command.add_argument("--hidden-size", type=int, metavar="N", help="width of the embedding, for sizes in megabytes")
+    command.add_argument("--dtype", choices=tuple(BYTES), help="type of the weights (bf16)")
+    command.add_argument("--untied", action="store_true", help="the model has an output table of its own")
+    command.add_argument("--out", type=Path, metavar="FILE", help="also write the whole plan, as JSON")
+    command.add_argument("--force", action="store_true", help="replace the output if it exists")
+    add_json(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.out:
+        require_new(options.out, force=options.force)
+        require_distinct(input_paths([options.old, options.new]), options.out)
+    require_positive("hidden_size", options.hidden_size)
+    require(
+        options.hidden_size is not None or not (options.untied or options.dtype),
+        "--untied and --dtype say how large the tables are, and --hidden-size is missing",
+        hint="pass --hidden-size N",
+    )
+    require(options.out is not None or not options.force, "--force is for --out", hint="pass --out FILE")
+    found = plan(load(options.old), load(options.new))
+    summary = found.summary
+    if options.out:
+        found.save(options.out, force=options.force)
+    sizes = _sizes(summary, options) if options.hidden_size else {}
+    if options.json:
+        print(json.dumps(summary._asdict() | sizes))
+        return 0
+    rows = [
+        ("kept", f"{summary.kept:,} tokens with their ids"),
+        ("moved", f"{summary.moved:,} tokens to other ids"),
+        ("added", f"{summary.added:,} tokens"),
+        ("removed", f"{summary.removed:,} tokens"),
+        ("rows", f"{summary.rows_before:,} → {summary.rows_after:,}, {summary.unused:,} of them without a token"),
+    ]
+    if sizes:
+        rows.append(("parameters", _difference(sizes["parameters_saved"], sizes["megabytes_saved"])))
+    print_table(rows)
+    if options.out:
+        print(f"wrote `{options.out}`", file=sys.stderr)
+    return 0
+
+
+def _difference(parameters: float, megabytes: float) -> str:
+    """How a table changes, in words: what is saved is positive.
+
+    >>> _difference(-4608000, -9.216)
+    '4,608,000 added, 9.2 MB'
+    """
+    return f"{abs(parameters):,} {'added' if parameters < 0 else 'saved'}, {abs(megabytes):,.1f} MB"
+
+
+def _sizes(summary: PlanSummary, options: argparse.Namespace) -> dict[str, float]:
+    rows = summary.rows_before - summary.rows_after
+    parameters = rows * options.hidden_size * (2 if options.untied else 1)
+    return {"parameters_saved": parameters, "megabytes_saved": parameters * BYTES[options.dtype or "bf16"] / 1e6}

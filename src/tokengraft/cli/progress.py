@@ -1,0 +1,53 @@
+"""How far a long step is, on stderr: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tokengraft.counts.count import Progress
+
+SECONDS = 5.0
+
+
+@contextmanager
+def bytes_read(what: str, *, quiet: bool) -> Iterator[Progress | None]:
+    """Something to be told of bytes read; nothing where ``quiet``."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar(what) as tell:
+            yield tell
+    else:
+        yield _lines(what)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def tell(_: str, more: int, size: int) -> None:
+            bar.update(task, advance=more, total=size or None)
+
+        yield tell
+
+
+def _lines(what: str) -> Progress:
+    start = last = time.monotonic()
+    done = 0
+
+    def tell(name: str, more: int, size: int) -> None:
+        nonlocal done, last
+        done += more
+        now = time.monotonic()
+        if now - last >= SECONDS:
+            last = now
+            of = f" of {size / 1e6:,.0f}" if size else ""
+            print(f"{what}: {done / 1e6:,.0f}{of} MB, {done / 1e6 / (now - start):,.0f} MB/s, {name}", file=sys.stderr)
+
+    return tell

@@ -1,0 +1,213 @@
+"""`tokengraft prune`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tokengraft.check.verify import Verification, sample_pretokens, verify_folder
+from tokengraft.cli.display import print_table, print_warnings, readable
+from tokengraft.cli.options import (
+    Commands,
+    add_counts,
+    add_json,
+    add_output,
+    add_reading,
+    add_source,
+    counts_of,
+    input_paths,
+    lines_of,
+    require,
+    require_unread,
+    warn_of_spelling,
+)
+from tokengraft.counts.count import reading_warnings
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.formats import load, save
+from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
+from tokengraft.prune.methods import COUNTED
+from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+SCRIPTS = ("script", "script-leaf")
+WHOLE = (*SCRIPTS, "unreachable")
+
+
+class _Text(NamedTuple):
+    """What is reported of the text that pruning went by."""
+
+    lengths: list[int]
+    """Its tokens under the base and under the pruned tokenizer; empty where there is no text."""
+    warnings: tuple[str, ...]
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "prune",
+        help="remove tokens that a deployment does not need",
+        description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
+        "reachable. Special and added tokens, bytes and single characters are kept. Ids are renumbered without holes "
+        "unless --ids keep.",
+    )
+    add_source(command)
+    add_counts(command, required=False)
+    command.add_argument("--remove", type=int, metavar="N", help="how many tokens; all, for script and unreachable")
+    command.add_argument(
+        "--method", choices=METHODS, default="leaf-frequency", help="which tokens are removed first (leaf-frequency)"
+    )
+    command.add_argument(
+        "--by-merges",
+        action="store_true",
+        help="count tokens with merge skipping (ignore_merges) off, as the paper does; by default, as the tokenizer "
+        "encodes",
+    )
+    command.add_argument("--scripts", metavar="A,B", help="for the script methods: the scripts to keep")
+    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
+    command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
+    command.add_argument(
+        "--characters", action="store_true", help="remove single characters too, where byte fallback can spell them"
+    )
+    command.add_argument(
+        "--reuse-reserved", action="store_true", help="remove reserved tokens that nothing uses, before all others"
+    )
+    command.add_argument(
+        "--ids",
+        choices=("compact", "keep"),
+        default="compact",
+        help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
+        "the highest id is kept so that the number of embedding rows does not change (compact)",
+    )
+    command.add_argument("--order", type=Path, metavar="FILE", help="also write the whole order, as JSON")
+    add_output(command, "the smaller tokenizer, a folder")
+    add_json(command)
+    add_reading(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    _require_options(options)
+    tokenizer = load(options.source)
+    warn_of_spelling(tokenizer)
+    counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    warnings = reading_warnings(counts.totals) if counts else ()
+    print_warnings(warnings)
+    order = _order(tokenizer, counts, options)
+    chosen = order[: options.remove]
+    pruned = chosen.apply(tokenizer)
+    if options.ids == "compact":
+        pruned = pruned.compact()
+    lengths = [sum(counts.tokens(tok).values()) for tok in (tokenizer, pruned)] if counts else []
+    text = _Text(lengths, warnings)
+    verified: list[Verification] = []
+    texts = sample_pretokens(counts, tokenizer.kind) if counts else []
+
+    def verify(folder: Path) -> None:
+        verified.append(verify_folder(folder, pruned, texts, base=tokenizer))
+        verified[0].raise_for_failures()
+
+    save(pruned, Path(options.out), force=options.force, check=verify)
+    if options.order:
+        order.save(options.order, force=options.force)
+    _report(tokenizer, pruned, chosen, text, verified[0], options)
+    return 0
+
+
+def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argparse.Namespace) -> PruneOrder:
+    protection = Protection(
+        tokens=lines_of(options.protect, "--protect"),
+        pattern=options.protect_pattern,
+        characters=options.characters,
+        reuse_reserved=options.reuse_reserved,
+        highest_id=options.ids == "keep",
+    )
+    scripts = [name.strip() for name in (options.scripts or "").split(",") if name.strip()]
+    return prune_order(
+        tokenizer, counts, options.method, scripts=scripts, protection=protection, by_merges=options.by_merges
+    )
+
+
+def _require_options(options: argparse.Namespace) -> None:
+    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
+    if options.order:
+        require_new(options.order, force=options.force)
+    inputs = input_paths([options.source, options.protect], options.counts, options.corpus)
+    require_distinct(inputs, options.out, options.order)
+    counted = bool(options.counts or options.corpus)
+    if not counted:
+        require_unread(options, "none was given")
+        require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
+    require(
+        not options.scripts or options.method in SCRIPTS,
+        f"--scripts is for the script methods, not for {options.method}",
+        hint="drop --scripts, or pass --method script-leaf",
+    )
+    require(
+        counted or options.method not in COUNTED,
+        f"the method {options.method} counts tokens in a text, and there is no text",
+        hint="pass --counts or --corpus, or choose --method last-id-leaf",
+    )
+    require(
+        options.remove is not None or options.method in WHOLE,
+        f"the method {options.method} needs the number of tokens to remove",
+        hint="pass --remove N",
+    )
+    require(
+        options.remove is None or options.remove > 0,
+        f"--remove is {options.remove}; it must be at least 1",
+        hint="pass --remove 1 or more",
+    )
+
+
+def _report(
+    base: Tokenizer,
+    pruned: Tokenizer,
+    order: PruneOrder,
+    text: _Text,
+    verified: Verification,
+    options: argparse.Namespace,
+) -> None:
+    broken = len(_unreachable(pruned) - _unreachable(base))
+    if options.json:
+        facts = {
+            "out": options.out,
+            "method": order.method,
+            "by_merges": order.provenance["by_merges"],
+            "removed": len(order),
+            "tokens": len(pruned.tokens),
+            "rows": pruned.n_rows,
+            "newly_unreachable": broken,
+            "tokens_in_text": text.lengths,
+            "left_out": stale_files(base.files),
+            "loaded_by": verified.loaders,
+            "notes": verified.notes,
+            "warnings": text.warnings,
+        }
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    last = " ".join(readable(token, base.kind) for token in order.tokens[-8:])
+    rows = [
+        ("removed", f"{len(order):,} tokens by {order.method}, {len(pruned.tokens):,} kept"),
+        ("removed last", last or "none"),
+        ("unreachable", f"{broken:,} kept tokens became unreachable"),
+        ("embedding rows", f"{base.n_rows:,} → {pruned.n_rows:,}"),
+        ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
+    ]
+    if text.lengths and text.lengths[0]:
+        change = f"{text.lengths[0]:,} → {text.lengths[1]:,} ({text.lengths[1] / text.lengths[0] - 1:+.2%})"
+        rows.insert(3, ("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
+    rows += [("warning", f"left out `{name}`: it lists the old tokens") for name in stale_files(base.files)]
+    rows += [("warning", note) for note in verified.notes]
+    if options.ids == "compact" and len(order):
+        rows.append(("note", "ids have moved: adapt the checkpoint with `tokengraft transplant`"))
+    print_table(rows)
+    print(f"wrote `{options.out}`", file=sys.stderr)
+
+
+def _unreachable(tokenizer: Tokenizer) -> set[str]:
+    failing = set(tokenizer.structure.unreachable)
+    return {token.string for token in tokenizer.tokens if token.id in failing}

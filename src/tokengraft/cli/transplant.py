@@ -1,0 +1,108 @@
+"""`tokengraft transplant`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tokengraft.checkpoint.rows import INITIALISERS
+from tokengraft.checkpoint.transplant import PadMultiple, Transplant, transplant
+from tokengraft.cli.display import print_table
+from tokengraft.cli.options import Commands, add_json, input_paths, require
+from tokengraft.cli.progress import bytes_read
+from tokengraft.output.atomic import require_distinct
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "transplant",
+        help="give a checkpoint the vocabulary of another tokenizer",
+        description="Write a checkpoint whose embeddings and configs fit another tokenizer, without loading the model: "
+        "kept rows are copied bit for bit, new ones are made of the rows of their pieces, every id in every config is "
+        "rewritten. The result is compared with the source before it gets its name.",
+    )
+    command.add_argument("model", type=Path, metavar="MODEL", help="a folder with safetensors and the old tokenizer")
+    command.add_argument("tokenizer", metavar="NEW_TOKENIZER", help="the new tokenizer: folder, file, or hub name")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where to write the model; it must not exist")
+    command.add_argument("--init", choices=tuple(INITIALISERS), default="fvt", help="how new rows come about (fvt)")
+    command.add_argument("--output-init", choices=tuple(INITIALISERS), help="the same for an untied output (--init)")
+    command.add_argument(
+        "--pad-multiple", type=_multiple, default="keep", metavar="N", help="rows are a multiple of it; or keep (keep)"
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="for the initialisers that draw (0)")
+    command.add_argument(
+        "--hard-link",
+        action="store_true",
+        help="share files that do not change with the source; a later save in place would then change both",
+    )
+    command.add_argument("--verify", action="store_true", help="also run both models and compare (needs torch)")
+    command.add_argument("--dry-run", action="store_true", help="write nothing, show what would be done")
+    command.add_argument("--force", action="store_true", help="replace what an earlier transplant wrote")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
+    add_json(command)
+    command.set_defaults(run=_run)
+
+
+def _multiple(text: str) -> PadMultiple:
+    if text == "keep":
+        return "keep"
+    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is no multiple; write 64, 128 or keep")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    require(
+        options.dry_run or options.out is not None, "where to write is not said", hint="pass --out DIR, or --dry-run"
+    )
+    if not options.dry_run:
+        require_distinct(input_paths([options.model, options.tokenizer]), options.out)
+    with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
+        done = transplant(
+            options.model,
+            options.tokenizer,
+            None if options.dry_run else options.out,
+            init=options.init,
+            output_init=options.output_init,
+            pad_multiple=options.pad_multiple,
+            hard_link=options.hard_link,
+            seed=options.seed,
+            force=options.force,
+            verify=options.verify,
+            progress=progress,
+        )
+    if options.json:
+        print(json.dumps(done.as_dict()))
+    else:
+        print_table(_rows(done, hard_link=options.hard_link))
+    if not options.dry_run:
+        print(f"wrote `{options.out}`", file=sys.stderr)
+    return 0
+
+
+def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
+    summary = done.plan.summary
+    saved = sum(before - after for *_, before, after in done.tensors)
+    rows = [
+        ("tokens", f"{summary.kept:,} kept, {summary.moved:,} moved, {summary.added:,} new, {summary.removed:,} gone"),
+        ("embedding rows", f"{done.rows_before:,} → {done.rows_after:,}"),
+        ("tables", f"{', '.join(name for name, *_ in done.tensors)}; {'tied' if done.tied else 'untied'}"),
+        ("found by", done.found),
+        ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
+        ("size", f"{-saved / 1e6:+,.1f} MB"),
+        ("as they are", f"{len(done.copied):,} other weight files"),
+    ]
+    if done.carried:
+        rows.append(("kept files", f"{', '.join(f'`{name}`' for name in done.carried)}: the new tokenizer has none"))
+    rows += [("left out", f"`{name}`: it belongs to the old vocabulary") for name in done.left_out]
+    if hard_link:
+        rows.append(("warning", "unchanged files are hard links: a save in place would change the source too"))
+    if done.proof:
+        proof = done.proof
+        compared = f"{proof.kept_rows:,} kept rows and {proof.untouched_tensors:,} tensors are what they were"
+        rows.append(("compared", f"{compared}, {proof.new_rows:,} rows are new"))
+    if behaviour := done.behaviour:
+        rows.append(("ran both", f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest"))
+        rows += [("old says", behaviour.old_text), ("new says", behaviour.new_text)]
+    return rows

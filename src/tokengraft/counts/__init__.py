@@ -1,0 +1,13 @@
+"""Pretoken counts: `count` reads a corpus once, `PretokenCounts` is the result, as a value and as a Parquet file."""
+
+from tokengraft.counts.count import (
+    Effort,
+    HeldOutCounts,
+    HoldOut,
+    count,
+    count_with_hold_out,
+    reading_warnings,
+)
+from tokengraft.counts.pretoken_counts import PretokenCounts
+
+__all__ = ["Effort", "HeldOutCounts", "HoldOut", "PretokenCounts", "count", "count_with_hold_out", "reading_warnings"]

@@ -1,0 +1,387 @@
+"""`count`: a corpus to `PretokenCounts`. The only step that reads the corpus.
+
+Blocks are counted by the core in threads; the sum does not depend on how many there are or who counted what.
+"""
+
+import json
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tokengraft import _core
+from tokengraft.corpus import Block, Corpus, Cut, Input, Reading, Totals, open_corpus, whole_documents
+from tokengraft.corpus.blocks import BLOCK
+from tokengraft.counts.fingerprint import Fingerprint, cutter
+from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
+from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, require_positive
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+Progress = Callable[[str, int, int], None]
+"""Told of (input, bytes on disk read since the last call, bytes on disk in all)."""
+UNLIMITED = (2**64 - 1, 2**64 - 1)
+DEFAULT_MEMORY = 4 << 30
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What counting may use and how far it goes. None of it but the limits changes the result."""
+
+    workers: int | None = None
+    """Threads; by default one for each core."""
+    memory: int = DEFAULT_MEMORY
+    """Bytes: half for tables of pretokens, of which more are kept on disk, half for the documents that are processed.
+    A document that cannot be cut and needs more than that half is refused, unless it is shorter than a megabyte. It
+    needs about 10 times its size, and 80 times where the pipeline has no fast scanner."""
+    max_documents: int | None = None
+    max_bytes: int | None = None
+    """Bytes of text. With a limit, blocks are counted one after the other."""
+    min_count: int = 1
+    """Leave out pretokens that occur less often, at the very end."""
+    through_upstream: bool = False
+    """Use no fast scanner, to compare with."""
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "memory", "max_documents", "max_bytes", "min_count"):
+            require_positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Which documents are held out of counting.
+
+    Eligible is a whole document that is not blank, has at most ``max_bytes // 8`` bytes, and whose hash is a multiple
+    of ``one_in``. Held out are the distinct eligible documents with the smallest hashes, as many as fit into
+    ``max_bytes``. The choice depends on the documents alone: not on threads, blocks or the order of files.
+    """
+
+    one_in: int = 50
+    max_bytes: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("one_in", "max_bytes"):
+            value = getattr(self, name)
+            if not 1 <= value < 2**63:
+                raise OptionError(f"{name} is {value}; it must be at least 1", hint=f"pass HoldOut({name}=1) or more")
+
+
+class HeldOutCounts(NamedTuple):
+    """Counts, and the documents that were held out of them."""
+
+    counts: PretokenCounts
+    held_out: tuple[str, ...]
+    """In the order of their hashes."""
+
+
+def reading_warnings(totals: Totals) -> tuple[str, ...]:
+    """What a user must know of text that was not read as it is, a sentence each; empty where all is well.
+
+    >>> reading_warnings(Totals(skipped=2))
+    ('2 documents or files could not be read, or not to their end, and were left out',)
+    """
+    warnings = []
+    if totals.replaced:
+        warnings.append(
+            f"{totals.replaced:,} places in the text were not UTF-8 and were replaced by U+FFFD; "
+            "if the text is in another encoding, convert it first: iconv -f LATIN1 -t UTF-8"
+        )
+    if totals.skipped:
+        warnings.append(
+            f"{totals.skipped:,} documents or files could not be read, or not to their end, and were left out"
+        )
+    return tuple(warnings)
+
+
+def count(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    weights: Iterable[int | Fraction | str] | None = None,
+    reading: Reading | None = None,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> PretokenCounts:
+    """How often each distinct pretoken of a corpus occurs.
+
+    Pretokens are exactly those that the tokenizer's own normalizer and pre-tokenizer give. The result is the same
+    whatever the number of workers, the size of blocks and the order of files.
+
+    Args:
+        tokenizer: The tokenizer, or any other of the same pipeline.
+        corpus: A file, folder, glob, ``-``, a list of these, a `datasets` dataset, or an iterable of strings.
+        weights: One for each item of a list of paths: its counts are multiplied by it.
+        reading: How to read the corpus.
+        effort: Workers, memory, limits.
+        progress: Told how far it is.
+
+    Raises:
+        CorpusError: Something cannot be read.
+
+    Example:
+        >>> counts = count(tok, ["et.txt", "en.txt"], weights=[2, 1])  # doctest: +SKIP
+    """
+    reading, effort = reading or Reading(), effort or Effort()
+    if weights is None:
+        with counted(tokenizer, corpus, reading, effort, progress) as (described, counter):
+            return replace(described, table=counter.finish().take(EVERYTHING, effort.min_count))
+    items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
+    ratios = [*map(as_weight, weights)]
+    if len(items) != len(ratios) or not items:
+        raise OptionError(
+            f"{len(ratios)} weights were given for {len(items)} corpora", hint="give one weight for each corpus"
+        )
+    total: PretokenCounts | None = None
+    for item, ratio in zip(items, ratios, strict=True):
+        left = _left_of(effort, total.totals if total else Totals())
+        if left is None:
+            break
+        part = count(tokenizer, item, reading=reading, effort=left, progress=progress).scale(ratio)
+        total = total + part if total else part
+    if total is None:
+        raise OptionError("there is nothing to count", hint="give a corpus")
+    return replace(total, table=total.table.frequent(effort.min_count), min_count=effort.min_count)
+
+
+def count_with_hold_out(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    reading: Reading,
+    effort: Effort,
+    hold_out: HoldOut,
+    progress: Progress | None = None,
+) -> HeldOutCounts:
+    """The counts of a corpus without some documents that are held out to measure by, and those documents.
+
+    Copies of a document that is held out are not counted. Limits of the effort apply to what is read, documents that
+    are held out included. The totals say what was counted, and what was replaced or skipped in all that was read.
+
+    Raises:
+        CorpusError: Something cannot be read.
+
+    Example:
+        >>> found = count_with_hold_out(  # doctest: +SKIP
+        ...     tok, "et/*.parquet", reading=Reading(), effort=Effort(), hold_out=HoldOut(one_in=50)
+        ... )
+    """
+    with counted(tokenizer, corpus, reading, effort, progress, hold_out) as (described, counter):
+        held_out = tuple(counter.held_out())
+        return HeldOutCounts(replace(described, table=counter.finish().take(EVERYTHING, effort.min_count)), held_out)
+
+
+def _left_of(effort: Effort, done: Totals) -> Effort | None:
+    """What is left of an effort after so much, with nothing left out for being rare; None where a limit is reached."""
+    documents = None if effort.max_documents is None else effort.max_documents - done.documents
+    text = None if effort.max_bytes is None else effort.max_bytes - done.bytes
+    if (documents is not None and documents < 1) or (text is not None and text < 1):
+        return None
+    return replace(effort, max_documents=documents, max_bytes=text, min_count=1)
+
+
+def count_to_file(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    out: Path,
+    *,
+    reading: Reading,
+    effort: Effort,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> PretokenCounts:
+    """Counts a corpus straight into a Parquet file, in bounded memory; returns the description, with an empty table."""
+    with counted(tokenizer, corpus, reading, effort, progress) as (described, counter):
+        write_counts(_tables(counter.finish(), effort.min_count), described, out, force=force)
+        return described
+
+
+def merge_counts(paths: list[Path], out: Path, *, effort: Effort, force: bool = False) -> PretokenCounts:
+    """Adds up files of counts into one, in bounded memory; returns the description, with an empty table.
+
+    Raises:
+        CountsError: They were made for different pipelines.
+    """
+    with _spill_folder(effort) as (folder, bytes_per_table):
+        counter = _core.Counter(
+            _EMPTY_PIPELINE,
+            byte_level=True,
+            cutter=None,
+            through_upstream=False,
+            spill_folder=folder,
+            bytes_per_table=bytes_per_table,
+            document_memory=0,
+            hold_out=None,
+        )
+        described: PretokenCounts | None = None
+        for path in paths:
+            part, tables = open_counts(path)
+            for table in tables:
+                counter.add(table)
+            described = part if described is None else described + part
+        if described is None:
+            raise OptionError("no file of counts was given", hint="name the files to add up")
+        described = replace(described, min_count=max(described.min_count, effort.min_count))
+        write_counts(_tables(counter.finish(), effort.min_count), described, out, force=force)
+        return described
+
+
+_EMPTY_PIPELINE = json.dumps(
+    {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
+)
+
+
+def _tables(rows: _core.Rows, min_count: int) -> Iterator[_core.Counts]:
+    while len(table := rows.take(ROWS, min_count)):
+        yield table
+
+
+@contextmanager
+def counted(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    reading: Reading,
+    effort: Effort,
+    progress: Progress | None,
+    hold_out: HoldOut | None = None,
+) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
+    """The description of a counted corpus, with an empty table, and the counter, to be finished within the block."""
+    fingerprint = Fingerprint.of(tokenizer, reading.rules)
+    inputs = open_corpus(corpus, reading)
+    with _spill_folder(effort) as (folder, bytes_per_table):
+        counter = _core.Counter(
+            _normalizing(tokenizer.skeleton) if reading.normalize else tokenizer.skeleton,
+            byte_level=tokenizer.kind == "byte-level",
+            cutter=cutter(tokenizer, fingerprint.rules) if fingerprint.rules else None,
+            through_upstream=effort.through_upstream,
+            spill_folder=folder,
+            bytes_per_table=bytes_per_table,
+            document_memory=effort.memory // 2,
+            hold_out=(hold_out.one_in, hold_out.max_bytes) if hold_out else None,
+        )
+        running = _Counted(counter, reading, effort, hold_out)
+        totals = _count_inputs(running, inputs, _workers(effort), progress)
+        contents = {token.id: token.content for token in tokenizer.added}
+        described = PretokenCounts(
+            table=_core.Counts(b"", bytes(8), b""),
+            totals=totals,
+            added=MappingProxyType(dict(sorted((contents[i], n) for i, n in counter.added()))),
+            fingerprint=fingerprint,
+            min_count=effort.min_count,
+            normalize=reading.normalize,
+        )
+        yield described, counter
+
+
+def _normalizing(skeleton: str) -> str:
+    """The pipeline with NFKC before its own normalizer."""
+    document = json.loads(skeleton)
+    steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
+    return json.dumps(document | {"normalizer": {"type": "Sequence", "normalizers": steps}}, ensure_ascii=False)
+
+
+@contextmanager
+def _spill_folder(effort: Effort) -> Iterator[tuple[str, int]]:
+    # A table that outgrows its share doubles first, and while it does the old one is still there.
+    share = effort.memory // 2 // (3 * _workers(effort))
+    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+        yield folder, share
+
+
+def _workers(effort: Effort) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return effort.workers or cores or 1
+
+
+def _count_inputs(counted: "_Counted", inputs: list[Input], workers: int, progress: Progress | None) -> Totals:
+    size = sum(found.size for found in inputs)
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="count")
+    try:
+        for found in inputs:
+            for block in counted.blocks(found):
+                if not counted.submit(pool, block):
+                    return counted.totals
+                if progress:
+                    progress(found.name, block.progress, size)
+        counted.collect(leave=0)
+        return counted.totals
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Tally(NamedTuple):
+    """What was counted of a block, and what was read, documents that are held out included."""
+
+    totals: Totals
+    read_documents: int
+    read_bytes: int
+    cut_short: bool
+
+
+class _Counted:
+    """The running totals of blocks that are being counted."""
+
+    def __init__(self, counter: _core.Counter, reading: Reading, effort: Effort, hold_out: HoldOut | None) -> None:
+        self.counter, self.reading, self.hold_out = counter, reading, hold_out
+        self.documents_left = effort.max_documents or UNLIMITED[0]
+        self.bytes_left = effort.max_bytes or UNLIMITED[1]
+        # What is left of a limit is known only when all before it is counted: then one block at a time.
+        self.at_once = 2 * _workers(effort) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
+        self.totals = Totals()
+        self.cut_short = False
+        self.pending: deque[tuple[Future[_Tally], int]] = deque()
+        """Blocks that wait or are being counted, each with its size."""
+        self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
+        self.cut = Cut(counter.last_cut, counter.longest_document, effort.max_bytes)
+
+    def blocks(self, found: Input) -> Iterator[Block]:
+        """The blocks of an input; with `skip_bad`, as far as it can be read."""
+        try:
+            blocks = found.blocks(self.cut)
+            yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
+        except CorpusError as error:
+            self._skip(error)
+
+    def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
+        """Has a block counted; False where a limit is reached and nothing more is to be counted."""
+        goes_on = block.form == "text" and not block.at_start
+        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not goes_on):
+            return False
+        limits = (max(self.documents_left, 1), self.bytes_left)
+        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.reading.skip_bad)
+        self.pending.append((job, len(block.data)))
+        self.collect(leave=self.at_once)
+        return True
+
+    def collect(self, *, leave: int) -> None:
+        """Adds up what is done, waiting until at most so many blocks are left, and no more bytes than memory allows."""
+        while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
+            try:
+                tally = self.pending.popleft()[0].result()
+            except CorpusError as error:  # of the file that the block is from, which need not be the one being read
+                self._skip(error)
+                continue
+            self.totals += tally.totals
+            if self.at_once == 0:
+                self.documents_left -= tally.read_documents
+                self.bytes_left -= tally.read_bytes
+            self.cut_short |= tally.cut_short
+
+    def _skip(self, error: CorpusError) -> None:
+        """Counts what cannot be read as skipped, or raises the error."""
+        if not self.reading.skip_bad:
+            raise error
+        self.totals += Totals(skipped=1)
+
+
+def _count_block(counter: _core.Counter, block: Block, limits: tuple[int, int], *, skip_bad: bool) -> _Tally:
+    try:
+        numbers, read, cut_short = counter.count(block, limits, skip_bad)
+    except (CorpusError, InvalidTokenizerError) as error:
+        raise block.placed(error) from error
+    return _Tally(Totals(*numbers) + Totals(replaced=block.replaced), *read, cut_short)

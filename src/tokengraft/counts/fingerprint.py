@@ -1,0 +1,138 @@
+"""What decides the pretokens of a text: counts carry it, and every step that uses counts compares it."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokengraft import _core
+from tokengraft.errors import CountsError
+from tokengraft.tokenizer.alphabet import Kind
+from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The parts of a pipeline that decide its pretokens. Equal fingerprints, equal pretokens."""
+
+    kind: Kind
+    normalizer: str
+    """As JSON."""
+    pre_tokenizer: str
+    """As JSON, without what only changes offsets."""
+    added: tuple[tuple[str, str], ...]
+    """Added tokens, each with the flags that decide where it is found."""
+    rules: PieceRules | None = None
+    """For SentencePiece types: the rules that pretokens were cut by; None where they are whole."""
+    joined: frozenset[str] = frozenset()
+    """For SentencePiece types: pairs of characters left together only because a token has them side by side."""
+    between: str | None = None
+    """For SentencePiece types: the characters between which pretokens were cut; None where between any."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, rules: PieceRules | None = None) -> "Fingerprint":
+        """The fingerprint of a tokenizer, for SentencePiece types under some rules."""
+        flags = ("single_word", "lstrip", "rstrip", "normalized")
+        added = {t.content: " ".join(name for name in flags if getattr(t, name)) for t in tokenizer.added}
+        cut = (rules or piece_rules(tokenizer)) if may_be_cut(tokenizer) else None
+        return cls(
+            kind=tokenizer.kind,
+            normalizer=_canonical(tokenizer.document.get("normalizer")),
+            pre_tokenizer=_canonical(tokenizer.document.get("pre_tokenizer")),
+            added=tuple(sorted(added.items())),
+            rules=cut,
+            joined=frozenset(cutter(tokenizer, cut).joined()) if cut else frozenset(),
+            between=tokenizer.bpe.cut_between if cut else None,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data, in a fixed order."""
+        return asdict(self) | {"joined": sorted(self.joined)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Fingerprint":
+        """The fingerprint in the data that `as_dict` gave."""
+        rules = data["rules"]
+        return cls(
+            **data
+            | {
+                "added": tuple((token, flags) for token, flags in data["added"]),
+                "rules": PieceRules(**rules) if rules else None,
+                "joined": frozenset(data["joined"]),
+            }
+        )
+
+    def require_counts(self, made_for: "Fingerprint") -> None:
+        """Refuses counts whose pretokens are not this pipeline's.
+
+        Raises:
+            CountsError: With every difference spelled out.
+        """
+        differences = [*_differences(made_for, self)]
+        if differences:
+            raise CountsError(
+                "the counts were made for another pipeline:\n  " + "\n  ".join(differences),
+                hint="count the corpus with this tokenizer: `tokengraft count`",
+            )
+
+
+def piece_rules(tokenizer: Tokenizer) -> PieceRules:
+    """The rules that a SentencePiece-type tokenizer was trained by: its model's, or Llama's where it has no model."""
+    return tokenizer.piece_model.rules if tokenizer.piece_model else PieceRules()
+
+
+def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
+    """Where text may be cut without a token of this vocabulary, or one that the rules allow, spanning the cut."""
+    return _core.Cutter(tokenizer.bpe, rules, [token.content for token in tokenizer.added])
+
+
+def may_be_cut(tokenizer: Tokenizer) -> bool:
+    """Whether the pretokens of a tokenizer are cut: those of SentencePiece types, which are whole documents.
+
+    Not where a whole pretoken can skip its merges.
+    """
+    return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges
+
+
+def _canonical(step: Any) -> str:
+    """A pipeline step as JSON, without what only changes offsets."""
+    return json.dumps(_without_offsets(step), ensure_ascii=False, sort_keys=True)
+
+
+def _without_offsets(step: Any) -> Any:
+    if isinstance(step, dict):
+        return {name: _without_offsets(value) for name, value in step.items() if name != "trim_offsets"}
+    return [_without_offsets(value) for value in step] if isinstance(step, list) else step
+
+
+def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
+    """What differs, a line each, in words."""
+    found = [
+        f"{name.replace('_', '-')}: counted with {getattr(theirs, name)}, the tokenizer has {getattr(ours, name)}"
+        for name in ("kind", "normalizer", "pre_tokenizer")
+        if getattr(theirs, name) != getattr(ours, name)
+    ]
+    changed = sorted(set(theirs.added) ^ set(ours.added))
+    if changed:
+        names = ", ".join(repr(token) for token, _ in changed[:3])
+        found.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
+    # Whole documents are right for every rule.
+    if theirs.rules is not None and theirs.rules != ours.rules:
+        found.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
+    spanning = sorted(ours.joined - theirs.joined)
+    if theirs.rules == ours.rules and spanning:
+        found.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
+    if theirs.rules is not None and ours.rules is not None and ours.between is not None:
+        found += _unspelled_at_cuts(theirs.between, ours.between)
+    return found
+
+
+def _unspelled_at_cuts(theirs: str | None, ours: str) -> list[str]:
+    """What is wrong where text was cut beside characters that the tokenizer has no token for and may not spell.
+
+    Such a character can vanish or join others further on, so that a cut beside it changes the tokens.
+    """
+    if theirs is None:
+        return ["cuts: counted with a tokenizer that spells every character, which this one does not"]
+    unspelled = sorted(set(theirs) - set(ours))
+    return [f"cuts: made beside characters that the tokenizer lacks, such as {unspelled[0]!r}"] if unspelled else []

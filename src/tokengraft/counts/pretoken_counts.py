@@ -1,0 +1,309 @@
+"""`PretokenCounts`: what counting a corpus ends in, and all later steps begin with. In memory, and as Parquet.
+
+The file has two columns, `pretoken` (bytes) and `count`, in the order of the bytes, readable by any tool. Totals,
+occurrences of added tokens and the fingerprint of the pipeline are in its metadata, as JSON under `tokengraft`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from tokengraft import _core
+from tokengraft.corpus import Totals, binary_buffers
+from tokengraft.counts.fingerprint import Fingerprint
+from tokengraft.errors import CountsError, OptionError
+from tokengraft.output.atomic import new_file
+from tokengraft.tokenizer.alphabet import SPACE
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA = b"tokengraft"
+ROWS = 1 << 20
+EVERYTHING = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class PretokenCounts:
+    """How often each distinct pretoken of a corpus occurs. Counts add up across shards, languages and machines.
+
+    Example:
+        >>> counts = count(tok, "et/*.parquet")  # doctest: +SKIP
+        >>> counts.top(2)  # doctest: +SKIP
+        [(b',', 1234567), (b' ja', 345678)]
+        >>> (counts + other.scale(2)).save("mix.parquet")  # doctest: +SKIP
+    """
+
+    table: _core.Counts
+    totals: Totals
+    added: Mapping[str, int]
+    """Occurrences of added tokens."""
+    fingerprint: Fingerprint
+    min_count: int = 1
+    """Pretokens seen less often were left out."""
+    normalize: str | None = None
+    """How the text was normalized before the tokenizer's own pipeline had it."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.table, self.totals, dict(self.added), self.fingerprint, self.min_count, self.normalize)
+
+    def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
+        """The counts of both corpora together.
+
+        Raises:
+            CountsError: They were made for different pipelines.
+        """
+        self.fingerprint.require_counts(other.fingerprint)
+        other.fingerprint.require_counts(self.fingerprint)
+        if self.normalize != other.normalize:
+            raise CountsError(
+                f"one text was normalized by {self.normalize}, the other by {other.normalize}",
+                hint="count both with the same `--normalize`",
+            )
+        names = {**self.added, **other.added}
+        return replace(
+            self,
+            table=self.table.plus(other.table),
+            totals=self.totals + other.totals,
+            added=MappingProxyType({n: self.added.get(n, 0) + other.added.get(n, 0) for n in sorted(names)}),
+            min_count=max(self.min_count, other.min_count),
+        )
+
+    def scale(self, weight: int | Fraction | str) -> "PretokenCounts":
+        """Every count times a weight, rounded to the nearest whole number, halves up; what rounds to 0 goes.
+
+        The totals still say what was read.
+
+        Args:
+            weight: A whole number or a ratio, as ``2``, ``Fraction(1, 3)`` or ``"1/3"``.
+        """
+        ratio = as_weight(weight)
+        scaled = {
+            name: (2 * count * ratio.numerator + ratio.denominator) // (2 * ratio.denominator)
+            for name, count in self.added.items()
+        }
+        table = self.table.scaled(ratio.numerator, ratio.denominator)
+        return replace(self, table=table, added=MappingProxyType(scaled))
+
+    def top(self, most: int) -> list[tuple[bytes, int]]:
+        """The most frequent pretokens, equal counts in the order of their bytes."""
+        return self.table.top(min(max(most, 0), len(self)))
+
+    def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False, uses: bool = False) -> dict[int, int]:
+        """How often each token of a tokenizer occurs in the corpus, by ascending id; tokens that never do are left out.
+
+        The corpus is not read again. The tokenizer may be any that keeps the pipeline: pruned, extended.
+
+        Args:
+            tokenizer: The tokenizer.
+            by_merges: Turn merge skipping (`ignore_merges`) off.
+            uses: Count every use of a token in a merge too.
+
+        Raises:
+            CountsError: The counts were made for another pipeline.
+        """
+        self.require(tokenizer)
+        found = self.table.tokens(
+            tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges, uses=uses
+        )
+        total = dict(found)
+        for token in tokenizer.added:
+            if self.added.get(token.content):
+                total[token.id] = total.get(token.id, 0) + self.added[token.content]
+        return dict(sorted(total.items()))
+
+    def lost(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[bytes, int]:
+        """How often each character occurs that a tokenizer drops or replaces by its unknown token, by its bytes.
+
+        Empty for every vocabulary that spells all text.
+
+        Args:
+            tokenizer: The tokenizer.
+            by_merges: Turn merge skipping (`ignore_merges`) off.
+
+        Raises:
+            CountsError: The counts were made for another pipeline.
+        """
+        self.require(tokenizer)
+        if tokenizer.spells_everything:
+            return {}
+        byte_level = tokenizer.kind == "byte-level"
+        found = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
+        return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in found}
+
+    def require(self, tokenizer: Tokenizer) -> None:
+        """Refuses a tokenizer whose pretokens these are not.
+
+        Raises:
+            CountsError: With every difference spelled out.
+        """
+        ours = Fingerprint.of(tokenizer, self.fingerprint.rules)
+        # An added token that the text does not have decides nothing: the tokenizer may have lost it since.
+        names = {token for token, _ in ours.added} | {token for token, count in self.added.items() if count}
+        added = tuple(entry for entry in self.fingerprint.added if entry[0] in names)
+        ours.require_counts(replace(self.fingerprint, added=added))
+
+    def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Writes a Parquet file and returns its path.
+
+        Raises:
+            OutputError: The file exists or cannot be written.
+        """
+        return write_counts([self.table], self, Path(out), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "PretokenCounts":
+        """The counts in a file.
+
+        Raises:
+            CountsError: It is not a file of counts.
+        """
+        described, tables = open_counts(Path(path), rows=EVERYTHING)
+        return replace(described, table=_sum([described.table, *tables]))
+
+
+def _sum(tables: list[_core.Counts]) -> _core.Counts:
+    """The counts of all tables. A file has several where its pretokens are more than 2 GiB."""
+    filled = [table for table in tables if len(table)] or tables[:1]
+    while len(filled) > 1:
+        pairs = zip(filled[::2], filled[1::2], strict=False)
+        filled = [*(left.plus(right) for left, right in pairs), *filled[len(filled) // 2 * 2 :]]
+    return filled[0]
+
+
+def as_weight(weight: int | Fraction | str) -> Fraction:
+    """A weight as a ratio of whole numbers.
+
+    Raises:
+        OptionError: It is no number above 0.
+    """
+    text = str(weight)
+    # Bounded before it is read: `Fraction("1e9999999")` would compute for minutes.
+    if (
+        isinstance(weight, bool)
+        or not re.fullmatch(r"\d{1,15}(/\d{1,15}|\.\d{1,15})?", text)
+        or not re.search(r"[1-9]", text)
+    ):
+        raise OptionError(
+            f"the weight {weight!r} is no number above 0 of at most 15 digits",
+            hint="pass a whole number or a ratio: 2, 1/3",
+        )
+    try:
+        ratio = Fraction(text)
+    except ZeroDivisionError as error:
+        raise OptionError(
+            f"the weight {weight!r} divides by 0", hint="pass a whole number or a ratio: 2, 1/3"
+        ) from error
+    if not ratio:
+        raise OptionError(f"the weight {weight!r} is 0", hint="pass a whole number or a ratio: 2, 1/3")
+    return ratio
+
+
+def write_counts(tables: Iterable[_core.Counts], described: PretokenCounts, out: Path, *, force: bool = False) -> Path:
+    """Writes tables, which follow one another in order, as one file with the description of ``described``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [pa.field("pretoken", pa.large_binary(), nullable=False), pa.field("count", pa.uint64(), nullable=False)],
+        metadata={METADATA: _description(described)},
+    )
+    with new_file(out, force=force) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(_arrow(table, schema), row_group_size=ROWS)
+    return out
+
+
+def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterator[_core.Counts]]:
+    """The description of a file of counts, with an empty table, and its rows in tables, read as they are asked for.
+
+    Raises:
+        CountsError: It is not a file of counts.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        described = json.loads((file.schema_arrow.metadata or {})[METADATA])
+        counts = PretokenCounts(
+            table=_core.Counts(b"", bytes(8), b""),
+            totals=Totals(**{name: int(value) for name, value in described["totals"].items()}),
+            added=MappingProxyType({str(name): int(value) for name, value in described["added"].items()}),
+            fingerprint=Fingerprint.from_dict(described["fingerprint"]),
+            min_count=int(described["min_count"]),
+            normalize=described.get("normalize"),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise CountsError(
+            f"`{path}` is not a file of counts: {type(error).__name__}: {error}", hint="make one: `tokengraft count`"
+        ) from error
+    return counts, _tables(file, path, rows)
+
+
+def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
+    import pyarrow as pa
+
+    try:
+        for batch in file.iter_batches(min(rows, max(file.metadata.num_rows, 1)), columns=["pretoken", "count"]):
+            if batch.num_columns != 2 or any(column.null_count for column in batch.columns):
+                raise CountsError(
+                    f"`{path}` lacks a column `pretoken` or `count`, or a value in one", hint="count the corpus again"
+                )
+            pretokens = batch.column(0).cast(pa.large_binary())
+            data, offsets = binary_buffers(pretokens)
+            counts = batch.column(1).cast(pa.uint64())
+            raw = counts.buffers()[1].to_pybytes()[8 * counts.offset : 8 * (counts.offset + len(counts))]
+            yield _core.Counts(data, offsets, raw)
+    except (OSError, pa.ArrowException) as error:
+        raise CountsError(f"`{path}` is damaged: {error}", hint="count the corpus again") from error
+
+
+def is_counts_file(source: object) -> "TypeGuard[str | os.PathLike[str]]":
+    """Whether a path leads to a file of counts: a Parquet file that has their metadata, whatever its name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not isinstance(source, str | os.PathLike):
+        return False
+    try:
+        return Path(source).is_file() and METADATA in (pq.read_schema(source).metadata or {})
+    except (OSError, ValueError, pa.ArrowException):
+        return False
+
+
+def _arrow(table: _core.Counts, schema: "pa.Schema") -> "pa.Table":
+    import pyarrow as pa
+
+    data, offsets, counts = (pa.py_buffer(column) for column in table.columns())
+    pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
+    numbers = pa.Array.from_buffers(pa.uint64(), len(table), [None, counts])
+    return pa.Table.from_arrays([pretokens, numbers], schema=schema)
+
+
+def _description(counts: PretokenCounts) -> str:
+    described = {
+        "tokengraft": _core.__version__,
+        "fingerprint": counts.fingerprint.as_dict(),
+        "totals": asdict(counts.totals),
+        "added": dict(sorted(counts.added.items())),
+        "min_count": counts.min_count,
+        "normalize": counts.normalize,
+    }
+    return json.dumps(described, ensure_ascii=False)
+
+
+def _rebuild(
+    table: _core.Counts, totals: Totals, added: dict[str, int], fingerprint: Fingerprint, *others: Any
+) -> PretokenCounts:
+    return PretokenCounts(table, totals, MappingProxyType(added), fingerprint, *others)

@@ -1,0 +1,112 @@
+"""`compare`: what changed between two tokenizers on a text, in examples a person can read."""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tokengraft.corpus import Corpus, Reading
+from tokengraft.evaluate.measure import token_names
+from tokengraft.evaluate.segments import Text, read_text, segment, text_warnings
+from tokengraft.plan import plan
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+SHOWN = 5
+
+
+class Document(NamedTuple):
+    """A document as two tokenizers split it."""
+
+    text: str
+    before: tuple[bytes, ...]
+    after: tuple[bytes, ...]
+    """The bytes of each token."""
+
+
+class Earner(NamedTuple):
+    """A token that the first tokenizer lacks."""
+
+    token: str
+    occurrences: int
+    saved: int
+    """Tokens that the first takes for the same bytes, less one, over all occurrences."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from one tokenizer to another, on one text."""
+
+    documents: int
+    tokens_before: int
+    tokens_after: int
+    shorter: int
+    """Documents that take fewer tokens."""
+    longer: int
+    gained: tuple[Document, ...]
+    """Those that gained most, as a share of their tokens."""
+    lost: tuple[Document, ...]
+    added: int
+    """Tokens that the first lacks."""
+    earners: tuple[Earner, ...]
+    """Those that save most."""
+    unused: tuple[str, ...]
+    """Those that never occur, by id."""
+    warnings: tuple[str, ...] = ()
+    """What of the text was replaced or skipped when it was read."""
+
+
+def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading: Reading | None = None) -> Comparison:
+    """What changed on a text from one tokenizer to another, whoever made them.
+
+    Args:
+        before: The first tokenizer.
+        after: The second.
+        text: Whatever `count` reads, or a `Text`.
+        reading: How to read the text; by default text files have one document per line.
+
+    Raises:
+        CorpusError: The text cannot be read, is empty, or is a file of counts.
+
+    Example:
+        >>> compare(tok, new, "et.txt").earners[0].token  # doctest: +SKIP
+        'Ġvõib'
+    """
+    text = text if isinstance(text, Text) else read_text("text", text, reading)
+    old, new = segment(before, text), segment(after, text)
+    ratios = [b / a if a else 1.0 for a, b in zip(old.lengths, new.lengths, strict=True)]
+    by_ratio = sorted(range(len(ratios)), key=lambda at: (ratios[at], at))
+    names, base_names = token_names(after, before)
+    known = set(base_names.values())
+    lacking = {i: name for i, name in names.items() if name not in known}
+    counted = new.counted()
+    strings = {i: string for string, i in after.ids.items()}
+    spelled = [{token.id: token.bytes for token in tok.tokens} for tok in (before, after)]
+
+    def document(at: int) -> Document:
+        sides = [tuple(table[i] for i in side.documents[at]) for table, side in zip(spelled, (old, new), strict=True)]
+        return Document(text.documents[at], sides[0], sides[1])
+
+    return Comparison(
+        documents=len(text.documents),
+        tokens_before=sum(old.lengths),
+        tokens_after=sum(new.lengths),
+        shorter=sum(ratio < 1 for ratio in ratios),
+        longer=sum(ratio > 1 for ratio in ratios),
+        gained=tuple(document(at) for at in by_ratio[:SHOWN] if ratios[at] < 1),
+        lost=tuple(document(at) for at in by_ratio[::-1][:SHOWN] if ratios[at] > 1),
+        added=len(lacking),
+        earners=tuple(_earners(before, after, lacking, counted)[:20]),
+        unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
+        warnings=text_warnings(text.name, text),
+    )
+
+
+def _earners(before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]) -> list[Earner]:
+    sources = plan(before, after).sources
+    strings = {i: string for string, i in after.ids.items()}
+    found = []
+    for token_id in lacking:
+        pieces = sources[token_id]
+        if counted[token_id] and isinstance(pieces, tuple):
+            found.append(Earner(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
+    return sorted(found, key=lambda earner: (-earner.saved, earner.token))

@@ -1,0 +1,107 @@
+"""`curve`: what each thousand of new tokens brings, from one training run, and where more stop paying."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, log1p
+from typing import NamedTuple
+
+from tokengraft.corpus import Corpus, Reading
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import OptionError
+from tokengraft.evaluate.metrics import share
+from tokengraft.evaluate.segments import Text, open_text, segment, text_warnings
+from tokengraft.extend import Extension, Limits, extend
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+KNEE = 0.01
+"""A thousand more tokens that gain less than this are past the knee."""
+
+
+class CurvePoint(NamedTuple):
+    """An extension of one size."""
+
+    tokens: int
+    bytes_per_token: float
+    gain: float
+    """Against the base, as a share."""
+    parameters: int | None
+    """Numbers that the new rows add to the model, where its width was given."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Bytes per token by the number of new tokens, 0 first."""
+
+    text: str
+    points: tuple[CurvePoint, ...]
+    extension: Extension
+    warnings: tuple[str, ...] = ()
+    """What of the text to measure by was replaced or skipped when it was read."""
+
+    @property
+    def knee(self) -> int | None:
+        """The smallest size after which a thousand more tokens gain less than 1 %; None where there is none yet."""
+        for here, after in pairwise(self.points):
+            thousands = (after.tokens - here.tokens) / 1000
+            # subtle: in logarithms, for a power of a few hundred may be more than a number holds
+            if log(after.bytes_per_token / here.bytes_per_token) / thousands < log1p(KNEE):
+                return here.tokens
+        return None
+
+
+def curve(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts,
+    text: Text | PretokenCounts | Corpus,
+    sizes: Iterable[int],
+    *,
+    limits: Limits | None = None,
+    rows_width: int | None = None,
+    reading: Reading | None = None,
+) -> Curve:
+    """Bytes per token of held-out text as tokens are added. Trains once, for the largest size.
+
+    Args:
+        tokenizer: The base.
+        counts: The text to learn from.
+        text: The text to measure by: whatever `count` reads, a `Text`, or counts of the same pipeline.
+        sizes: Numbers of new tokens.
+        limits: As for `extend`.
+        rows_width: Numbers that one token costs the model: its hidden size, twice that where the head is untied.
+        reading: How to read the text to measure by; by default text files have one document per line.
+
+    Raises:
+        OptionError: No size was given, or one below 1.
+    """
+    wanted = sorted(set(sizes))
+    if not wanted or wanted[0] < 1:
+        raise OptionError(f"the sizes are {wanted}", hint="pass numbers of tokens: --sizes 1000 2000 4000")
+    measured = open_text("text", text, reading)
+    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
+    reached = [size for size in wanted if size <= len(extension)] or [len(extension)] * bool(len(extension))
+    base = _rate(tokenizer, measured)
+    if not base:
+        raise OptionError("the text to measure by has no tokens", hint="pass text that the tokenizer can encode")
+    points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
+    for size in reached:
+        rate = _rate(extension[:size].apply(tokenizer), measured)
+        points.append(CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None))
+    name = measured.name if isinstance(measured, Text) else "counts"
+    return Curve(name, tuple(points), extension, text_warnings(name, measured))
+
+
+def _rate(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
+    if isinstance(text, PretokenCounts):
+        return share(text.totals.bytes, sum(text.tokens(tokenizer).values())) or 0.0
+    return share(text.n_bytes, sum(segment(tokenizer, text).lengths)) or 0.0
+
+
+def default_sizes(largest: int) -> Sequence[int]:
+    """1,000, 2,000, 4,000 and so on, up to the largest.
+
+    >>> default_sizes(16_000)
+    [1000, 2000, 4000, 8000, 16000]
+    """
+    sizes = [1000 * 2**step for step in range(40) if 1000 * 2**step < largest]
+    return [*sizes, largest]

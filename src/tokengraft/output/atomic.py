@@ -1,0 +1,259 @@
+"""Output that is complete or not there at all.
+
+Everything is written into a `.tokengraft-*.partial` folder beside the output (see `partial`) and renamed at the end, so
+that nothing unfinished ever has the final name. These laws hold at every moment, whatever fails or is interrupted:
+
+- Without ``force``, nothing is replaced. Whatever appears at the name while the output is being written stays, and the
+  new output is discarded with an `OutputError`. Of two runs with one output, exactly one succeeds.
+- With ``force``, only what was there when writing began is replaced, in one step where the system can swap two names.
+  Where it cannot, the old folder is renamed `tokengraft-*.old` first, and deleted only after the new one has its name.
+  If it can be renamed neither back nor on, the error says where it is.
+- An input is never an output: `require_distinct`.
+- What a killed process left is removed by the next run that writes to the same folder.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+
+from tokengraft.errors import OutputError, UnreadableFileError
+from tokengraft.output.partial import partial_path
+from tokengraft.output.rename import exchange, rename_new
+
+Replaceable = Callable[[Path], bool]
+"""Whether `--force` may delete a file, given by its path relative to the output folder."""
+Identity = tuple[int, int]
+_ELSEWHERE = "choose another name, or remove it yourself"
+
+
+def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replaceable | None = None) -> None:
+    """Refuses an output that cannot be written, before hours are spent on it.
+
+    Args:
+        out: The file or folder that will be written.
+        force: Whether it may be replaced.
+        replaceable: For a folder: whether a file in it may be replaced.
+
+    Raises:
+        OutputError: It exists and may not be replaced, or its folder cannot be written to.
+    """
+    path = Path(out)
+    found = _identity(path)
+    if found is None:
+        _require_writable_parent(path)
+    elif not force:
+        raise OutputError(
+            f"`{path}` exists; the output must be new", hint="choose another name, or pass --force (force=True)"
+        )
+    elif replaceable:
+        _require_replaceable(path, replaceable)
+
+
+def require_distinct(inputs: Iterable[str | os.PathLike[str] | None], *outputs: str | os.PathLike[str] | None) -> None:
+    """Refuses an output that is an input, lies in one or has one in it; and two outputs that are so related.
+
+    ``None`` and names of things that do not exist, such as models on the hub, are passed over among the inputs.
+
+    Raises:
+        OutputError: With the two names.
+    """
+    written = [Path(path) for path in outputs if path is not None]
+    read = [Path(path) for path in inputs if path is not None and os.path.lexists(path)]
+    for out in written:
+        _identity(out)  # refuses what is no name at all
+        for path in read:
+            _require_apart(out, path, "the input")
+    for out, other in combinations(written, 2):
+        _require_apart(out, other, "the other output")
+
+
+def _require_apart(out: Path, other: Path, what: str) -> None:
+    a, b = Path(os.path.realpath(out)), Path(os.path.realpath(other))
+    if a == b or (a.exists() and b.exists() and a.samefile(b)):  # also where case does not matter
+        raise OutputError(f"the output `{out}` is {what} `{other}`", hint="write to another path")
+    if a in b.parents or b in a.parents:
+        raise OutputError(
+            f"of the output `{out}` and {what} `{other}`, one lies inside the other", hint="write to another path"
+        )
+
+
+def write_folder(
+    files: Mapping[str, bytes],
+    out: Path,
+    *,
+    replaceable: Replaceable | None,
+    check: Callable[[Path], object] | None = None,
+) -> None:
+    """Writes a folder of files, given by relative path.
+
+    Args:
+        files: The content of every file.
+        out: The folder. Missing parents are made.
+        replaceable: Where given, an existing folder is replaced, if this is true of every file in it.
+        check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
+
+    Raises:
+        OutputError: The folder exists and may not be replaced, or cannot be written.
+    """
+    with new_folder(out, replaceable=replaceable) as partial:
+        for name, data in files.items():
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        if check:
+            check(partial)
+
+
+@contextmanager
+def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
+    """A folder to write to, which becomes ``out`` when the block ends without an error.
+
+    Raises:
+        OutputError: The folder exists and may not be replaced, or cannot be written.
+        UnreadableFileError: The block could not read one of its inputs.
+    """
+    require_new(out, force=replaceable is not None, replaceable=replaceable)
+    before = _identity(out)
+    with _writing(out) as partial:
+        partial.mkdir()
+        with _reading_inputs(partial):
+            yield partial
+        for path in partial.rglob("*"):
+            _sync(path)
+        _sync(partial)
+        if replaceable and _same(out, before):
+            _require_replaceable(out, replaceable)
+            _exchange(partial, out)
+        else:
+            _rename_new(partial, out)
+
+
+@contextmanager
+def new_file(out: Path, *, force: bool) -> Iterator[Path]:
+    """A path to write a file to, which becomes ``out`` when the block ends without an error.
+
+    Raises:
+        OutputError: The file exists and ``force`` is not given, or it cannot be written.
+        UnreadableFileError: The block could not read one of its inputs.
+    """
+    require_new(out, force=force)
+    if out.is_dir():
+        raise OutputError(f"`{out}` is a folder; the output is a file", hint="choose another name")
+    before = _identity(out)
+    with _writing(out) as partial:
+        with _reading_inputs(partial):
+            yield partial
+        _sync(partial)
+        if force and _same(out, before):
+            partial.replace(out)
+        else:
+            _rename_new(partial, out)
+
+
+def _identity(path: Path) -> Identity | None:
+    """What tells the thing at a path from any other; None where there is nothing."""
+    if path.name in ("", ".."):
+        raise OutputError(f"`{path}` is no name for an output", hint="name a new file or folder")
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise _cannot_write(path, error) from error
+    return found.st_dev, found.st_ino
+
+
+def _same(out: Path, before: Identity | None) -> bool:
+    return before is not None and _identity(out) == before
+
+
+def _require_writable_parent(out: Path) -> None:
+    parent = next(path for path in out.absolute().parents if os.path.lexists(path))
+    if not parent.is_dir():
+        raise OutputError(f"cannot write `{out}`: `{parent}` is not a folder", hint="choose another path")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot write `{out}`: no permission to write to `{parent}`", hint="choose another path")
+
+
+def _require_replaceable(out: Path, replaceable: Replaceable) -> None:
+    if out.is_symlink() or not out.is_dir():
+        raise OutputError(f"`{out}` exists and is not a folder", hint=_ELSEWHERE)
+    entries = [path for path in out.rglob("*") if path.is_symlink() or not path.is_dir()]
+    strangers = [path for path in entries if path.is_symlink() or not replaceable(path.relative_to(out))]
+    if strangers:
+        raise OutputError(
+            f"`{out}` holds `{strangers[0].relative_to(out)}`, which --force would delete; "
+            "it replaces only folders that hold nothing but what this command writes",
+            hint="choose another name, or remove the folder yourself",
+        )
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[Path]:
+    """A path beside ``out`` to write to. What the system refuses becomes an `OutputError`."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with partial_path(out.parent) as partial:
+            yield partial
+            _sync(out.parent)
+    except OSError as error:
+        raise _cannot_write(out, error) from error
+
+
+def _cannot_write(out: Path, error: OSError | ValueError) -> OutputError:
+    reason = getattr(error, "strerror", None) or error
+    return OutputError(f"cannot write `{out}`: {reason}", hint="check the path, its permissions and the disk")
+
+
+@contextmanager
+def _reading_inputs(partial: Path) -> Iterator[None]:
+    """Tells an input that cannot be read from an output that cannot be written: by the name in the error."""
+    try:
+        yield
+    except OSError as error:
+        names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+        root = os.path.realpath(partial)
+        if not names or any(Path(os.path.realpath(name)).is_relative_to(root) for name in names):
+            raise
+        raise UnreadableFileError(
+            f"cannot read `{names[0]}`: {error.strerror or error}", hint="check the path and its permissions"
+        ) from error
+
+
+def _rename_new(partial: Path, out: Path) -> None:
+    try:
+        rename_new(partial, out)
+    except FileExistsError as error:
+        raise OutputError(
+            f"`{out}` appeared or changed while it was being written; it is left as it is and the new output is "
+            "discarded",
+            hint="run again with another name; only one run at a time may write to one output",
+        ) from error
+
+
+def _exchange(partial: Path, out: Path) -> None:
+    aside = out.with_name(f"tokengraft-{secrets.token_hex(4)}.old")
+    try:
+        exchange(partial, out, aside)
+    except OSError as error:
+        if not os.path.lexists(aside):
+            raise
+        reason = error.strerror or error
+        raise OutputError(
+            f"cannot rename `{aside}`: {reason}; it has what was in `{out}`", hint="rename or delete it yourself"
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file, or the list of files of a folder, is on the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:  # a system that does not open folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,154 @@
+"""A tokenizer with more tokens or with fewer: which ids they have, and where merges stand.
+
+Kept ids never move. A new token that was removed before gets its old id back, if that is free. The others take, in this
+order: ids that removed tokens had (`Tokenizer.freed`), other holes, ids after the highest; each group ascending. So as
+many new tokens as were removed have exactly the ids of those, also where the tokenizer had holes before.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, count
+from math import inf
+
+from tokengraft.errors import InvalidTokenizerError
+from tokengraft.tokenizer.alphabet import SPACE
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+Pair = tuple[str, str]
+
+
+def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pair]) -> Tokenizer:
+    """The tokenizer with new tokens and new merges.
+
+    Merges come after all others, but for two things that SentencePiece demands: runs of white space merge last; and
+    where there is a SentencePiece model, a merge that makes a token of the base ranks as that token's score says.
+
+    Raises:
+        InvalidTokenizerError: A token exists already, or a merge names one that does not.
+    """
+    ids = dict(tokenizer.ids)
+    known = [token for token in tokens if token in ids]
+    if known or len(set(tokens)) < len(tokens):
+        raise InvalidTokenizerError(
+            f"the tokenizer has the token `{(known or tokens)[0]}` already", hint="apply an extension once, to its base"
+        )
+    ids |= _new_ids(tokens, ids, tokenizer.freed)
+    missing = next((part for pair in merges for part in pair if part not in ids), None)
+    if missing is not None:
+        raise InvalidTokenizerError(
+            f"a merge needs the token {missing!r}, which the tokenizer lacks",
+            hint="apply an extension to the tokenizer it was trained for",
+        )
+    return tokenizer.with_tokens(ids, _in_order(tokenizer, merges), learned=tokens)
+
+
+def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
+    """The tokenizer without some tokens, and without every merge that makes or uses one. Kept ids do not move.
+
+    Raises:
+        InvalidTokenizerError: It has no such token.
+    """
+    gone = set(tokens)
+    ids = tokenizer.ids
+    unknown = sorted(gone - ids.keys())
+    if unknown:
+        raise InvalidTokenizerError(
+            f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
+        )
+    kept = {string: token_id for string, token_id in ids.items() if string not in gone}
+    pairs = [pair for pair in tokenizer.merge_strings() if not gone.intersection((*pair, pair[0] + pair[1]))]
+    return tokenizer.with_tokens(kept, pairs)
+
+
+def require_base(tokenizer: Tokenizer, base_hash: str, *, what: str) -> None:
+    """Refuses to apply a result to another tokenizer than the one it was made for.
+
+    Args:
+        tokenizer: What the result is to be applied to.
+        base_hash: The `Tokenizer.content_hash` that the result carries.
+        what: The result, for the message.
+
+    Raises:
+        InvalidTokenizerError: The tokenizer has another hash.
+    """
+    if tokenizer.content_hash != base_hash:
+        raise InvalidTokenizerError(
+            f"the {what} was made for the tokenizer {base_hash[:12]}, this is {tokenizer.content_hash[:12]}: tokens, "
+            "merges or pipeline differ",
+            hint=f"apply the {what} to the tokenizer that it was made for, or make it again with this one",
+        )
+
+
+def free_ids(used: Iterable[int]) -> Iterator[int]:
+    """The ids that no token has: the holes, ascending, then those after the highest.
+
+    >>> from itertools import islice
+    >>> list(islice(free_ids([0, 1, 4]), 4))
+    [2, 3, 5, 6]
+    """
+    taken = set(used)
+    highest = max(taken, default=-1)
+    return chain((token_id for token_id in range(highest) if token_id not in taken), count(highest + 1))
+
+
+def first_run(tokenizer: Tokenizer) -> int:
+    """The rank from which on all merges make runs of white space: SentencePiece types merge those last."""
+    end = len(tokenizer.merges)
+    if tokenizer.kind == "sentencepiece":
+        runs = {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
+        while end and runs.issuperset(tokenizer.merges[end - 1]):
+            end -= 1
+    return end
+
+
+def asleep(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
+    """Tokens that merges cannot reach and SentencePiece would, given their parts; each with its rank among the merges.
+
+    The rank is the place of the merge that would come after, and the order among those that come before the same.
+
+    SentencePiece merges any two pieces that make a piece, by the score of what they make; `tokenizer.json` only those
+    listed. The two differ where new tokens are the missing parts of an old one. Without a SentencePiece model there is
+    nothing to differ from.
+    """
+    model = tokenizer.piece_model
+    if not model or not tokenizer.structure.unreachable:
+        return {}
+    strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
+    scores = model.normal
+    found = [strings[token_id] for token_id in tokenizer.structure.unreachable if strings[token_id] in scores]
+    products = (left + right for left, right in tokenizer.merge_strings())
+    # What is no normal piece has no score that counts: it goes with the merge before it.
+    descending = list(accumulate((-scores.get(product, inf) for product in products), max))
+    ranks: dict[str, tuple[int, int]] = {}
+    at_place = Counter[int]()
+    for string in sorted(found, key=lambda string: (-scores[string], tokenizer.ids[string])):
+        place = bisect_right(descending, -scores[string])
+        ranks[string] = (place, at_place[place])
+        at_place[place] += 1
+    return ranks
+
+
+def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, int]) -> dict[str, int]:
+    """The ids of new tokens, in the order that the module describes."""
+    used, again = set(ids.values()), dict[str, int]()
+    returning = set[int]()
+    for token in tokens:  # two tokens may have had one id, one after the other
+        if token in freed and freed[token] not in used and freed[token] not in returning:
+            again[token] = freed[token]
+            returning.add(freed[token])
+    free_again = set(freed.values()) - used - returning
+    holes = (token_id for token_id in free_ids(used) if token_id not in returning and token_id not in free_again)
+    others = chain(sorted(free_again), holes)
+    return {token: again[token] if token in again else next(others) for token in tokens}
+
+
+def _in_order(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[Pair]:
+    """The merges of a tokenizer and new ones, by rank."""
+    base, end, ranks = tokenizer.merge_strings(), first_run(tokenizer), asleep(tokenizer)
+    learned = [pair for pair in merges if "".join(pair) not in ranks]
+    woken = [(ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks]
+    ordered = [*base[:end], *learned, *base[end:]]
+    for (place, _), pair in sorted(woken, reverse=True):
+        ordered.insert(place if place <= end else place + len(learned), pair)
+    return ordered

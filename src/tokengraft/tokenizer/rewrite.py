@@ -1,0 +1,123 @@
+"""What a change of tokens does to the files of a tokenizer: every place that names a token, a merge or an id.
+
+Chat templates and special-token maps name tokens by their text, which never changes, and are left alone.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokengraft.output.json_file import JsonStyle, parse_settings
+from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
+
+STALE = ("tekken.json", "tiktoken.model")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The tokens that a tokenizer is to have."""
+
+    ids: Mapping[str, int]
+    """All of them."""
+    new: Mapping[str, int]
+    """Those that were not there, in the order they were learned."""
+    moved: Mapping[int, int]
+    """Those that were: the id before, and the id after."""
+    gone: Mapping[str, int]
+    """Those that were and are no longer, with their ids."""
+    specials: Mapping[int, tuple[str, bool]]
+    """Added tokens by their id after: the text, and whether it is special."""
+
+
+def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Change) -> str:
+    """The text of a `tokenizer.json` without vocabulary and merges, after a change; it lists all added tokens."""
+    document: dict[str, Any] = json.loads(rest)
+    kept = [entry for entry in entries if entry["content"] in change.ids]
+    document["added_tokens"] = [{**entry, "id": change.ids[entry["content"]]} for entry in kept]
+    _renumber_processor(document.get("post_processor"), change)
+    padding = document.get("padding")
+    if isinstance(padding, dict) and padding.get("pad_token") in change.ids:
+        padding["pad_id"] = change.ids[padding["pad_token"]]
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _renumber_processor(step: Any, change: Change) -> None:
+    """Gives the special tokens that a post-processor puts around text their ids, sequences opened at any depth."""
+    if not isinstance(step, dict):
+        return
+    for part in step.get("processors") or ():
+        _renumber_processor(part, change)
+    for special in (step.get("special_tokens") or {}).values() if step.get("type") == "TemplateProcessing" else ():
+        pairs = zip(special["tokens"], special["ids"], strict=False)
+        special["ids"] = [change.ids.get(token, token_id) for token, token_id in pairs]
+    for name in ("sep", "cls"):
+        if isinstance(step.get(name), list) and step[name][0] in change.ids:
+            step[name][1] = change.ids[step[name][0]]
+
+
+def stale_files(files: Mapping[str, bytes]) -> list[str]:
+    """The files that list the old tokens in a format that is not written here; a changed tokenizer leaves them out."""
+    model = piece_file(files)
+    return sorted(
+        name
+        for name in files
+        if name != model
+        and (name in STALE or name.startswith("tokenizer.model") or name.endswith((".tiktoken", ".model")))
+    )
+
+
+def rewrite_files(
+    files: Mapping[str, bytes], change: Change, merges: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, bytes]]:
+    """The other files of a tokenizer after a change, with its merges by then."""
+    stale, model = stale_files(files), piece_file(files)
+    for name, raw in files.items():
+        if name in stale:
+            continue
+        if name == model:
+            yield name, PieceModel.read(raw, name).rewritten(change.new, change.moved, change.specials).write()
+        elif name == "merges.txt":
+            lines = [line for line in raw.decode(errors="replace").splitlines()[:1] if line.startswith("#version")]
+            lines += (f"{left} {right}" for left, right in merges)
+            yield name, "".join(f"{line}\n" for line in lines).encode()
+        elif name in _BY_NAME:
+            content = parse_settings(raw, name)
+            changed = _BY_NAME[name](content, change)
+            yield name, raw if changed == content else JsonStyle.of(raw).dump(changed)
+        else:
+            yield name, raw
+
+
+def _vocabulary(content: dict[str, Any], change: Change) -> dict[str, Any]:
+    kept = {token: change.ids[token] for token in content if token in change.ids}
+    return dict(sorted((kept | dict(change.new)).items(), key=lambda item: item[1]))
+
+
+def _added_tokens(content: dict[str, Any], change: Change) -> dict[str, Any]:
+    return {token: change.ids[token] for token in content if token in change.ids}
+
+
+def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
+    """`tokenizer_config.json`: the listed added tokens, and any field that holds an id or a list of ids."""
+    gone = set(change.gone.values())
+    changed = {
+        name: _new_id(value, change, gone) if name.endswith("_token_id") else value for name, value in content.items()
+    }
+    listed = content.get("added_tokens_decoder")
+    if isinstance(listed, dict):
+        entries = [entry for entry in listed.values() if isinstance(entry, dict) and entry.get("content") in change.ids]
+        changed["added_tokens_decoder"] = {str(change.ids[entry["content"]]): entry for entry in entries}
+    return changed
+
+
+def _new_id(value: Any, change: Change, gone: set[int]) -> Any:
+    """An id after a change: null for one whose token is gone; what is no token's id stays."""
+    if isinstance(value, list):
+        return [_new_id(one, change, gone) for one in value if type(one) is not int or one not in gone]
+    if type(value) is not int:
+        return value
+    return None if value in gone else change.moved.get(value, value)
+
+
+_BY_NAME = {"vocab.json": _vocabulary, "added_tokens.json": _added_tokens, "tokenizer_config.json": _settings}

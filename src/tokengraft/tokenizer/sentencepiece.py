@@ -1,0 +1,307 @@
+"""A SentencePiece `.model` file: its pieces, and the rules that its trainer kept. Read and written losing nothing.
+
+The file is a message of protocol buffers. Only the fields that decide something here are looked into; the bytes of all
+others, of kept pieces, and of the trainer's and normalizer's settings are carried along as they are.
+"""
+
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from tokengraft.errors import UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.tokenizer.alphabet import SPACE
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+_PIECES, _TRAINER, _NORMALIZER = b"\x0a", 2, 3
+_BPE = 2
+_MODEL_TYPES: dict[object, str] = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
+_MODEL_TYPE, _BYTE_FALLBACK, _DELIMITER = 3, 35, 53
+_CHARSMAP, _DUMMY_PREFIX, _REMOVE_EXTRA, _ESCAPE = 2, 3, 4, 5
+_RULES = {
+    "max_sentencepiece_length": (20, 16),
+    "split_by_unicode_script": (21, True),
+    "split_by_whitespace": (22, True),
+    "split_by_number": (23, True),
+    "treat_whitespace_as_suffix": (24, False),
+    "split_digits": (25, False),
+    "allow_whitespace_only_pieces": (26, False),
+}
+"""Number and default of the fields of `trainer_spec` that decide which pieces may be made."""
+
+
+@dataclass(frozen=True)
+class PieceRules:
+    """Which pieces SentencePiece's trainer may make: fields of its `trainer_spec`. The defaults are Llama's."""
+
+    split_by_unicode_script: bool = True
+    split_by_number: bool = True
+    split_by_whitespace: bool = True
+    split_digits: bool = True
+    treat_whitespace_as_suffix: bool = False
+    allow_whitespace_only_pieces: bool = True
+    max_sentencepiece_length: int = 16
+
+
+class Piece(NamedTuple):
+    """A piece; its place in the file is its id."""
+
+    string: str
+    score: float
+    type: int
+    raw: bytes
+    """The message it came in."""
+
+
+@dataclass(frozen=True)
+class NormalizerSpec:
+    """What the file says of normalization."""
+
+    charsmap: bytes
+    """Compiled rules; empty for the identity."""
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
+
+
+@dataclass(frozen=True)
+class PieceModel:
+    """The content of a SentencePiece BPE model."""
+
+    pieces: tuple[Piece, ...]
+    others: bytes
+    """Every other field of the file, as it stands there."""
+
+    @classmethod
+    def read(cls, raw: bytes, name: str) -> "PieceModel":
+        """The model in the bytes of a file.
+
+        Raises:
+            UnreadableFileError: It is not a SentencePiece model.
+            UnsupportedTokenizerError: It is one, but not BPE.
+        """
+        try:
+            model = _read(raw)
+        except (ValueError, IndexError) as error:
+            raise UnreadableFileError(
+                f"`{name}` is not a SentencePiece model: {error}", hint="pass the `tokenizer.model` of a Llama type"
+            ) from error
+        model._require_bpe(name)
+        return model
+
+    def write(self) -> bytes:
+        """The bytes of the file."""
+        return b"".join(_PIECES + _varint(len(piece.raw)) + piece.raw for piece in self.pieces) + self.others
+
+    @cached_property
+    def rules(self) -> PieceRules:
+        """The rules that the trainer kept."""
+        found = {name: self._trainer.get(number, default) for name, (number, default) in _RULES.items()}
+        length = found.pop("max_sentencepiece_length")
+        flags = {name: bool(value) for name, value in found.items()}
+        return PieceRules(**flags, max_sentencepiece_length=length if isinstance(length, int) else 16)
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether unknown characters become ``<0xNN>`` pieces."""
+        return bool(self._trainer.get(_BYTE_FALLBACK, False))
+
+    @cached_property
+    def normalizer(self) -> NormalizerSpec:
+        """What is done to text before it is split."""
+        found = self._message(_NORMALIZER)
+        charsmap = found.get(_CHARSMAP, b"")
+        return NormalizerSpec(
+            charsmap=charsmap if isinstance(charsmap, bytes) else b"",
+            add_dummy_prefix=bool(found.get(_DUMMY_PREFIX, True)),
+            remove_extra_whitespaces=bool(found.get(_REMOVE_EXTRA, True)),
+            escape_whitespaces=bool(found.get(_ESCAPE, True)),
+        )
+
+    @cached_property
+    def normal(self) -> dict[str, float]:
+        """The pieces that take part in merging, with their scores."""
+        return {piece.string: piece.score for piece in self.pieces if piece.type == NORMAL}
+
+    @cached_property
+    def holes(self) -> frozenset[int]:
+        """Ids whose piece only keeps the place."""
+        return frozenset(i for i, piece in enumerate(self.pieces) if piece[:3] == _placeholder(i)[:3])
+
+    def rewritten(
+        self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
+    ) -> "PieceModel":
+        """The model with other pieces. What is no longer there leaves a placeholder, if others come after it.
+
+        Args:
+            new: New normal pieces with their ids, best first; they score below all others but runs of white space.
+            moved: Old ids and new ones of the pieces that stay.
+            specials: Added tokens by id, whether the file has them or not: text, and whether it is special.
+
+        Raises:
+            UnsupportedTokenizerError: There is no room for so many scores.
+        """
+        kept = {moved[old]: piece for old, piece in enumerate(self.pieces) if old in moved}
+        scores = self._scores_below(len(new))
+        kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in new.items()}
+        missing = {
+            i: _piece(text, 0.0, CONTROL if special else USER_DEFINED) for i, (text, special) in specials.items()
+        }
+        size = max(kept, default=-1) + 1
+        return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or _placeholder(i) for i in range(size)))
+
+    def _scores_below(self, n: int) -> Iterator[float]:
+        """So many scores, descending, each another number in 32 bits."""
+        words = [score for string, score in self.normal.items() if string.strip(SPACE)]
+        score = min(words, default=0.0)
+        blank = [(string, value) for string, value in self.normal.items() if not string.strip(SPACE)]
+        runs = [value for string, value in blank if len(string) > 1 and value < score]
+        floor = max(runs, default=-math.inf)
+        for _ in range(n):
+            score = _next_below(score)
+            if score <= floor:
+                raise UnsupportedTokenizerError(
+                    f"there is no room for {n:,} scores between {min(words, default=0.0)} and {floor}, the score of "
+                    "pieces of white space, which must merge last",
+                    hint="add fewer tokens",
+                )
+            yield score
+
+    def _require_bpe(self, name: str) -> None:
+        model_type = self._trainer.get(_MODEL_TYPE, 1)
+        if model_type != _BPE:
+            raise UnsupportedTokenizerError(
+                f"`{name}` is a SentencePiece model of the type {_MODEL_TYPES.get(model_type, model_type)}; tokengraft "
+                "edits BPE, for the others have no merges",
+                hint="pass a model with a BPE tokenizer (Llama-2, Mistral and Gemma types)",
+            )
+        strange = [piece.string for i, piece in enumerate(self.pieces) if piece.type == UNUSED and i not in self.holes]
+        if strange or self._trainer.get(_DELIMITER):
+            what = f"marks pieces as unused, such as {strange[0]!r}" if strange else "has a pretokenization delimiter"
+            raise UnsupportedTokenizerError(
+                f"`{name}` {what}; its encoding then follows rules of its own",
+                hint="nothing can be done for this model yet",
+            )
+
+    @cached_property
+    def _trainer(self) -> dict[int, int | bytes]:
+        return self._message(_TRAINER)
+
+    def _message(self, number: int) -> dict[int, int | bytes]:
+        found = [value for field, value, _, _ in _fields(self.others) if field == number and isinstance(value, bytes)]
+        return {field: value for raw in found for field, value, _, _ in _fields(raw)}
+
+
+def piece_file(files: Mapping[str, bytes]) -> str | None:
+    """The name of the SentencePiece model among the files of a folder, if there is one.
+
+    The name does not say it: Llama-3 calls its list of base64 tokens `tokenizer.model` too.
+    """
+    return next((name for name in NAMES if files.get(name, b"").startswith(_PIECES)), None)
+
+
+def all_splits(scores: Mapping[str, float], rank: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Every pair of pieces that makes a piece, in the order in which SentencePiece merges.
+
+    Pieces of higher score come first. The pairs of one piece follow the ranks of their parts, as in the files that
+    Hugging Face's converter writes; where text has one of them, it cannot have another in the same place.
+    """
+    for piece in sorted(scores, key=lambda piece: (-scores[piece], rank[piece])):
+        cuts = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
+        pairs = [pair for pair in cuts if pair[0] in scores and pair[1] in scores]
+        yield from sorted(pairs, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
+
+
+def _read(raw: bytes) -> PieceModel:
+    pieces, others = [], []
+    for number, value, start, end in _fields(raw):
+        if number == 1 and isinstance(value, bytes):
+            pieces.append(_parse_piece(value))
+        else:
+            others.append(raw[start:end])
+    if not pieces:
+        raise ValueError("it has no pieces")
+    model = PieceModel(tuple(pieces), b"".join(others))
+    _ = model.rules, model.normalizer  # damaged settings are found now
+    return model
+
+
+def _parse_piece(raw: bytes) -> Piece:
+    string, score, kind = b"", 0.0, NORMAL
+    for number, value, _, _ in _fields(raw):
+        if number == 1 and isinstance(value, bytes):
+            string = value
+        elif number == 2 and isinstance(value, bytes) and len(value) == 4:
+            (score,) = struct.unpack("<f", value)
+        elif number == 3 and isinstance(value, int):
+            kind = value
+    if not math.isfinite(score):
+        raise ValueError(f"the piece {string!r} has the score {score}")
+    return Piece(string.decode(), score, kind, raw)
+
+
+def _piece(string: str, score: float, kind: int) -> Piece:
+    text = string.encode()
+    raw = b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", score)
+    return Piece(string, score, kind, raw if kind == NORMAL else raw + b"\x18" + _varint(kind))
+
+
+def _placeholder(token_id: int) -> Piece:
+    """What stands where an id has no token. Nothing merges into it: no piece begins like it."""
+    return _piece(f"<unused id {token_id}>", 0.0, UNUSED)
+
+
+def _next_below(score: float) -> float:
+    """The next score: one less, or the next 32-bit number where that makes no difference."""
+    (less,) = struct.unpack("<f", struct.pack("<f", score - 1))
+    if less < score:
+        return float(less)
+    (bits,) = struct.unpack("<I", struct.pack("<f", score))  # far below 0 here, where one bit more is further down
+    (less,) = struct.unpack("<f", struct.pack("<I", bits + 1))
+    return float(less)
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes, int, int]]:
+    """The fields of a message: number, value, and where the field begins and ends."""
+    at = 0
+    while at < len(raw):
+        start = at
+        key, at = _read_varint(raw, at)
+        value: int | bytes
+        if key & 7 == 0:
+            value, at = _read_varint(raw, at)
+        else:
+            if key & 7 == 2:
+                size, at = _read_varint(raw, at)
+            else:
+                size = {1: 8, 5: 4}.get(key & 7, -1)
+            if size < 0 or at + size > len(raw):
+                raise ValueError(f"the field at byte {start} is damaged")
+            value, at = raw[at : at + size], at + size
+        yield key >> 3, value, start, at
+
+
+def _read_varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = raw[at]
+    if value < 0x80:
+        return value, at + 1
+    value, shift = value & 0x7F, 7
+    while shift < 70:
+        at += 1
+        value |= (raw[at] & 0x7F) << shift
+        if raw[at] < 0x80:
+            return value, at + 1
+        shift += 7
+    raise ValueError(f"the number at byte {at} has no end")
+
+
+def _varint(value: int) -> bytes:
+    """A number in groups of 7 bits: ``300 -> b"\\xac\\x02"``."""
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*groups, value])

@@ -1,0 +1,341 @@
+"""The frozen `Tokenizer`: tokens, merges, added tokens, and the untouched rest of the file.
+
+Holds what the file says and derives everything else. Reads and writes nothing: that is `tokengraft.formats`.
+"""
+
+import json
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tokengraft import _core
+from tokengraft.errors import InvalidTokenizerError
+from tokengraft.output.json_file import JsonStyle
+from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
+from tokengraft.tokenizer.kind import detect_kind
+from tokengraft.tokenizer.merge_tree import MergeStructure
+from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
+from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
+from tokengraft.tokenizer.settings import FLAGS, Entry, settings_entries
+
+
+class Token(NamedTuple):
+    """A token: the string identifies it, for two tokens may share bytes (``A`` and ``<0x41>``)."""
+
+    id: int
+    string: str
+    bytes: bytes
+
+
+class AddedToken(NamedTuple):
+    """A token that is split out of the text before BPE, with the id that loaders really give it."""
+
+    id: int
+    content: str
+    special: bool
+    normalized: bool
+    single_word: bool
+    lstrip: bool
+    rstrip: bool
+    listed_id: int
+    """The id the file lists. Loaders ignore it unless the token is in the vocabulary too. The real id where none is
+    listed."""
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A BPE tokenizer, never changed in place.
+
+    ``load`` makes one and ``save`` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
+    other files.
+
+    Example:
+        >>> tok = load("model")  # doctest: +SKIP
+        >>> tok.kind, len(tok.tokens), tok.encode_pretoken("Ġtere")  # doctest: +SKIP
+        ('byte-level', 128256, [259, 486])
+    """
+
+    vocab: Mapping[str, int]
+    """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
+    merges: tuple[tuple[int, int], ...]
+    """Pairs of ids; the place in the list is the rank."""
+    rest: str
+    """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    """The other tokenizer files of the folder, by relative path."""
+    style: JsonStyle = field(default_factory=JsonStyle)
+    """The layout of the file, for writing it back alike."""
+    merges_as_text: bool = False
+    """Whether the file lists merges as ``"a b"`` rather than as pairs."""
+    main: str = "tokenizer.json"
+    """The file that says all this: a `tokenizer.json`, or the SentencePiece model among the files, from which the rest
+    was derived and which alone is written."""
+    freed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    """Tokens that were taken away, with the ids they had: one that is learned again gets its own back. Not written."""
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (
+            dict(self.vocab),
+            self.merges,
+            self.rest,
+            dict(self.files),
+            self.style,
+            self.merges_as_text,
+            self.main,
+            dict(self.freed),
+        )
+        return _rebuild, state
+
+    @cached_property
+    def document(self) -> Mapping[str, Any]:
+        """``rest`` as data. A fresh copy a tokenizer, to be read only."""
+        return MappingProxyType(json.loads(self.rest))
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The model's settings: `unk_token`, `fuse_unk` and the like."""
+        model: Mapping[str, Any] = self.document["model"]
+        return model
+
+    @cached_property
+    def kind(self) -> Kind:
+        """How the vocabulary spells bytes, detected from the pipeline."""
+        return detect_kind(self.document)
+
+    @property
+    def piece_file(self) -> str | None:
+        """The name of the SentencePiece model among the files, if there is one."""
+        return piece_file(self.files)
+
+    @cached_property
+    def piece_model(self) -> PieceModel | None:
+        """The SentencePiece model among the files, if there is one."""
+        name = self.piece_file
+        return PieceModel.read(self.files[name], name) if name else None
+
+    @property
+    def ignore_merges(self) -> bool:
+        """Whether a pretoken that is a token becomes that token whatever the merges say (merge skipping)."""
+        return bool(self.model.get("ignore_merges"))
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether a character outside the vocabulary becomes ``<0xNN>`` tokens."""
+        return bool(self.model.get("byte_fallback"))
+
+    @cached_property
+    def added(self) -> tuple[AddedToken, ...]:
+        """The added tokens by ascending id, with the ids and flags that transformers gives them.
+
+        First those that `tokenizer.json` lists, then those that only the other files name (see `settings`). One that
+        the vocabulary lacks gets the next free id, whatever the file lists; with one that it has, the vocabulary's id
+        counts. Flags that are given later replace earlier ones.
+        """
+        found: dict[str, AddedToken] = {}
+        listed = self.document.get("added_tokens") or ()
+        for batch in (listed, settings_entries(self.files, listed)):
+            next_id = max(len(self.vocab), max((token.id for token in found.values()), default=-1) + 1)
+            for entry in batch:
+                content = entry["content"]
+                if not content:
+                    continue  # as upstream
+                before = found.get(content)
+                token_id = before.id if before else self.vocab.get(content)
+                if token_id is None:
+                    token_id, next_id = next_id, next_id + 1
+                listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
+                flags = {name: entry[name] for name in FLAGS}
+                found[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
+        return tuple(sorted(found.values()))
+
+    @property
+    def added_entries(self) -> list[Entry]:
+        """The added tokens as `tokenizer.json` writes them, those that only other files name at the end."""
+        tokens = {token.content: token for token in self.added}
+        listed = [entry["content"] for entry in self.document.get("added_tokens") or ()]
+        contents = dict.fromkeys(content for content in (*listed, *tokens) if content)
+        return [
+            {"id": tokens[content].id, "content": content} | {flag: getattr(tokens[content], flag) for flag in FLAGS}
+            for content in contents
+        ]
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of every token, added ones included."""
+        return MappingProxyType({**self.vocab, **{token.content: token.id for token in self.added}})
+
+    @cached_property
+    def tokens(self) -> tuple[Token, ...]:
+        """Every token, added ones included, by ascending id. Ids may have holes."""
+        return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in self.ids.items()))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that an embedding table needs: the highest id plus one, holes included."""
+        return max(self.ids.values(), default=-1) + 1
+
+    @cached_property
+    def bpe(self) -> _core.Bpe:
+        """The merge table in the core. Building it proves that ids and merges are consistent."""
+        return _core.Bpe(
+            dict(self.vocab),
+            list(self.merges),
+            ignore_merges=self.ignore_merges,
+            byte_fallback=self.byte_fallback,
+            unk_token=self.model.get("unk_token"),
+            fuse_unk=bool(self.model.get("fuse_unk")),
+        )
+
+    @property
+    def missing_bytes(self) -> tuple[int, ...]:
+        """The bytes that no token spells, where the vocabulary is meant to spell bytes: text may be lost with them."""
+        if self.kind == "byte-level":
+            return tuple(byte for byte, character in CHARACTER_OF.items() if character not in self.vocab)
+        # A character that is a token needs no byte tokens.
+        spelled = {ord(token) for token in self.vocab if len(token) == 1 and token.isascii()}
+        missing = (byte for byte in range(256) if byte_token(byte) not in self.vocab and byte not in spelled)
+        return tuple(missing) if self.byte_fallback else ()
+
+    @cached_property
+    def spells_everything(self) -> bool:
+        """Whether any text survives: no character is dropped or replaced by the unknown token."""
+        return not self.missing_bytes if self.kind == "byte-level" else self.bpe.spells_every_character
+
+    @cached_property
+    def skeleton(self) -> str:
+        """``rest`` with the added tokens as its whole vocabulary, so that a pipeline made of it has their real ids."""
+        document = json.loads(self.rest)
+        document["added_tokens"] = self.added_entries
+        document["model"]["vocab"] = {token.content: token.id for token in self.added}
+        return json.dumps(document, ensure_ascii=False)
+
+    @cached_property
+    def pipeline(self) -> _core.Pipeline:
+        """Normalizer, pre-tokenizer and added tokens in the core, as the `tokenizers` library runs them."""
+        return _core.Pipeline(self.skeleton)
+
+    @cached_property
+    def structure(self) -> MergeStructure:
+        """Which merge makes each token, which tokens are atomic and which are unreachable."""
+        merged, atomic, unreachable = self.bpe.structure()
+        added = {token.id for token in self.added}
+        return MergeStructure(
+            splits=MappingProxyType({token: (left, right) for token, left, right in merged}),
+            atomic=frozenset(atomic),
+            unreachable=tuple(token for token in unreachable if token not in added),
+        )
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256, in hex, of everything that decides which tokens a text becomes.
+
+        Ids, layout and the format of the files do not count: a tokenizer that was compacted, or saved and loaded, has
+        the same hash. Results that were made for one tokenizer carry it, and are refused by another.
+        """
+        settings = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
+        strings = sorted(self.ids)
+        content = [
+            self.kind,
+            settings | {"unk_token": self.model.get("unk_token")},
+            [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
+            sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
+            strings,
+        ]
+        # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
+        places = {token_id: place for place, token_id in enumerate(map(self.ids.get, strings))}
+        pairs = array("Q", list(map(places.__getitem__, chain.from_iterable(self.merges))))
+        if sys.byteorder == "big":
+            pairs.byteswap()
+        return sha256(json.dumps(content, sort_keys=True).encode() + pairs.tobytes()).hexdigest()
+
+    def with_tokens(
+        self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
+    ) -> "Tokenizer":
+        """The tokenizer with these tokens and merges and no others; every file that names one follows.
+
+        All added tokens, also those that only `tokenizer_config.json` listed, are then listed in `tokenizer.json` and
+        in its vocabulary, which makes every loader give them these ids.
+
+        Args:
+            ids: All tokens.
+            merges: All merges, in order.
+            learned: The tokens that are new, in the order they were learned.
+
+        Raises:
+            InvalidTokenizerError: They contradict each other, or a token is left out that the settings name.
+        """
+        pairs = list(merges)
+        change = Change(
+            ids=ids,
+            new={token: ids[token] for token in learned},
+            moved={token_id: ids[string] for string, token_id in self.ids.items() if string in ids},
+            gone={string: token_id for string, token_id in self.ids.items() if string not in ids},
+            specials={ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids},
+        )
+        changed = replace(
+            self,
+            vocab=MappingProxyType(dict(sorted(ids.items(), key=lambda item: item[1]))),
+            merges=tuple((ids[left], ids[right]) for left, right in pairs),
+            rest=rewrite_document(self.rest, self.added_entries, change),
+            files=MappingProxyType(dict(rewrite_files(self.files, change, pairs))),
+            freed=MappingProxyType({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
+        )
+        _ = changed.bpe  # building the table checks every id and merge
+        _require_nothing_added(changed)
+        return changed
+
+    def compact(self) -> "Tokenizer":
+        """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
+        ids = {string: place for place, string in enumerate(sorted(self.ids, key=self.ids.__getitem__))}
+        return replace(self.with_tokens(ids, self.merge_strings()), freed=MappingProxyType({}))
+
+    def merge_strings(self) -> list[tuple[str, str]]:
+        """The merges as pairs of strings."""
+        strings = {token_id: string for string, token_id in self.vocab.items()}
+        return [(strings[left], strings[right]) for left, right in self.merges]
+
+    def encode_pretoken(self, pretoken: str) -> list[int]:
+        """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
+        return self.bpe.encode(pretoken)
+
+    def pretokenize(self, text: str) -> list[str | int]:
+        """The pretokens of a text, and in their place the ids of the added tokens found in it."""
+        return self.pipeline.pieces(text)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text: no special tokens put around it, no truncation, no padding."""
+        ids: list[int] = []
+        for piece in self.pretokenize(text):
+            if isinstance(piece, int):
+                ids.append(piece)
+            else:
+                ids.extend(self.bpe.encode(piece))
+        return ids
+
+
+def _require_nothing_added(tokenizer: Tokenizer) -> None:
+    """Refuses a change after which loaders would add a token again, since a file still names it."""
+    back = next((token for token in tokenizer.added if token.content not in tokenizer.vocab), None)
+    if back is not None:
+        raise InvalidTokenizerError(
+            f"the token {back.content!r} cannot be removed: the settings of the tokenizer name it, so loaders add it "
+            f"again, with the id {back.id:,}",
+            hint="keep the token, or take its name out of tokenizer_config.json and special_tokens_map.json",
+        )
+
+
+def _rebuild(
+    vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *others: Any
+) -> Tokenizer:
+    style, as_text, main, freed = others
+    maps = MappingProxyType(vocab), MappingProxyType(files), MappingProxyType(freed)
+    return Tokenizer(maps[0], merges, rest, maps[1], style, as_text, main, maps[2])
