@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
 
-.PHONY: demo test format benchmark wheel clean
+.PHONY: demo test docs format benchmark wheel clean
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -17,6 +17,10 @@ test: .venv/dev  ## set up, then lint, type-check and test everything
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tokengraft._core
 	$(BIN)/python -m pytest
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs: .venv/dev  ## the documentation site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 format: .venv/dev
 	cd rust && cargo fmt
@@ -32,7 +36,7 @@ wheel: .venv/dev  ## an abi3 wheel in dist/ that installs without Rust
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf .venv dist rust/target src/tokengraft/*.so
+	rm -rf .venv build dist rust/target src/tokengraft/*.so
 
 .venv/pip:
 	$(PYTHON) -m venv .venv
