@@ -40,7 +40,7 @@ class PlanSummary(NamedTuple):
 class VocabPlan:
     """For every new id the source of its row, and the old ids that are gone.
 
-    Example:
+    Examples:
         >>> VocabPlan(3, (0, None, (1, 2)), (1, 2)).summary
         PlanSummary(kept=1, moved=0, added=1, removed=2, unused=1, rows_before=3, rows_after=3)
     """
@@ -118,7 +118,7 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     Raises:
         InvalidTokenizerError: The ids of one reach so far beyond its tokens that its table would be almost empty.
 
-    Example:
+    Examples:
         >>> plan(tok, extended).summary.added  # doctest: +SKIP
         16000
     """

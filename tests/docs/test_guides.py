@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
+import tokengraft as tg
 from tokengraft import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,10 +47,21 @@ def test_every_snippet_of_a_guide_runs(guide, capsys):
     assert ran
 
 
-def test_the_command_reference_is_what_help_says():
-    spec = importlib.util.spec_from_file_location("build_cli", DOCS / "build_cli.py")
+def builder(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_command_reference_is_what_help_says():
+    module = builder("build_cli")
     if sys.version_info[:2] != (3, 11):
         pytest.skip("argparse words its help differently in other versions of Python than 3.11")
+    assert module.PAGE.read_text(encoding="utf-8") == module.page()
+
+
+def test_the_python_reference_has_every_public_name():
+    module = builder("build_api")
+    assert sorted(" ".join(module.GROUPS.values()).split()) == sorted(set(tg.__all__) - {"__version__"})
     assert module.PAGE.read_text(encoding="utf-8") == module.page()

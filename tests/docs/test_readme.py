@@ -4,7 +4,6 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-import tokengraft as tg
 from tokengraft import cli
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -39,8 +38,3 @@ def test_the_architecture_names_every_module():
     assert sorted(name for name in modules if f"`{name}`" not in page and f"`{name}.py`" not in page) == []
     sources = [path.name for path in (root / "rust" / "src").rglob("*.rs") if path.name != "lib.rs"]
     assert sorted(name for name in sources if f"`{name}`" not in page) == []
-
-
-def test_the_python_reference_has_every_public_name():
-    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^::: tokengraft\.(\w+)$", page, re.M)) == sorted(set(tg.__all__) - {"__version__"})

@@ -55,7 +55,7 @@ def adapt(
         CorpusError: A corpus cannot be read, or is too small to hold something out of.
         TokengraftError: As the steps raise it.
 
-    Example:
+    Examples:
         >>> adapt("Llama-3.2-1B", target="et/*.parquet", keep="en/*.parquet", swap=16_000, out="out")  # doctest: +SKIP
     """
     job = new_job(source, target, keep, out, Sizes(add, remove, swap), options)

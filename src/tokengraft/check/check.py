@@ -75,7 +75,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         tokenizer: The tokenizer.
         base: The tokenizer that it was made from, if any.
 
-    Example:
+    Examples:
         >>> check(new, base=tok).raise_for_failures()  # doctest: +SKIP
     """
     looks: list[Callable[[], Finding]] = [

@@ -120,7 +120,7 @@ def transplant(
         OptionError: An option has a value that makes no sense, or torch is missing.
         OutputError: The folder exists or cannot be written.
 
-    Example:
+    Examples:
         >>> transplant("Llama-3.2-1B", extended, "out")  # doctest: +SKIP
     """
     require_initialisers(init, output_init)

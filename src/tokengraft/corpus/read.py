@@ -21,7 +21,7 @@ def documents(corpus: Corpus, reading: Reading, read: Read | None = None) -> Gen
     Raises:
         CorpusError: Something cannot be read.
 
-    Example:
+    Examples:
         >>> list(documents(iter(["a", "b"]), Reading()))
         ['a', 'b']
     """
@@ -37,7 +37,7 @@ def read_documents(corpus: Corpus, reading: Reading) -> tuple[tuple[str, ...], T
     Raises:
         CorpusError: Something cannot be read.
 
-    Example:
+    Examples:
         >>> read_documents(iter(["a", "b"]), Reading())
         (('a', 'b'), Totals(documents=2, bytes=2, characters=2, pretokens=0, replaced=0, skipped=0))
     """

@@ -124,7 +124,7 @@ def count(
     Raises:
         CorpusError: Something cannot be read.
 
-    Example:
+    Examples:
         >>> counts = count(tok, ["et.txt", "en.txt"], weights=[2, 1])  # doctest: +SKIP
     """
     reading, effort = reading or Reading(), effort or Effort()
@@ -166,7 +166,7 @@ def count_with_hold_out(
     Raises:
         CorpusError: Something cannot be read.
 
-    Example:
+    Examples:
         >>> found = count_with_hold_out(  # doctest: +SKIP
         ...     tok, "et/*.parquet", reading=Reading(), effort=Effort(), hold_out=HoldOut(one_in=50)
         ... )

@@ -34,7 +34,7 @@ EVERYTHING = 2**63 - 1
 class PretokenCounts:
     """How often each distinct pretoken of a corpus occurs. Counts add up across shards, languages and machines.
 
-    Example:
+    Examples:
         >>> counts = count(tok, "et/*.parquet")  # doctest: +SKIP
         >>> counts.top(2)  # doctest: +SKIP
         [(b',', 1234567), (b' ja', 345678)]

@@ -67,7 +67,7 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading
     Raises:
         CorpusError: The text cannot be read, is empty, or is a file of counts.
 
-    Example:
+    Examples:
         >>> compare(tok, new, "et.txt").earners[0].token  # doctest: +SKIP
         'Ġvõib'
     """

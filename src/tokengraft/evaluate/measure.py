@@ -36,7 +36,7 @@ def evaluate(
         CorpusError: A text is empty or cannot be read.
         CountsError: Counts were made for another pipeline.
 
-    Example:
+    Examples:
         >>> print(evaluate({"base": tok, "new": new}, {"et": "et.txt"}))  # doctest: +SKIP
     """
     if not tokenizers or not texts:

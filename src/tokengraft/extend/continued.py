@@ -78,7 +78,7 @@ def extend(
         CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
             vocabulary would drop without a trace.
 
-    Example:
+    Examples:
         >>> extend(tok, counts, 16_000).apply(tok)  # doctest: +SKIP
         <Tokenizer byte-level: 144,256 vocabulary entries, 296,150 merges>
     """

@@ -31,7 +31,7 @@ class Extension:
 
     ``extension[:k]`` has the first k tokens and is what training for k would have given.
 
-    Example:
+    Examples:
         >>> extension = extend(tok, counts, 16_000)  # doctest: +SKIP
         >>> small = extension[:4_000].apply(tok)  # doctest: +SKIP
     """

@@ -31,7 +31,7 @@ def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
         UnsupportedTokenizerError: It is not a BPE tokenizer of a kind that tokengraft edits.
         InvalidTokenizerError: It contradicts itself.
 
-    Example:
+    Examples:
         >>> load("no/such/folder")
         Traceback (most recent call last):
         ...

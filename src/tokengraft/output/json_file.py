@@ -19,7 +19,7 @@ MAX_DEPTH = 128  # the limit of serde_json, which every loader of `tokenizer.jso
 class JsonStyle:
     """How a JSON file is laid out.
 
-    Example:
+    Examples:
         >>> style = JsonStyle.of(b'{"a": 1}')
         >>> style.dump({"õ": [1, 2]})
         b'{"\\\\u00f5": [1, 2]}'

@@ -80,7 +80,7 @@ def prune_order(
             method that does not count.
         CountsError: The order needs counts, or they were made for another pipeline.
 
-    Example:
+    Examples:
         >>> prune_order(tok, counts)[:16_000].apply(tok)  # doctest: +SKIP
         <Tokenizer byte-level: 112,256 vocabulary entries, 250,000 merges>
     """

@@ -26,7 +26,7 @@ class Removal(NamedTuple):
 class PruneOrder:
     """Which tokens to remove, first to last. The order of n tokens is the beginning of the order of more.
 
-    Example:
+    Examples:
         >>> order = prune_order(tok, counts)  # doctest: +SKIP
         >>> small = order[:16_000].apply(tok)  # doctest: +SKIP
     """

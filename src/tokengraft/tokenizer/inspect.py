@@ -70,7 +70,7 @@ class Inspection:
 def inspect(tokenizer: Tokenizer) -> Inspection:
     """Everything worth knowing about a tokenizer before one edits it.
 
-    Example:
+    Examples:
         >>> inspect(load("Llama-3")).unreachable  # doctest: +SKIP
         588
     """

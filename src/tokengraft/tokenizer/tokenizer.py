@@ -55,7 +55,7 @@ class Tokenizer:
     ``load`` makes one and ``save`` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
     other files.
 
-    Example:
+    Examples:
         >>> tok = load("model")  # doctest: +SKIP
         >>> tok.kind, len(tok.tokens), tok.encode_pretoken("Ġtere")  # doctest: +SKIP
         ('byte-level', 128256, [259, 486])

@@ -1,0 +1,35 @@
+"""Writes docs/api.md: every public name, in groups, for mkdocstrings to fill in.
+
+python docs/build_api.py
+"""
+
+from pathlib import Path
+
+import tokengraft as tg
+
+PAGE = Path(__file__).parent / "api.md"
+GROUPS = {
+    "Steps": "load save inspect count extend prune_order plan transplant transplant_model check evaluate compare curve",
+    "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
+    "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",
+    "Text and counts": "Reading Effort PretokenCounts Totals",
+    "Extending": "Limits PieceRules Extension LearnedMerge extend_naively",
+    "Pruning": "Protection PruneOrder Removal",
+    "Checkpoints": "VocabPlan Transplant",
+    "Checking and measuring": "Check Finding Evaluation Score Comparison Curve",
+    "Errors": "TokengraftError",
+}
+
+
+def page() -> str:
+    """The page, as it should be."""
+    parts = ["# Python reference\n\nEverything is imported from the package: `import tokengraft as tg`.\n"]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}\n")
+        # By the module that defines it: `tokengraft.extend` is also the name of a module.
+        parts += [f"::: {getattr(tg, name).__module__}.{name}\n" for name in names.split()]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
