@@ -71,7 +71,7 @@ def test_an_added_token_of_the_base_that_became_text_is_damage(base, tmp_path):
 
 def test_a_loader_that_differs_only_after_the_change_is_damage(base, extended, tmp_path, monkeypatch):
     out = tg.save(extended, tmp_path / "out")
-    monkeypatch.setattr(transformers, "AutoTokenizer", Loader(lambda folder: folder == str(out)))
+    monkeypatch.setattr("transformers.AutoTokenizer", Loader(lambda folder: folder == str(out)))
     found = verify_folder(out, extended, base=base)
     assert found.loaders == ("tokenizers",)
     assert found.failures == found.notes
@@ -81,7 +81,7 @@ def test_a_loader_that_differs_only_after_the_change_is_damage(base, extended, t
 
 def test_a_loader_that_differed_before_is_a_note(base, extended, tmp_path, monkeypatch):
     out = tg.save(extended, tmp_path / "out")
-    monkeypatch.setattr(transformers, "AutoTokenizer", Loader(bool))
+    monkeypatch.setattr("transformers.AutoTokenizer", Loader(bool))
     found = verify_folder(out, extended, base=base)
     assert "transformers reads the folder otherwise" in found.notes[0]
     assert not found.failures
@@ -90,7 +90,7 @@ def test_a_loader_that_differed_before_is_a_note(base, extended, tmp_path, monke
 
 def test_an_error_without_a_message_is_an_answer_too(base, extended, tmp_path, monkeypatch):
     out = tg.save(extended, tmp_path / "out")
-    monkeypatch.setattr(transformers, "AutoTokenizer", Loader(bool, RuntimeError()))
+    monkeypatch.setattr("transformers.AutoTokenizer", Loader(bool, RuntimeError()))
     found = verify_folder(out, extended, base=base)
     assert found.notes == ("transformers cannot load the folder: RuntimeError",)
     assert found.loaders == ("tokenizers",)
@@ -98,7 +98,7 @@ def test_an_error_without_a_message_is_an_answer_too(base, extended, tmp_path, m
 
 def test_a_folder_that_can_no_longer_be_loaded_is_damage(base, extended, tmp_path, monkeypatch):
     out = tg.save(extended, tmp_path / "out")
-    monkeypatch.setattr(transformers, "AutoTokenizer", Loader(lambda folder: folder == str(out), ValueError("no")))
+    monkeypatch.setattr("transformers.AutoTokenizer", Loader(lambda folder: folder == str(out), ValueError("no")))
     assert verify_folder(out, extended, base=base).failures == ("transformers cannot load the folder: ValueError: no",)
 
 

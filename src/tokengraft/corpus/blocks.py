@@ -178,8 +178,8 @@ _MARGIN = 8
 def _whole_characters(data: bytes) -> bytes:
     """The data without a character at its end that is cut off.
 
-    >>> _whole_characters("aõ".encode()[:2]), _whole_characters(b"a\xff")
-    (b'a', b'a\xff')
+    >>> _whole_characters("aõ".encode()[:2]), _whole_characters(b"a\\xff")
+    (b'a', b'a\\xff')
     """
     for length in range(1, min(4, len(data) + 1)):
         lead = data[-length]
