@@ -1,4 +1,4 @@
-"""Teach the BPE tokenizer of a finished language model new words."""
+"""Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."""
 
 from tokengraft._core import __version__
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate

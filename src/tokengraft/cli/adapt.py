@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
     )
-    command.add_argument("model", metavar="MODEL", help="a model folder with weights, or a tokenizer alone")
+    command.add_argument("model", metavar="MODEL", help="model folder with weights, or a tokenizer")
     command.add_argument(
         "--target",
         action="append",
@@ -67,7 +67,7 @@ def add(commands: Commands) -> None:
         help="write report.html (where plotly is installed)",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
-    add_output(command, "the adapted model, a folder")
+    add_output(command, "folder for the adapted model")
     add_json(command)
     add_reading(command)
     # Held-out documents must be small against the text; a file as one document is the exception.

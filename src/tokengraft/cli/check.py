@@ -14,12 +14,12 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "check",
-        help="prove that a tokenizer is sound, and what it kept of its base",
-        description="Look at everything that must be true of a tokenizer, whoever made it; with --base, at what must "
-        "be true of one that was made from another. Exits with 1 where something fails.",
+        help="verify a tokenizer, alone or against its base",
+        description="Verify any tokenizer, also one that another tool made. With --base, also verify what must hold "
+        "after an edit. Exits with 1 if a check fails.",
     )
     add_source(command)
-    command.add_argument("--base", metavar="SOURCE", help="the tokenizer that it was made from")
+    command.add_argument("--base", metavar="SOURCE", help="tokenizer that SOURCE was made from")
     add_json(command)
     command.set_defaults(run=_run)
 

@@ -30,18 +30,21 @@ def add(commands: Commands) -> None:
     """Adds the commands to the parser."""
     command = commands.add_parser(
         "count",
-        help="count the pretokens of a corpus, once, for all that follows",
+        help="count the pretokens of a corpus; all other steps work from the counts",
         description="Count the pretokens of a corpus into a Parquet file. Extension, pruning and evaluation work from "
         "it and do not read the corpus again.",
     )
     add_source(command)
     command.add_argument(
-        "corpus", nargs="+", metavar="CORPUS", help=".txt, .jsonl or .parquet, plain, .gz or .zst; folder; glob; or -"
+        "corpus",
+        nargs="+",
+        metavar="CORPUS",
+        help="file (.txt, .jsonl, .parquet; plain, .gz or .zst), folder, glob, or - for stdin",
     )
     command.add_argument(
-        "--weight", action="append", metavar="W", help="multiply the counts of a CORPUS; once for each, as 2 or 1/3"
+        "--weight", action="append", metavar="W", help="weight of one CORPUS, such as 2 or 1/3; give one for each"
     )
-    add_output(command, "the counts, a Parquet file")
+    add_output(command, "Parquet file for the counts")
     add_json(command)
     add_min_count(command)
     add_reading(command)
@@ -54,10 +57,10 @@ def _add_merge(commands: Commands) -> None:
     command = group.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
         "merge",
         help="add up files of counts",
-        description="Add up files of counts, such as those that shards of one corpus came to.",
+        description="Add up files of counts, for example those of the shards of one corpus.",
     )
     command.add_argument("counts", nargs="+", type=Path, metavar="COUNTS", help="files of counts")
-    add_output(command, "the sum, a Parquet file")
+    add_output(command, "Parquet file for the sum")
     add_json(command)
     add_min_count(command)
     add_effort(command)

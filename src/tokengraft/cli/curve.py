@@ -26,9 +26,9 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "curve",
-        help="show what each thousand of new tokens brings",
-        description="Bytes per token of held-out text as tokens are added, from one training run, with the knee: the "
-        "size after which a thousand more tokens gain less than 1 %.",
+        help="show the gain by number of new tokens",
+        description="Show bytes per token of held-out text by number of new tokens, from one training run, and the "
+        "knee: the size after which a thousand more tokens gain less than 1 %.",
     )
     add_source(command)
     add_counts(command)
@@ -36,11 +36,18 @@ def add(commands: Commands) -> None:
         "--text", required=True, metavar="NAME=FILE", help="held-out text, as for `tokengraft count`, or counts"
     )
     command.add_argument(
-        "--sizes", action="extend", nargs="+", type=int, metavar="N", help="numbers of tokens (1000 2000 4000 ...)"
+        "--sizes",
+        action="extend",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="numbers of new tokens (default: 1000 2000 4000 ...)",
     )
-    command.add_argument("--up-to", type=int, default=32_000, metavar="N", help="the largest of them (32000)")
-    command.add_argument("--hidden-size", type=int, metavar="N", help="width of the embedding, for parameters")
-    command.add_argument("--untied", action="store_true", help="the model has an output table of its own")
+    command.add_argument(
+        "--up-to", type=int, default=32_000, metavar="N", help="largest number of new tokens (default: 32000)"
+    )
+    command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show parameters")
+    command.add_argument("--untied", action="store_true", help="the model has an untied output table")
     command.add_argument("--quiet", action="store_true", help="show no progress")
     add_json(command)
     add_reading(command)

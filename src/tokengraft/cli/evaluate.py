@@ -21,11 +21,11 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "evaluate",
-        help="measure what tokenizers make of texts",
-        description="Bytes per token and everything else that can be said of a segmentation, for every tokenizer on "
-        "every text, and against a base: the first tokenizer, unless --base names another.",
+        help="measure tokenizers on texts",
+        description="Measure every tokenizer on every text: bytes per token, fertility, Rényi efficiency, vocabulary "
+        "use, and the differences from a base tokenizer.",
     )
-    command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name; NAME=SOURCE")
+    command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name, or NAME=SOURCE")
     command.add_argument(
         "--text",
         action="extend",
@@ -34,8 +34,8 @@ def add(commands: Commands) -> None:
         metavar="NAME=FILE",
         help="text, as for `tokengraft count`; or counts",
     )
-    command.add_argument("--base", metavar="NAME", help="the tokenizer that the others are measured against")
-    command.add_argument("--csv", action="store_true", help="print the scores as CSV")
+    command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
+    command.add_argument("--csv", action="store_true", help="print the result as CSV")
     add_json(command)
     add_text_reading(command)
     command.set_defaults(run=_run)

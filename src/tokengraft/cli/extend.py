@@ -40,14 +40,16 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "extend",
-        help="teach a tokenizer new tokens",
-        description="Go on with BPE training where the tokenizer stopped, on new text, so that every new token is "
-        "really produced. Kept ids do not move; the result is loaded back and compared before the command is done.",
+        help="learn new tokens by continuing BPE training",
+        description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
+        "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
     )
     add_source(command)
     add_counts(command, required=False)
-    command.add_argument("--add", type=int, required=True, metavar="N", help="how many new tokens")
-    command.add_argument("--min-count", type=int, metavar="N", help="merge only pairs that occur at least so often (2)")
+    command.add_argument("--add", type=int, required=True, metavar="N", help="number of new tokens")
+    command.add_argument(
+        "--min-count", type=int, metavar="N", help="merge only pairs that occur at least N times (default: 2)"
+    )
     command.add_argument(
         "--coverage",
         type=float,
@@ -55,9 +57,9 @@ def add(commands: Commands) -> None:
         help="SentencePiece types: add missing characters first, until the vocabulary has this share of the text's "
         "(0.9995; 0 adds none)",
     )
-    command.add_argument("--max-token-bytes", type=int, metavar="N", help="make no longer tokens")
-    command.add_argument("--deny", type=Path, metavar="FILE", help="texts, one a line, never to make tokens of")
-    command.add_argument("--deny-pattern", metavar="REGEX", help="make no token whose text matches it anywhere")
+    command.add_argument("--max-token-bytes", type=int, metavar="N", help="maximum length of a new token")
+    command.add_argument("--deny", type=Path, metavar="FILE", help="texts that must not become tokens, one per line")
+    command.add_argument("--deny-pattern", metavar="REGEX", help="no new token may match this pattern anywhere")
     command.add_argument(
         "--method",
         choices=("continued", *NAIVE_METHODS),
@@ -65,10 +67,15 @@ def add(commands: Commands) -> None:
         help="continued training; or, to compare with, splice in a fresh vocabulary as is usually done (continued)",
     )
     command.add_argument(
-        "--from", dest="donor", metavar="SOURCE", help="naive methods: take the tokens of this tokenizer, train none"
+        "--from",
+        dest="donor",
+        metavar="SOURCE",
+        help="naive methods: take the tokens of this tokenizer instead of training one",
     )
-    command.add_argument("--extension", type=Path, metavar="FILE", help="also write what was learned, as JSON")
-    add_output(command, "the new tokenizer, a folder")
+    command.add_argument(
+        "--extension", type=Path, metavar="FILE", help="also write the learned tokens and merges as JSON"
+    )
+    add_output(command, "folder for the extended tokenizer")
     add_json(command)
     add_reading(command)
     command.set_defaults(run=_run)

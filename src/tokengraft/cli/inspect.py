@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "inspect",
         help="show what is in a tokenizer",
-        description="Show what is in a tokenizer: kind, sizes, layout of the ids, and what is odd about it.",
+        description="Show the kind, sizes and id layout of a tokenizer, its unreachable tokens, and known problems.",
     )
     add_source(command)
     add_json(command)

@@ -26,7 +26,7 @@ from tokengraft.cli import (
 from tokengraft.cli.streams import checked_streams
 from tokengraft.errors import OutputError, TokengraftError
 
-_DESCRIPTION = "Teach the BPE tokenizer of a finished language model new words, and its checkpoint with it."
+_DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

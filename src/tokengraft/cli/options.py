@@ -92,22 +92,27 @@ def named(text: str) -> tuple[str, str]:
 
 def add_source(command: argparse.ArgumentParser) -> None:
     """SOURCE."""
-    command.add_argument(
-        "source", metavar="SOURCE", help="a model folder, a tokenizer.json, or the name of a model on the hub"
-    )
+    command.add_argument("source", metavar="SOURCE", help="model folder, tokenizer.json, tokenizer.model or hub name")
 
 
 def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
     """--counts, --corpus, --weight."""
     text = command.add_mutually_exclusive_group(required=required)
     text.add_argument(
-        "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts that `tokengraft count` made"
+        "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts from `tokengraft count`"
     )
     text.add_argument(
-        "--corpus", action="extend", nargs="+", metavar="CORPUS", help="files to count, as for `tokengraft count`"
+        "--corpus",
+        action="extend",
+        nargs="+",
+        metavar="CORPUS",
+        help="text to count, in any form that `tokengraft count` reads",
     )
     command.add_argument(
-        "--weight", action="append", metavar="W", help="weight of a --counts or --corpus; once for each, as 2 or 1/3"
+        "--weight",
+        action="append",
+        metavar="W",
+        help="weight of one --counts or --corpus, such as 2 or 1/3; give one for each",
     )
 
 
@@ -118,26 +123,30 @@ def add_json(command: argparse.ArgumentParser) -> None:
 
 def add_output(command: argparse.ArgumentParser, what: str) -> None:
     """--out, --force, --quiet."""
-    command.add_argument("--out", required=True, metavar="PATH", help=f"where to write {what}; it must not exist")
-    command.add_argument("--force", action="store_true", help="replace the output if it exists")
-    command.add_argument("--quiet", action="store_true", help="show no progress")
+    command.add_argument("--out", required=True, metavar="PATH", help=f"output: {what}; must not exist")
+    command.add_argument("--force", action="store_true", help="replace an existing output")
+    command.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:
     """How to read a corpus: `READING`. None of them has a default, to tell what was given."""
     group = command.add_argument_group("reading the corpus")
-    group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
     group.add_argument(
-        "--documents", choices=("files", "lines"), help="what a document of a text file is (files; adapt: lines)"
+        "--text-field", metavar="NAME", help="JSON field or Parquet column with the text (default: text)"
     )
     group.add_argument(
-        "--format", choices=("text", "jsonl", "parquet"), help="the format of all inputs, whatever their names"
+        "--documents",
+        choices=("files", "lines"),
+        help="whether a text file is one document, or each of its lines is one (default: files; adapt: lines)",
     )
-    group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
-    group.add_argument("--shard", type=shard, metavar="I/N", help="read share I of N of the inputs, counted from 0")
     group.add_argument(
-        "--normalize", choices=("nfkc",), help="normalize text before the tokenizer's own pipeline has it"
+        "--format", choices=("text", "jsonl", "parquet"), help="format of all inputs (default: by file name)"
     )
+    group.add_argument(
+        "--skip-bad", action="store_true", help="skip files and documents that cannot be read, and report how many"
+    )
+    group.add_argument("--shard", type=shard, metavar="I/N", help="read only shard I of N of the inputs; I starts at 0")
+    group.add_argument("--normalize", choices=("nfkc",), help="normalize text before the tokenizer's own normalizer")
     group.add_argument(
         "--rule",
         action="append",
@@ -146,20 +155,28 @@ def add_reading(command: argparse.ArgumentParser) -> None:
         help="SentencePiece types: a field of trainer_spec that decides which pieces may be made, such as "
         "split_digits=false or max_sentencepiece_length=20, in place of the model's own or Llama's",
     )
-    group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after so much text")
-    group.add_argument("--max-documents", type=int, metavar="N", help="stop after so many documents")
+    group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after this much text")
+    group.add_argument("--max-documents", type=int, metavar="N", help="stop after N documents")
     add_effort(group)
 
 
 def add_text_reading(command: argparse.ArgumentParser) -> None:
     """How to read a text to measure by. None of the options has a default, to tell what was given."""
     group = command.add_argument_group("reading the text")
-    group.add_argument("--text-field", metavar="NAME", help="field or column of the text (text)")
-    group.add_argument("--documents", choices=("files", "lines"), help="what a document of a text file is (lines)")
     group.add_argument(
-        "--format", choices=("text", "jsonl", "parquet"), help="the format of all texts, whatever their names"
+        "--text-field", metavar="NAME", help="JSON field or Parquet column with the text (default: text)"
     )
-    group.add_argument("--skip-bad", action="store_true", help="leave out what cannot be read, and say how much")
+    group.add_argument(
+        "--documents",
+        choices=("files", "lines"),
+        help="whether a text file is one document, or each of its lines is one (default: lines)",
+    )
+    group.add_argument(
+        "--format", choices=("text", "jsonl", "parquet"), help="format of all texts (default: by file name)"
+    )
+    group.add_argument(
+        "--skip-bad", action="store_true", help="skip files and documents that cannot be read, and report how many"
+    )
 
 
 def text_reading_of(options: argparse.Namespace) -> Reading | None:
@@ -171,7 +188,7 @@ def text_reading_of(options: argparse.Namespace) -> Reading | None:
 
 def add_effort(group: "argparse._ActionsContainer") -> None:
     """--workers, --memory."""
-    group.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")
+    group.add_argument("--workers", type=int, metavar="N", help="threads (default: one per core)")
     group.add_argument(
         "--memory",
         type=size,
@@ -221,7 +238,7 @@ def require_unread(options: argparse.Namespace, why: str) -> None:
 def add_min_count(command: argparse.ArgumentParser) -> None:
     """--min-count, of pretokens."""
     command.add_argument(
-        "--min-count", type=int, default=1, metavar="N", help="leave out rarer pretokens, at the end (1)"
+        "--min-count", type=int, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
     )
 
 

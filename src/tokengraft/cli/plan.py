@@ -20,15 +20,15 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "plan",
         help="show where the rows of a new vocabulary come from",
-        description="Compare two tokenizers, whoever made them: which embedding rows stay, move, come and go, and what "
-        "that saves.",
+        description="Compare two tokenizers: which embedding rows are kept, moved, added and removed, and how that "
+        "changes the size of the model.",
     )
     for name in ("old", "new"):
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
-    command.add_argument("--hidden-size", type=int, metavar="N", help="width of the embedding, for sizes in megabytes")
-    command.add_argument("--dtype", choices=tuple(BYTES), help="type of the weights (bf16)")
-    command.add_argument("--untied", action="store_true", help="the model has an output table of its own")
-    command.add_argument("--out", type=Path, metavar="FILE", help="also write the whole plan, as JSON")
+    command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show sizes")
+    command.add_argument("--dtype", choices=tuple(BYTES), help="type of the weights (default: bf16)")
+    command.add_argument("--untied", action="store_true", help="the model has an untied output table")
+    command.add_argument("--out", type=Path, metavar="FILE", help="also write the complete plan as JSON")
     command.add_argument("--force", action="store_true", help="replace the output if it exists")
     add_json(command)
     command.set_defaults(run=_run)

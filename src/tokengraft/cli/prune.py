@@ -55,7 +55,12 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     add_counts(command, required=False)
-    command.add_argument("--remove", type=int, metavar="N", help="how many tokens; all, for script and unreachable")
+    command.add_argument(
+        "--remove",
+        type=int,
+        metavar="N",
+        help="number of tokens to remove (script and unreachable methods: all by default)",
+    )
     command.add_argument(
         "--method", choices=METHODS, default="leaf-frequency", help="which tokens are removed first (leaf-frequency)"
     )
@@ -81,8 +86,8 @@ def add(commands: Commands) -> None:
         help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
         "the highest id is kept so that the number of embedding rows does not change (compact)",
     )
-    command.add_argument("--order", type=Path, metavar="FILE", help="also write the whole order, as JSON")
-    add_output(command, "the smaller tokenizer, a folder")
+    command.add_argument("--order", type=Path, metavar="FILE", help="also write the complete order as JSON")
+    add_output(command, "folder for the pruned tokenizer")
     add_json(command)
     add_reading(command)
     command.set_defaults(run=_run)

@@ -18,28 +18,38 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "transplant",
         help="give a checkpoint the vocabulary of another tokenizer",
-        description="Write a checkpoint whose embeddings and configs fit another tokenizer, without loading the model: "
-        "kept rows are copied bit for bit, new ones are made of the rows of their pieces, every id in every config is "
-        "rewritten. The result is compared with the source before it gets its name.",
+        description="Write a checkpoint whose embeddings and configs fit another tokenizer, without loading the model. "
+        "Kept rows are copied bit for bit, new rows are initialised, and ids in configs are rewritten. The result is "
+        "compared with the source, then renamed into place.",
     )
-    command.add_argument("model", type=Path, metavar="MODEL", help="a folder with safetensors and the old tokenizer")
+    command.add_argument("model", type=Path, metavar="MODEL", help="folder with safetensors and the old tokenizer")
     command.add_argument("tokenizer", metavar="NEW_TOKENIZER", help="the new tokenizer: folder, file, or hub name")
-    command.add_argument("--out", type=Path, metavar="DIR", help="where to write the model; it must not exist")
-    command.add_argument("--init", choices=tuple(INITIALISERS), default="fvt", help="how new rows come about (fvt)")
-    command.add_argument("--output-init", choices=tuple(INITIALISERS), help="the same for an untied output (--init)")
+    command.add_argument("--out", type=Path, metavar="DIR", help="output folder; must not exist")
     command.add_argument(
-        "--pad-multiple", type=_multiple, default="keep", metavar="N", help="rows are a multiple of it; or keep (keep)"
+        "--init", choices=tuple(INITIALISERS), default="fvt", help="initialiser for new embedding rows (default: fvt)"
     )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="for the initialisers that draw (0)")
+    command.add_argument(
+        "--output-init",
+        choices=tuple(INITIALISERS),
+        help="initialiser for new rows of an untied output (default: as --init)",
+    )
+    command.add_argument(
+        "--pad-multiple",
+        type=_multiple,
+        default="keep",
+        metavar="N",
+        help="make the number of rows a multiple of N; keep: keep the present padding (default: keep)",
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="seed for random initialisers (default: 0)")
     command.add_argument(
         "--hard-link",
         action="store_true",
-        help="share files that do not change with the source; a later save in place would then change both",
+        help="hard-link unchanged files to the source; saving over them in place would then change both",
     )
-    command.add_argument("--verify", action="store_true", help="also run both models and compare (needs torch)")
-    command.add_argument("--dry-run", action="store_true", help="write nothing, show what would be done")
-    command.add_argument("--force", action="store_true", help="replace what an earlier transplant wrote")
-    command.add_argument("--quiet", action="store_true", help="show no progress")
+    command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
+    command.add_argument("--dry-run", action="store_true", help="show what would be done, write nothing")
+    command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
+    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     command.set_defaults(run=_run)
 
