@@ -19,8 +19,8 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "compare",
         help="show what changed between two tokenizers, in examples",
-        description="Show what changed from tokenizer A to tokenizer B on a text: the documents that changed most, side "
-        "by side, the new tokens that save most tokens, and those that are not used.",
+        description="Show what changed from tokenizer A to tokenizer B on a text: the documents that changed most, "
+        "side by side, the new tokens that save most tokens, and those that are not used.",
     )
     for name in ("a", "b"):
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
