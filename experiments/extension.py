@@ -19,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tokenizers", nargs="+", help="tokenizer folders")
     parser.add_argument("--train", required=True, help="text to learn from")
-    parser.add_argument("--target", required=True, help="held-out text of the same language, a document a line")
+    parser.add_argument("--target", required=True, help="held-out text of the same language, one document per line")
     parser.add_argument("--keep", required=True, help="text of a language that must not change")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--max-bytes", type=int, default=20_000_000, help="of the training text (20 MB)")

@@ -135,10 +135,10 @@ fn json_field(line: &[u8], field: &str) -> std::result::Result<(String, u64), St
         reader.end().map(|()| text)
     };
     let text = parse(&line).or_else(|error| {
-        let (mended, halves) = without_half_surrogates(&line);
+        let (repaired, halves) = without_half_surrogates(&line);
         replaced += halves;
         if halves > 0 {
-            parse(&mended)
+            parse(&repaired)
         } else {
             Err(error)
         }
@@ -152,10 +152,10 @@ fn json_field(line: &[u8], field: &str) -> std::result::Result<(String, u64), St
 
 /// A JSON text with `\ud800` and the like, where it is no half of a pair, written as `\ufffd`; and how many there were.
 fn without_half_surrogates(json: &str) -> (String, u64) {
-    let mut mended = String::with_capacity(json.len());
+    let mut repaired = String::with_capacity(json.len());
     let (mut rest, mut halves) = (json, 0);
     while let Some(at) = rest.find('\\') {
-        mended.push_str(&rest[..at]);
+        repaired.push_str(&rest[..at]);
         rest = &rest[at..];
         let unit = |from: usize| {
             let digits = rest.get(from..from + 6)?.strip_prefix("\\u")?;
@@ -168,17 +168,17 @@ fn without_half_surrogates(json: &str) -> (String, u64) {
             (None, _) => rest.len().min(2),
         };
         if length == 0 {
-            mended.push_str("\\ufffd");
+            repaired.push_str("\\ufffd");
             halves += 1;
             rest = &rest[6..];
         } else {
             let length = (length..=rest.len()).find(|&at| rest.is_char_boundary(at)).unwrap_or(rest.len());
-            mended.push_str(&rest[..length]);
+            repaired.push_str(&rest[..length]);
             rest = &rest[length..];
         }
     }
-    mended.push_str(rest);
-    (mended, halves)
+    repaired.push_str(rest);
+    (repaired, halves)
 }
 
 /// Reads one field of an object and passes over the others.

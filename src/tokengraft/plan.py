@@ -173,5 +173,5 @@ def _source(source: Any) -> Source:
 
 def _row(row: Any) -> int:
     if type(row) is not int or row < 0:
-        raise TypeError(f"{row!r} is no row")
+        raise TypeError(f"{row!r} is not a row")
     return row

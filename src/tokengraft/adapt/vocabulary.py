@@ -37,7 +37,7 @@ def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: J
     were pruned than learned: then all holes are closed, as by `prune`, those of the base too.
 
     Raises:
-        OptionError: So many tokens cannot be pruned.
+        OptionError: More tokens are to be pruned than can be.
         CorpusError: A swap was asked for, and no token can be learned.
     """
     order = None

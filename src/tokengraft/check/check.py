@@ -69,7 +69,7 @@ class Check:
 
 
 def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
-    """What is true of a tokenizer, and of what became of its base.
+    """Verifies a tokenizer, and with a base what must hold after an edit.
 
     Args:
         tokenizer: The tokenizer.

@@ -44,7 +44,7 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How new rows come about."""
+    """How new rows are made."""
 
     plan: VocabPlan
     rows: int

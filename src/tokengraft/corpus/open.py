@@ -65,7 +65,7 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
         inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, reading))]
     elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
         raise CorpusError(
-            f"a {type(corpus).__name__} is no corpus",
+            f"a {type(corpus).__name__} cannot be read as a corpus",
             hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
         )
     else:

@@ -46,7 +46,7 @@ class Limits:
             re.compile(self.deny_pattern or "")
         except re.error as error:
             raise OptionError(
-                f"{self.deny_pattern!r} is no regular expression: {error}", hint="mend --deny-pattern"
+                f"{self.deny_pattern!r} is not a regular expression: {error}", hint="correct --deny-pattern"
             ) from error
 
 
