@@ -103,6 +103,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"`{config_path}` is no JSON object", hint="download the model again")
     index = _read_index(folder / INDEX)
     names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
+    if SINGLE not in names and _is_file(folder / SINGLE):
+        raise CheckpointError(
+            f"`{folder}` has both `{SINGLE}` and `{INDEX}`, which lists other files; transformers loads the first",
+            hint="remove the weights that are not wanted, with their index",
+        )
     missing = [name for name in names if Path(name).name != name or not _is_file(folder / name)]
     if missing:
         raise _missing(folder, missing[0], sharded=index is not None)

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from tokengraft.atomic import require_distinct
+from tokengraft.atomic import require_distinct, require_new
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import PadMultiple, Transplant, transplant
 from tokengraft.commands.options import Commands, add_json, input_paths, require
@@ -56,7 +56,8 @@ def _run(options: argparse.Namespace) -> int:
     require(
         options.dry_run or options.out is not None, "where to write is not said", hint="pass --out DIR, or --dry-run"
     )
-    if not options.dry_run:
+    if options.out is not None:  # also before a dry run, which tells what would happen
+        require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer]), options.out)
     with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
