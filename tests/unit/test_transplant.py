@@ -189,6 +189,26 @@ def test_two_tables_that_are_tied_stay_equal(tmp_path, init):
     assert np.array_equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
 
 
+@pytest.mark.parametrize("init", INITIALISERS)
+def test_two_equal_tables_stay_equal_where_the_config_leaves_tying_to_its_class(tmp_path, init):
+    base = checkpoint(tmp_path / "model", shards=3, config={"tie_word_embeddings": True})
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
+    assert tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init).tied
+    after = tables(tmp_path / "out")
+    assert np.array_equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
+
+
+def test_two_tables_that_differ_are_untied_where_the_config_leaves_tying_to_its_class(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert not tg.transplant(tmp_path / "model", base, None).tied
+
+
 def test_initialisers_do_what_they_say():
     generator = np.random.default_rng(3)
     table = generator.normal(size=(50, 6)).astype(np.float32) * [1, 2, 3, 1, 1, 1] + 1
