@@ -336,3 +336,9 @@ def test_an_index_of_one_file_is_no_second_set_of_weights(tmp_path):
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     tg.transplant(tmp_path / "model", base, tmp_path / "out")
     assert tables(tmp_path / "out").keys() == names.keys()
+
+
+def test_the_size_of_the_vocabulary_under_its_older_name_follows(base, small, tmp_path):
+    set_config(tmp_path / "model", n_vocab=base.n_rows)
+    tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["n_vocab"] == small.n_rows

@@ -27,7 +27,7 @@ _PLACED = "forced_decoder_ids"
 """Pairs of a place in the output and an id."""
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
-_SIZE_FIELD = re.compile(r"(^|_)vocab_size$")
+_SIZE_FIELD = re.compile(r"(^|_)vocab_size$|^n_vocab$")
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 """Parts of a config whose `vocab_size` is not that of the language model."""
 
