@@ -4,7 +4,7 @@ Left of it nothing knows tensors; right of it nothing knows BPE.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.output.result_file import read_artefact, write_artefact
 from tokengraft.tokenizer.alphabet import Kind, byte_token, spell, token_bytes
-from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 Source = int | tuple[int, ...] | None
 """Where a row comes from: an old row, the mean of old rows, or nowhere."""
@@ -125,12 +125,7 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     _require_dense(old, "old")
     _require_dense(new, "new")
     same_spelling = old.kind == new.kind
-    # The lowest of several ids with the same bytes.
-    known: dict[str | bytes, int] = {}
-    if same_spelling:
-        known |= old.ids.items()
-    else:
-        known |= ((token.bytes, token.id) for token in reversed(old.tokens))
+    known: Mapping[Any, int] = old.ids if same_spelling else _ids_by_bytes(old)
     sources: list[Source] = [None] * new.n_rows
     for string, token_id in new.ids.items():
         source = known.get(string if same_spelling else token_bytes(string, new.kind))
@@ -138,6 +133,19 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
     copied = {source for source in sources if isinstance(source, int)}
     removed = tuple(sorted(token_id for token_id in old.ids.values() if token_id not in copied))
     return VocabPlan(old.n_rows, tuple(sources), removed)
+
+
+def _ids_by_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
+    """The id of the token with some bytes; of several, a piece before a byte token, and then the lowest.
+
+    Text is encoded as `<0x41>` only where there is no piece `A`: beside one, the row of the byte is hardly trained.
+    """
+    bytes_first = sorted(tokenizer.tokens, key=lambda token: (not _is_byte_token(token), -token.id))
+    return {token.bytes: token.id for token in bytes_first}
+
+
+def _is_byte_token(token: Token) -> bool:
+    return len(token.bytes) == 1 and token.string == byte_token(token.bytes[0])
 
 
 def _require_dense(tokenizer: Tokenizer, which: str) -> None:

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -193,6 +195,33 @@ def test_what_a_killed_process_left_is_removed_by_the_next_run(writer, tmp_path)
     assert len(partials(tmp_path)) == 1
     write(tmp_path / "next", NEW)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["next"]
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_what_a_run_that_was_killed_while_removing_left_is_removed_by_the_next(writer, tmp_path, monkeypatch, at):
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        Faults(patched, "interrupt-after", at, with_renameat2=True, with_links=True)
+        partial.remove_abandoned(tmp_path)
+    partial.remove_abandoned(tmp_path)
+    assert partials(tmp_path) == []
+
+
+def test_a_run_whose_empty_folder_another_run_removes_takes_a_new_one(tmp_path, monkeypatch):
+    make, made = tempfile.mkdtemp, []
+
+    def make_and_lose(**options):
+        made.append(make(**options))
+        if len(made) == 1:
+            partial.remove_abandoned(tmp_path)
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
+    write(tmp_path / "next", NEW)
+    assert len(made) == 2
+    assert content(tmp_path / "next") == NEW
+    assert partials(tmp_path) == []
 
 
 def test_what_a_running_process_writes_is_left_alone(writer, tmp_path):

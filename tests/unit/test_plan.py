@@ -143,3 +143,14 @@ def test_a_small_vocabulary_may_have_many_holes(base, tmp_path):
     vocab[max(vocab, key=vocab.__getitem__)] = 50_000
     sparse = tg.load(builders.write(tmp_path / "sparse", document))
     assert tg.plan(base, sparse).rows_after == 50_001
+
+
+def test_a_token_of_another_kind_takes_the_row_of_the_piece_rather_than_of_the_byte(tmp_path):
+    pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
+    plain = tg.load(builders.write(tmp_path / "bytes", builders.byte_level()))
+    found = tg.plan(pieces, plain)
+    both = [text for text in plain.ids if text.isascii() and text in pieces.ids and len(text) == 1]
+    assert both
+    for text in both:
+        assert f"<0x{ord(text):02X}>" in pieces.ids
+        assert found.sources[plain.ids[text]] == pieces.ids[text]

@@ -138,7 +138,7 @@ def imports(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tokengraft":
             inside = node.module.removeprefix("tokengraft").removeprefix(".")
             modules = [f"{inside}.{alias.name}".removeprefix(".") for alias in node.names]
-            # `from tokengraft.check import check` is the function: only these packages hand out modules.
+            # `from tokengraft.check.check import check` is the function: only these packages hand out modules.
             yield from ([name for name in modules if name in LAYERS] if inside in ("", "cli") else []) or [inside]
 
 

@@ -182,12 +182,31 @@ def test_rows_are_rounded_up_to_the_multiple():
 def test_two_tables_that_are_tied_stay_equal(tmp_path, init):
     base = checkpoint(tmp_path / "model", config={"tie_word_embeddings": True})
     new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
-    other = "mean" if init != "mean" else "random"
-    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init, output_init=other)
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init)
     assert done.tied
     after = tables(tmp_path / "out")
     assert len(after["lm_head.weight"]) == new.n_rows > base.n_rows
     assert np.array_equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("init", INITIALISERS)
+def test_two_equal_tables_stay_equal_where_the_config_leaves_tying_to_its_class(tmp_path, init):
+    base = checkpoint(tmp_path / "model", shards=3, config={"tie_word_embeddings": True})
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
+    assert tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init).tied
+    after = tables(tmp_path / "out")
+    assert np.array_equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
+
+
+def test_two_tables_that_differ_are_untied_where_the_config_leaves_tying_to_its_class(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert not tg.transplant(tmp_path / "model", base, None).tied
 
 
 def test_initialisers_do_what_they_say():
@@ -470,6 +489,33 @@ def test_the_source_is_never_the_target_nor_around_it(base, swapped, tmp_path):
         with pytest.raises(errors.OutputError):
             tg.transplant(source, base, target, force=True)
     assert tg.load(out) == swapped
+
+
+def test_the_folder_of_the_new_tokenizer_is_never_the_target(base, swapped, tmp_path):
+    tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
+    before = (tmp_path / "out" / "tokengraft.json").stat().st_ino
+    with pytest.raises(errors.OutputError, match="is the input"):
+        tg.transplant(tmp_path / "model", tmp_path / "out", tmp_path / "out", force=True)
+    assert (tmp_path / "out" / "tokengraft.json").stat().st_ino == before
+    assert base != swapped
+
+
+@pytest.mark.parametrize("out", ["model", "new", "there"])
+def test_a_dry_run_refuses_the_output_that_the_run_would_refuse(base, swapped, tmp_path, out, capsys):
+    new = tg.save(swapped, tmp_path / "new")
+    (tmp_path / "there").mkdir()
+    arguments = ["transplant", str(tmp_path / "model"), str(new), "--out", str(tmp_path / out)]
+    assert cli.main([*arguments, "--dry-run"]) == cli.main(arguments) == 2
+    first, second = capsys.readouterr().err.split("error:")[1:]
+    assert first == second
+    assert base != swapped
+
+
+def test_an_initialiser_for_the_output_of_a_tied_model_is_refused(tmp_path):
+    base = checkpoint(tmp_path / "model", head=False)
+    with pytest.raises(errors.OptionError, match="tied") as found:
+        tg.transplant(tmp_path / "model", base, tmp_path / "out", output_init="mean")
+    assert "--output-init" in found.value.hint
 
 
 def test_a_size_that_the_config_leaves_to_its_class_is_written(tmp_path):

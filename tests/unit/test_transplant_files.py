@@ -282,3 +282,63 @@ def test_a_config_of_another_format_is_left_out(base, tmp_path):
     done = tg.transplant(tmp_path / "model", base, tmp_path / "out")
     assert "params.json" in done.left_out
     assert not (tmp_path / "out" / "params.json").exists()
+
+
+@pytest.mark.parametrize("field", ["image_token_index", "stop_token_ids", "pad_token_id"])
+def test_every_id_in_the_settings_follows(base, small, alone, tmp_path, field):
+    ids = [base.ids["<|start|>"], base.ids["<|end|>"]]
+    set_config(tmp_path / "model", "tokenizer_config.json", **{field: ids})
+    tg.transplant(tmp_path / "model", alone, tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert settings[field] == [small.ids["<|start|>"], small.ids["<|end|>"]]
+
+
+@pytest.mark.parametrize("field", ["eos_id", "pad_id", "image_patch_id", "im_start_id", "img_context_token_id"])
+@pytest.mark.parametrize("name", ["config.json", "video_preprocessor_config.json"])
+def test_ids_under_less_common_names_follow(base, small, tmp_path, name, field):
+    path = tmp_path / "model" / name
+    path.write_text(json.dumps(json.loads(path.read_text() if path.exists() else "{}") | {field: base.ids["<|end|>"]}))
+    tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / name).read_text())[field] == small.ids["<|end|>"]
+
+
+@pytest.mark.parametrize("value", ["396", 396.0, [395, "396"]])
+def test_an_id_that_is_no_whole_number_is_refused(base, small, tmp_path, value):
+    set_config(tmp_path / "model", eos_token_id=value)
+    with pytest.raises(errors.CheckpointError, match=r"`eos_token_id` .*396.*whole number"):
+        tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    assert base.n_rows
+
+
+def test_settings_with_an_empty_template_leave_that_of_the_source(base, small, tmp_path):
+    folder = tg.save(small, tmp_path / "new")
+    (folder / "chat_template.jinja").unlink()
+    set_config(folder, "tokenizer_config.json", chat_template=None)
+    done = tg.transplant(tmp_path / "model", folder, tmp_path / "out")
+    assert "chat_template.jinja" in done.carried
+    assert (tmp_path / "out" / "chat_template.jinja").read_text() == TEMPLATE
+    assert base.n_rows
+
+
+def test_one_file_of_weights_beside_an_index_of_others_is_refused(tmp_path):
+    base = checkpoint(tmp_path / "model", shards=3)
+    checkpoint(tmp_path / "other")
+    (tmp_path / "other" / "model.safetensors").rename(tmp_path / "model" / "model.safetensors")
+    with pytest.raises(
+        errors.CheckpointError, match=r"both `model\.safetensors` and `model\.safetensors\.index\.json`"
+    ):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+def test_an_index_of_one_file_is_no_second_set_of_weights(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    names = dict.fromkeys(tables(tmp_path / "model"), "model.safetensors")
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    tg.transplant(tmp_path / "model", base, tmp_path / "out")
+    assert tables(tmp_path / "out").keys() == names.keys()
+
+
+def test_the_size_of_the_vocabulary_under_its_older_name_follows(base, small, tmp_path):
+    set_config(tmp_path / "model", n_vocab=base.n_rows)
+    tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["n_vocab"] == small.n_rows

@@ -216,3 +216,41 @@ def test_a_model_that_cannot_be_changed_is_not_changed_in_part(tmp_path):
         tg.transplant_model(model, tg.plan(base, small))
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     assert model.config.vocab_size == base.n_rows
+
+
+def save_vision_model(folder):
+    """A tiny model with a part that sees, as transformers saves it; returns its tokenizer."""
+    base = tg.load(builders.write(folder, builders.byte_level()))
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
+    text = SIZE | {"num_key_value_heads": 2, "vocab_size": base.n_rows, "rope_parameters": rope}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    ids = {f"{name}_token_id": base.added[0].id for name in ("image", "video", "vision_start", "vision_end")}
+    config = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision, **ids)
+    torch.manual_seed(12)
+    transformers.Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
+    return base
+
+
+def test_a_model_with_a_part_that_sees_loads_and_says_the_same(tmp_path):
+    base = save_vision_model(tmp_path / "model")
+    new = new_tokenizer(base)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    load_vision = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained
+    model = load_vision(tmp_path / "out")
+    assert model.config.image_token_id == new.ids["<|start|>"]
+    assert_says_the_same(load_vision(tmp_path / "model"), model, base, new)
+
+
+@pytest.mark.parametrize("name", ["llama-untied", "gemma3"])
+def test_every_module_of_a_model_in_memory_has_the_new_size(name, tmp_path):
+    base = save_model(name, tmp_path / "model")
+    model, new = load(tmp_path / "model"), new_tokenizer(base)
+    tg.transplant_model(model, tg.plan(base, new))
+    sizes = {module.vocab_size for module in model.modules() if hasattr(module, "vocab_size")}
+    assert sizes == {new.n_rows}
+
+
+def test_an_initialiser_for_the_output_of_a_tied_model_in_memory_is_refused(tmp_path):
+    base = save_model("llama-tied", tmp_path / "model")
+    with pytest.raises(errors.OptionError, match="tied"):
+        tg.transplant_model(load(tmp_path / "model"), tg.plan(base, base), output_init="mean")

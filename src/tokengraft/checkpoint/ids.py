@@ -9,15 +9,25 @@ from typing import Any
 from tokengraft.errors import CheckpointError
 from tokengraft.output.json_file import require_plain
 from tokengraft.plan import VocabPlan
+from tokengraft.tokenizer.rewrite import ID_FIELD
 
 MAIN = "config.json"
-CONFIGS = (MAIN, "generation_config.json", "preprocessor_config.json", "processor_config.json")
-_ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$")
+CONFIGS = (
+    MAIN,
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+)
+_ID_FIELD = re.compile(
+    rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
+    r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
+)
 _PLACED = "forced_decoder_ids"
 """Pairs of a place in the output and an id."""
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
-_SIZE_FIELD = re.compile(r"(^|_)vocab_size$")
+_SIZE_FIELD = re.compile(r"(^|_)vocab_size$|^n_vocab$")
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 """Parts of a config whose `vocab_size` is not that of the language model."""
 
@@ -70,7 +80,8 @@ def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int,
         name: What to call the file.
 
     Raises:
-        CheckpointError: It names a token that is gone, or a row whose number now belongs to another token.
+        CheckpointError: It names a token that is gone, or a row whose number now belongs to another token; or an id
+            in it is no whole number.
     """
     changed: dict[str, Any] = _map_ids(dict(config), _Renumbering(plan, rows, name))
     _resize(changed, *rows)
@@ -105,22 +116,26 @@ def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:
 
 def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
     if _ID_FIELD.search(key):
-        return _map_numbers(value, lambda token_id: rename(key, token_id))
+        return _map_numbers(key, value, rename)
     if key not in (_PLACED, _BIASED) or not isinstance(value, list):
         return _map_ids(value, rename)
     at = 1 if key == _PLACED else 0
     return [
-        [*pair[:at], _map_numbers(pair[at], lambda token_id: rename(key, token_id)), *pair[at + 1 :]]
+        [*pair[:at], _map_numbers(key, pair[at], rename), *pair[at + 1 :]]
         if isinstance(pair, list) and len(pair) > at
         else pair
         for pair in value
     ]
 
 
-def _map_numbers(value: Any, rename: Callable[[int], Any]) -> Any:
+def _map_numbers(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
     if isinstance(value, list):
-        return [_map_numbers(item, rename) for item in value]
-    return rename(value) if type(value) is int else value
+        return [_map_numbers(key, item, rename) for item in value]
+    if isinstance(value, float) or (isinstance(value, str) and value.isdecimal()):
+        raise CheckpointError(
+            f"`{key}` in a config is {value!r}; a token id is a whole number", hint=f"correct `{key}` in the source"
+        )
+    return rename(key, value) if type(value) is int else value
 
 
 def _resize(config: dict[str, Any], before: int, after: int) -> None:

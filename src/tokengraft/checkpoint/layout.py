@@ -1,6 +1,7 @@
 """A checkpoint folder: its config, its safetensors files, and which of its tensors have a vocabulary axis.
 
-Reads headers only. Nothing is unpickled, nothing that the folder carries is executed.
+Reads headers, and tables only where they alone tell whether they are tied. Nothing is unpickled, nothing that the
+folder carries is executed.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 from tokengraft.checkpoint.ids import read_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
+from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo, same_bytes
 from tokengraft.errors import CheckpointError, SourceNotFoundError
 from tokengraft.output.json_file import parse_json, require_plain
 
@@ -103,6 +104,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"`{config_path}` is no JSON object", hint="download the model again")
     index = _read_index(folder / INDEX)
     names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
+    if SINGLE not in names and _is_file(folder / SINGLE):
+        raise CheckpointError(
+            f"`{folder}` has both `{SINGLE}` and `{INDEX}`, which lists other files; transformers loads the first",
+            hint="remove the weights that are not wanted, with their index",
+        )
     missing = [name for name in names if Path(name).name != name or not _is_file(folder / name)]
     if missing:
         raise _missing(folder, missing[0], sharded=index is not None)
@@ -255,10 +261,25 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> 
     rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input")
     for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
-    says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
-    tied = "output" not in roles or bool(says_tied)
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
-    return Vocabulary(tuple(sorted(tensors, key=lambda tensor: order[tensor.role])), rows, tied, found)
+    ordered = tuple(sorted(tensors, key=lambda tensor: order[tensor.role]))
+    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found)
+
+
+def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:
+    """Whether input and output share their rows.
+
+    Without an output they do. With one, the config says so; where it leaves that to its class, two tables that are
+    equal are taken as tied: transformers unties tables that differ, whatever the class says.
+    """
+    by_role = {tensor.role: tensor for tensor in tensors}
+    if "output" not in by_role:
+        return True
+    says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
+    if says_tied is not None:
+        return bool(says_tied)
+    first, second = ((by_role[role].file.path, by_role[role].info) for role in ("input", "output"))
+    return same_bytes(first, second)
 
 
 def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
+from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers, require_untied
 from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
@@ -59,7 +59,7 @@ def transplant_model(
         Where every row of the embedding came from: an old row, the pieces it was made of, or None for the mean.
 
     Raises:
-        OptionError: There is no such initialiser.
+        OptionError: There is no such initialiser, or one is given for a tied output.
         CheckpointError: The model's tables are of a kind that cannot be changed.
     """
     require_initialisers(init, output_init)
@@ -75,6 +75,7 @@ def transplant_model(
     _require_no_other_tables(model, embedding, head)
     rows = padded_rows(plan, before, pad_multiple)
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
+    require_untied(output_init, tied=tied)
     work = _Memory(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
     # Everything that may fail comes before the first change.
     configs = [config for config in (model.config, getattr(model, "generation_config", None)) if config is not None]
@@ -91,8 +92,9 @@ def transplant_model(
             head.bias = bias
     for config, name, value in changes:
         setattr(config, name, value)
-    if hasattr(model, "vocab_size"):
-        model.vocab_size = rows
+    for module in model.modules():
+        if vars(module).get("vocab_size") == before:
+            module.vocab_size = rows
     copies = copied_rows(plan, before, rows).tolist()
     made = (*plan.sources, *(None,) * (rows - plan.rows_after))
     return tuple(copy if copy >= 0 else source for copy, source in zip(copies, made, strict=True))

@@ -9,11 +9,9 @@ import numpy as np
 
 from tokengraft.checkpoint.layout import Vocabulary
 from tokengraft.checkpoint.table import copied_rows
-from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo
+from tokengraft.checkpoint.tensors import BLOCK, RowReader, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError
 from tokengraft.plan import VocabPlan
-
-BLOCK = 1 << 22
 
 
 class Proof(NamedTuple):

@@ -20,6 +20,7 @@ from tokengraft.errors import CheckpointError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 """The types that rows may have."""
+BLOCK = 1 << 22
 MAX_HEADER = 100_000_000  # what the safetensors library accepts
 Rows = npt.NDArray[np.float32]
 Raw = npt.NDArray[np.uint8]
@@ -187,6 +188,18 @@ def narrow(rows: Rows, dtype: str) -> Raw:
             rounded[np.isnan(plain)] = 0x7FC0
         return rounded.view(np.uint8)
     return plain.astype("<f2" if dtype == "F16" else "<f4").view(np.uint8)
+
+
+def same_bytes(first: tuple[Path, TensorInfo], second: tuple[Path, TensorInfo]) -> bool:
+    """Whether two tensors, each given with its file, hold the same bytes."""
+    (path, tensor), (other_path, other) = first, second
+    if tensor.size != other.size:
+        return False
+    with path.open("rb") as stream, other_path.open("rb") as other_stream:
+        stream.seek(tensor.start)
+        other_stream.seek(other.start)
+        sizes = (min(BLOCK, tensor.size - at) for at in range(0, tensor.size, BLOCK))
+        return all(stream.read(size) == other_stream.read(size) for size in sizes)
 
 
 def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO) -> None:

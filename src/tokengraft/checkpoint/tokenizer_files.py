@@ -59,7 +59,7 @@ def _unfit(old: Tokenizer, new: Tokenizer, missing: Mapping[str, bytes], brought
     lists = {MAIN, "vocab.txt", old.piece_file, *stale_files(old.files)}
     if old.kind != new.kind:  # another alphabet, and another class
         lists |= {SETTINGS, "vocab.json", "merges.txt", "added_tokens.json"}
-    has_template = any(map(_is_template, brought)) or b'"chat_template"' in brought.get(SETTINGS, b"")
+    has_template = any(map(_is_template, brought)) or bool(_content(brought, SETTINGS).get("chat_template"))
     for name in missing:
         if name in lists or (has_template and _is_template(name)):
             yield name

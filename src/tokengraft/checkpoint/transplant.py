@@ -19,14 +19,14 @@ from tokengraft.checkpoint.behaviour import Behaviour, compare_models, require_t
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
 from tokengraft.checkpoint.proof import Proof, prove
-from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers
+from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers, require_untied
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
 from tokengraft.counts.count import Progress
-from tokengraft.errors import CheckpointError, OptionError, OutputError
+from tokengraft.errors import CheckpointError, OptionError
 from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
-from tokengraft.output.atomic import new_folder, require_new
+from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.plan import VocabPlan, plan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -105,7 +105,7 @@ def transplant(
         new_tokenizer: The tokenizer, or where it is.
         out: The folder to write. None writes nothing and tells what would be done.
         init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
-        output_init: The same for the rows of an untied output; by default as ``init``.
+        output_init: The same for the rows of an untied output; by default as ``init``. Refused for a tied one.
         pad_multiple: Rows are a multiple of this. `keep` keeps the padding that there is.
         hard_link: Share files that do not change with the source. Saving over them in place would then change both.
         seed: For the initialisers that draw.
@@ -127,10 +127,11 @@ def transplant(
     _require_options(seed, verify=verify, dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
-        _require_apart(Path(checkpoint), Path(out))
+        require_distinct([checkpoint, None if isinstance(new_tokenizer, Tokenizer) else new_tokenizer], out)
     folder = Path(checkpoint)
     source = open_checkpoint(folder)
     vocabulary = find_vocabulary(source)
+    require_untied(output_init, tied=vocabulary.tied)
     old = load_folder(folder)
     new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)
     changes = plan(old, new)
@@ -187,15 +188,6 @@ def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:
         raise CheckpointError(
             f"the embedding has {vocabulary.rows:,} rows and the tokenizer beside it needs {changes.rows_before:,}",
             hint="pass the folder with the tokenizer that the model was trained with",
-        )
-
-
-def _require_apart(source: Path, out: Path) -> None:
-    """Refuses to write over, into or around the source."""
-    a, b = source.resolve(), out.resolve()
-    if a == b or a in b.parents or b in a.parents:
-        raise OutputError(
-            f"`{out}` is the source, or one of the two lies in the other", hint="write to a folder of its own"
         )
 
 

@@ -10,7 +10,7 @@ from tokengraft.checkpoint.transplant import PadMultiple, Transplant, transplant
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, input_paths, require
 from tokengraft.cli.progress import bytes_read
-from tokengraft.output.atomic import require_distinct
+from tokengraft.output.atomic import require_distinct, require_new
 
 
 def add(commands: Commands) -> None:
@@ -66,7 +66,8 @@ def _run(options: argparse.Namespace) -> int:
     require(
         options.dry_run or options.out is not None, "where to write is not said", hint="pass --out DIR, or --dry-run"
     )
-    if not options.dry_run:
+    if options.out is not None:  # also before a dry run, which tells what would happen
+        require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer]), options.out)
     with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(

@@ -3,7 +3,8 @@
 The folder is called `.tokengraft-*.partial` and holds the unfinished output and a file `lock`. The process that writes
 holds a lock on that file (`flock`), which the system drops when the process ends, however it ends. The file names the
 running kernel, because a lock says nothing about processes of other machines on a network file system. A later run
-removes a folder only if its file names the same kernel and the lock is free. Whatever else it finds, it leaves alone:
+removes a folder if its file names the same kernel and the lock is free, or if the folder is empty: then it was left by
+a process that was killed before it had a lock, or while removing the folder. Whatever else it finds, it leaves alone:
 folders of other machines, of systems without `flock`, and of before a reboot.
 """
 
@@ -18,36 +19,60 @@ from functools import cache
 from pathlib import Path
 
 PREFIX, SUFFIX = ".tokengraft-", ".partial"
-LOCK = "lock"
+LOCK, RESULT = "lock", "result"
 
 
 @contextmanager
 def partial_path(parent: Path) -> Iterator[Path]:
     """A path to write to, in a folder of its own in ``parent``, which is removed at the end with all that is in it."""
     remove_abandoned(parent)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, suffix=SUFFIX, dir=parent))
-    lock = None
+    folder, lock = _new_folder(parent)
     try:
-        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         _claim(lock)
-        yield folder / "result"
+        yield folder / RESULT
     finally:
-        _remove(folder / "result")
-        if lock is not None:
-            os.close(lock)  # NFS does not remove a folder with an open file in it
+        _remove(folder / RESULT)
+        os.close(lock)  # NFS does not remove a folder with an open file in it
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(parent: Path) -> tuple[Path, int]:
+    """A new folder, and its open lock file."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, suffix=SUFFIX, dir=parent))
+        try:
+            return folder, os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        except FileNotFoundError:  # another run took the empty folder for an abandoned one
+            continue
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def remove_abandoned(parent: Path) -> None:
     """Removes the folders that killed processes of this machine left in ``parent``."""
     for folder in parent.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):  # not ours to open, or another process is removing it
-            lock = os.open(folder / LOCK, os.O_RDWR)
-            try:
-                if _lock(lock) and os.read(lock, 1000) == _kernel():
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+            if not _remove_empty(folder):
+                _remove_unlocked(folder)
+
+
+def _remove_empty(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _remove_unlocked(folder: Path) -> None:
+    lock = os.open(folder / LOCK, os.O_RDWR)
+    try:
+        if _lock(lock) and os.read(lock, 1000) == _kernel():
+            _remove(folder / RESULT)  # before the lock, without which a later run would leave it
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
 
 
 def _claim(lock: int) -> None:

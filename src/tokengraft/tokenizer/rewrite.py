@@ -4,6 +4,7 @@ Chat templates and special-token maps name tokens by their text, which never cha
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
 
+ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
+"""Fields of settings and configs that hold an id or a list of ids."""
 STALE = ("tekken.json", "tiktoken.model")
 
 
@@ -102,7 +105,7 @@ def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
     """`tokenizer_config.json`: the listed added tokens, and any field that holds an id or a list of ids."""
     gone = set(change.gone.values())
     changed = {
-        name: _new_id(value, change, gone) if name.endswith("_token_id") else value for name, value in content.items()
+        name: _new_id(value, change, gone) if ID_FIELD.search(name) else value for name, value in content.items()
     }
     listed = content.get("added_tokens_decoder")
     if isinstance(listed, dict):

@@ -23,7 +23,7 @@ INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
     }
 )
 
-__all__ = ["INITIALISERS", "Facts", "Initialiser", "NewToken", "require_initialisers"]
+__all__ = ["INITIALISERS", "Facts", "Initialiser", "NewToken", "require_initialisers", "require_untied"]
 
 
 def require_initialisers(*names: str | None) -> None:
@@ -35,3 +35,16 @@ def require_initialisers(*names: str | None) -> None:
     for name in names:
         if name is not None and name not in INITIALISERS:
             raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
+
+
+def require_untied(output_init: str | None, *, tied: bool) -> None:
+    """Refuses an initialiser for the output of a model whose output shares its rows with the input.
+
+    Raises:
+        OptionError: With the option.
+    """
+    if tied and output_init is not None:
+        raise OptionError(
+            f"an initialiser for the output ({output_init}) is given, and the output of the model is tied to its input",
+            hint="leave out --output-init (output_init)",
+        )
