@@ -698,6 +698,18 @@ def test_the_command_shows_notes_apart_from_passed_checks(holey, texts, capsys):
     assert "11 passed, 1 note: holes" in shown
 
 
+def test_the_command_shows_the_rows_of_the_embedding_as_the_dry_run_does(texts, capsys):
+    base = checkpoint(texts / "padded", rows=448)
+    arguments = ["adapt", str(texts / "padded"), "--target", str(texts / "et.txt"), "--out", str(texts / "out")]
+    arguments += ["--remove", "60", "--add", "20", "--no-report", "--quiet"]
+    shown = []
+    for more in (["--dry-run"], []):
+        assert cli.main([*arguments, *more]) == 0
+        shown.append(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("rows")))
+    assert shown[0].split() == ["rows", "448", "→", "384"]
+    assert shown[1].startswith(f"{shown[0]}, of which tokens need {base.n_rows} → ")
+
+
 @pytest.mark.parametrize("sizes", ["--add 5", "--remove 5", "--add 5 --remove 5"])
 def test_the_command_adds_and_removes(command, capsys, sizes):
     assert cli.main([*command, *sizes.split(), "--json", "--quiet"]) == 0

@@ -149,7 +149,7 @@ def _print_result(result: Adaptation) -> None:
     summary = result.plan.summary
     rows = [
         ("tokens", f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"),
-        ("rows", f"{summary.rows_before:,} → {summary.rows_after:,}"),
+        ("rows", _rows(result)),
         ("checks", _checks(result.check)),
     ]
     if result.transplant and result.transplant.proof:
@@ -162,6 +162,12 @@ def _print_result(result: Adaptation) -> None:
         print()
         cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
         print_columns(["target", "gain", "new tokens of its own"], cells)
+
+
+def _rows(result: Adaptation) -> str:
+    needed = (result.plan.rows_before, result.plan.rows_after)
+    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
+    return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
 
 
 def _checks(found: Check) -> str:
