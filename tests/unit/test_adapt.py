@@ -539,6 +539,8 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         (bare, {}, {"add": 5, "init": "fvt"}, errors.OptionError, "no weights to initialise"),
         (model, {}, {"add": 5, "by_merges": True}, errors.OptionError, "--by-merges was given and nothing is pruned"),
         (model, {}, {"add": 5, "protection": tg.Protection(pattern="a")}, errors.OptionError, "--protect-pattern"),
+        (model, {}, {"add": 10**24}, errors.OptionError, "new tokens were asked for"),
+        (model, {}, {"add": 4 * 10**9}, errors.OutputError, "GB free"),
         (model, {}, {"remove": 10**6}, errors.OptionError, "1,000,000 tokens are to be pruned"),
         (model, {}, {"remove": 5, "protection": tg.Protection(tokens=["no such"])}, errors.OptionError, "no such"),
         (texts / "t5", {}, {"add": 5}, errors.CheckpointError, "encoder-decoder"),

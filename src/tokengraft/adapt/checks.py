@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
@@ -25,7 +26,6 @@ from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputE
 from tokengraft.extend.continued import require_extendable
 from tokengraft.formats.sources import load
 from tokengraft.inspection import spelling_warning
-from tokengraft.plan import VocabPlan
 from tokengraft.prune import Protection
 from tokengraft.prune.removable import removable_tokens
 from tokengraft.tokenizer import Tokenizer
@@ -171,13 +171,18 @@ def _read_once(corpus: Corpus, reading: Reading) -> list[str | int]:
     return [found.name for found in open_corpus(corpus, reading) if found.name == STDIN or Path(found.name).is_fifo()]
 
 
+class _Needed(NamedTuple):
+    rows_before: int
+    rows_after: int
+
+
 def _weights(job: Job, base: Tokenizer) -> Weights | None:
     """The checkpoint of the source, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
     described = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
     after = job.sizes.rows(base.n_rows, len(base.ids))
-    rows = padded_rows(VocabPlan(base.n_rows, (None,) * after, ()), described.rows_before, "keep")
+    rows = padded_rows(_Needed(base.n_rows, after), described.rows_before, "keep")
     growth = rows - described.rows_before
     size = sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files)
     return Weights(
@@ -213,7 +218,8 @@ def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> Non
 def _require_named_holes(base: Tokenizer, job: Job) -> None:
     """Refuses a config that names an id without a token, such as for padding, if that id would get or lose its row."""
     used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
-    taken = set(islice(free_ids(used), max(growth, 0)))
+    below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
+    taken = set(islice(below, min(max(growth, 0), base.n_rows)))
     for name, config in model_configs(job.source).items():
         holes = {token_id for token_id in named_ids(config) - used if 0 <= token_id < base.n_rows}
         lost = sorted(holes if growth < 0 else holes & taken)
