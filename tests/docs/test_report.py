@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,23 +11,26 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
+from tokengraft.report import facts
+from tokengraft.report.facts import page_facts
 from tokengraft.report.page import embedded_json, filled
 
 pytest.importorskip("plotly", reason="plotly is not installed: the report is optional")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
+MODEL = "model <b>&amp; {{FACTS}}"
 HOSTILE = [f"{piece} {n} põdrad põõsas õunad õues ja kassid koerad" for n in range(60) for piece in PIECES]
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    checkpoint(folder / "model")
+    checkpoint(folder / MODEL)
     texts = {"et": [*HOSTILE, *ESTONIAN], "lv": LATVIAN, "en": ENGLISH}
     for name, lines in texts.items():
         (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
-    targets = {"et-B": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
-    tg.adapt(folder / "model", target=targets, keep=folder / "en.txt", swap=40, out=folder / "out")
+    targets = {"et": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
+    tg.adapt(folder / MODEL, target=targets, keep=folder / "en.txt", swap=40, out=folder / "out")
     return folder / "out" / "report.html"
 
 
@@ -71,20 +75,48 @@ def test_no_placeholder_is_left_and_none_is_filled_twice(page):
     samples = "".join("".join(sample["before"]) for sample in facts_of(text)["samples"])
     assert any(piece in samples for piece in PIECES)
     assert text.count("plotly.js v") == 1
-    assert "{{FACTS}}" not in text
+    assert text.count("{{FACTS}}") == 2  # the name of the model, in the title and in the heading
 
 
 def test_the_page_has_everything_and_fetches_nothing(page):
     text = page.read_text(encoding="utf-8")
-    facts = facts_of(text)
-    assert facts["summary"]["added"] == 40
-    assert len(facts["added"]) == 40
-    assert facts["removed"]
-    assert {score["text"] for score in facts["scores"]} == {"et-B", "lv", "keep"}
-    for sample in facts["samples"]:
+    data = facts_of(text)
+    assert data["summary"]["added"] == 40
+    assert len(data["added"]) == 40
+    assert data["removed"]
+    assert {score["text"] for score in data["scores"]} == {"et", "lv", "keep"}
+    for sample in data["samples"]:
         assert "".join(sample["before"]) == "".join(sample["after"]) or "\ufffd" in "".join(sample["before"])
     markup = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"(src|href)=|@import|url\(", markup)
+
+
+@pytest.fixture(scope="module")
+def padded(tmp_path_factory):
+    """An adaptation of a model whose embedding has more rows than its tokenizer needs."""
+    folder = tmp_path_factory.mktemp("padded")
+    base = checkpoint(folder / "model", rows=448)
+    assert base.n_rows < 448 - 40
+    return tg.adapt(folder / "model", target=iter(ESTONIAN), remove=60, add=20, out=folder / "out")
+
+
+def test_the_page_gives_the_rows_of_the_embedding_and_not_those_that_the_tokenizer_needs(padded):
+    rows = page_facts(padded, {})["rows"]
+    assert rows == [padded.transplant.rows_before, padded.transplant.rows_after]
+    assert rows != [padded.plan.rows_before, padded.plan.rows_after]
+
+
+def test_the_page_knows_all_tokens_also_where_it_lists_fewer(padded, monkeypatch):
+    monkeypatch.setattr(facts, "MOST_TOKENS", 10)
+    found = page_facts(padded, {})
+    assert (len(found["added"]), len(found["removed"])) == (10, 10)
+    assert found["totals"] == {"added": 20, "removed": padded.plan.summary.removed}
+    assert len(found["frequencies"]) == 20
+
+
+def test_the_page_has_the_warnings(padded):
+    warned = replace(padded, warnings=("the text was <odd>",))
+    assert page_facts(warned, {})["warnings"] == ["the text was <odd>"]
 
 
 def test_a_browser_without_network_shows_it_searches_and_reads(page):

@@ -21,6 +21,7 @@ from tokengraft.adapt.options import AdaptOptions, Sizes
 from tokengraft.adapt.protect import chat_templates, protection
 from tokengraft.cli.adapt import targets_of
 from tokengraft.corpus import Reading
+from tokengraft.tokenizer.alphabet import CHARACTER_OF
 from tokengraft.tokenizer.edit import add_tokens, remove_tokens
 
 cache, checks, vocabulary = (import_module(f"tokengraft.adapt.{name}") for name in ("cache", "checks", "vocabulary"))
@@ -519,6 +520,9 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
     bare = builders.write(texts / "bare", builders.byte_level())
     checkpoint(texts / "t5", config={"is_encoder_decoder": True})
     (texts / "exists").mkdir()
+    (texts / "folder").mkdir()
+    (texts / "folder" / "et.txt").write_bytes(et.read_bytes())
+    once = iter(ESTONIAN)
     cases = [
         (model, {"target": {"x": tg.Target(et, 0)}}, {"add": 5}, errors.OptionError, "weight 0"),
         (
@@ -535,6 +539,8 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         (bare, {}, {"add": 5, "init": "fvt"}, errors.OptionError, "no weights to initialise"),
         (model, {}, {"add": 5, "by_merges": True}, errors.OptionError, "--by-merges was given and nothing is pruned"),
         (model, {}, {"add": 5, "protection": tg.Protection(pattern="a")}, errors.OptionError, "--protect-pattern"),
+        (model, {}, {"add": 10**24}, errors.OptionError, "new tokens were asked for"),
+        (model, {}, {"add": 4 * 10**9}, errors.OutputError, "GB free"),
         (model, {}, {"remove": 10**6}, errors.OptionError, "1,000,000 tokens are to be pruned"),
         (model, {}, {"remove": 5, "protection": tg.Protection(tokens=["no such"])}, errors.OptionError, "no such"),
         (texts / "t5", {}, {"add": 5}, errors.CheckpointError, "encoder-decoder"),
@@ -543,7 +549,16 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         (model, {"out": model / "out"}, {"add": 5}, errors.OutputError, "model"),
         (model, {"out": et}, {"add": 5, "force": True}, errors.OutputError, "et.txt"),
         (model, {"out": texts}, {"add": 5, "force": True}, errors.OutputError, "lies"),
+        (
+            model,
+            {"target": texts / "folder", "out": texts / "folder" / "out"},
+            {"add": 5},
+            errors.OutputError,
+            "inside the other",
+        ),
         (model, {"keep": texts / "no.txt"}, {"add": 5}, errors.CorpusError, "no.txt"),
+        (model, {"target": "-", "keep": [et, "-"]}, {"add": 5}, errors.CorpusError, "standard input is given twice"),
+        (model, {"target": once, "keep": once}, {"add": 5}, errors.CorpusError, "iterator is given twice"),
         (base, {}, {"add": 5}, errors.OptionError, "the source is a Tokenizer"),
     ]
     for source, arguments, values, error, match in cases:
@@ -552,6 +567,15 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
             with pytest.raises(error, match=match):
                 start(source, **arguments, **chosen(**values))
     assert not (texts / "out").exists()
+
+
+def test_a_vocabulary_that_cannot_spell_all_text_is_a_warning(texts):
+    document = builders.specials_first()
+    del document["model"]["vocab"][CHARACTER_OF[0xF1]]
+    arguments = {"target": texts / "et.txt", "out": texts / "out", **chosen(add=5)}
+    source = builders.write(texts / "lacking", document)
+    for start in (tg.estimate, tg.adapt):
+        assert "1 of the 256 bytes have no token: text with them is dropped" in start(source, **arguments).warnings
 
 
 def test_a_config_that_names_a_hole_is_refused_where_the_hole_would_be_filled_or_closed(texts):
@@ -666,6 +690,26 @@ def test_the_command_adapts_and_reports(command, texts, capsys):
     assert cli.main([*command, "--swap", "20", "--force", "--no-report", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["plan"]["added"] == 20
     assert not (texts / "out" / "report.html").exists()
+
+
+def test_the_command_shows_notes_apart_from_passed_checks(holey, texts, capsys):
+    arguments = ["adapt", str(holey), "--target", str(texts / "et.txt"), "--out", str(texts / "out")]
+    assert cli.main([*arguments, "--swap", "20", "--no-report", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "all 12 passed" not in shown
+    assert "11 passed, 1 note: holes" in shown
+
+
+def test_the_command_shows_the_rows_of_the_embedding_as_the_dry_run_does(texts, capsys):
+    base = checkpoint(texts / "padded", rows=448)
+    arguments = ["adapt", str(texts / "padded"), "--target", str(texts / "et.txt"), "--out", str(texts / "out")]
+    arguments += ["--remove", "60", "--add", "20", "--no-report", "--quiet"]
+    shown = []
+    for more in (["--dry-run"], []):
+        assert cli.main([*arguments, *more]) == 0
+        shown.append(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("rows")))
+    assert shown[0].split() == ["rows", "448", "→", "384"]
+    assert shown[1].startswith(f"{shown[0]}, of which tokens need {base.n_rows} → ")
 
 
 @pytest.mark.parametrize("sizes", ["--add 5", "--remove 5", "--add 5 --remove 5"])

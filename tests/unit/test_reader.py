@@ -3,8 +3,10 @@
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from importlib import import_module
+from threading import Thread
 
 import builders
 import pyarrow as pa
@@ -64,6 +66,20 @@ def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, nam
     text = read_text("t", tmp_path / name, SKIPPING)
     assert (text.documents, text.totals) == (texts, totals)
     assert segment(tokenizer, text).counted() == Counter(counts.tokens(tokenizer))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_pipe_is_read_as_the_file_is(tokenizer, tmp_path, name):
+    raw = CORPORA[name][0]
+    (tmp_path / name).write_bytes(raw)
+    pipe = tmp_path / f"pipe.{name}"
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_bytes, args=(raw,), daemon=True)
+    writer.start()
+    piped = tg.count(tokenizer, pipe, reading=SKIPPING)
+    writer.join(10)
+    assert piped == tg.count(tokenizer, tmp_path / name, reading=SKIPPING)
 
 
 def test_a_whole_file_keeps_its_line_ends_and_loses_its_byte_order_mark(tokenizer, tmp_path):

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
@@ -17,15 +18,16 @@ from tokengraft.checkpoint.ids import named_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.rows import require_initialisers
 from tokengraft.checkpoint.transplant import Transplant, padded_rows, transplant
-from tokengraft.corpus import open_corpus
+from tokengraft.corpus import Corpus, Reading, open_corpus
+from tokengraft.corpus.open import STDIN
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend.continued import require_extendable
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.plan import VocabPlan
 from tokengraft.prune import Protection
 from tokengraft.prune.removable import removable_tokens
 from tokengraft.tokenizer.edit import free_ids
+from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -75,6 +77,7 @@ def check_before_start(job: Job) -> Start:
     _require_options(job, weighted=weights is not None)
     _require_output(job, weighted=weights is not None)
     text_bytes = _require_text(job)
+    _require_read_once(job)
     protected = protection(base, job.source, job.options.protection)
     _require_vocabulary(base, protected, job)
     if weights:
@@ -82,7 +85,7 @@ def check_before_start(job: Job) -> Start:
     _require_space(job.out, weights)
     report = _report(job)
     warnings = () if report or job.options.report is False else (_NO_PLOTLY,)
-    return Start(base, protected, text_bytes, weights, report, warnings + _source_warnings(job))
+    return Start(base, protected, text_bytes, weights, report, (*warnings, *_source_warnings(job, base)))
 
 
 def _require_targets(job: Job) -> None:
@@ -125,6 +128,9 @@ def _input_paths(job: Job) -> Iterator[Path]:
         yield Path(job.source)
     for corpus in job.corpora.values():
         if isinstance(corpus, str | os.PathLike | list | tuple):
+            # Folders too: a later run would read what this one wrote into them.
+            items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
+            yield from (Path(item) for item in items if Path(item).is_dir())
             paths = dict.fromkeys(Path(found.name) for found in open_corpus(corpus, job.options.reading))
             yield from (path for path in paths if path.is_file())
 
@@ -145,13 +151,38 @@ def _require_text(job: Job) -> int:
     return total
 
 
+def _require_read_once(job: Job) -> None:
+    """Refuses what can be read only once and is given twice: the second text would be empty."""
+    once = [name for corpus in job.corpora.values() for name in _read_once(corpus, job.options.reading)]
+    twice = next((name for at, name in enumerate(once) if name in once[:at]), None)
+    if twice is not None:
+        what = f"{twice} is" if isinstance(twice, str) else "an iterator is"
+        raise CorpusError(
+            f"{what} given twice, and can be read only once", hint="write the text to a file, and name that twice"
+        )
+
+
+def _read_once(corpus: Corpus, reading: Reading) -> list[str | int]:
+    """What a corpus has that is gone once it is read: the names of pipes, the identity of an iterator."""
+    if isinstance(corpus, Iterator):
+        return [id(corpus)]
+    if not isinstance(corpus, str | os.PathLike | list | tuple):
+        return []
+    return [found.name for found in open_corpus(corpus, reading) if found.name == STDIN or Path(found.name).is_fifo()]
+
+
+class _Needed(NamedTuple):
+    rows_before: int
+    rows_after: int
+
+
 def _weights(job: Job, base: Tokenizer) -> Weights | None:
     """The checkpoint of the source, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
     described = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
     after = job.sizes.rows(base.n_rows, len(base.ids))
-    rows = padded_rows(VocabPlan(base.n_rows, (None,) * after, ()), described.rows_before, "keep")
+    rows = padded_rows(_Needed(base.n_rows, after), described.rows_before, "keep")
     growth = rows - described.rows_before
     size = sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files)
     return Weights(
@@ -187,7 +218,8 @@ def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> Non
 def _require_named_holes(base: Tokenizer, job: Job) -> None:
     """Refuses a config that names an id without a token, such as for padding, if that id would get or lose its row."""
     used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
-    taken = set(islice(free_ids(used), max(growth, 0)))
+    below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
+    taken = set(islice(below, min(max(growth, 0), base.n_rows)))
     for name, config in model_configs(job.source).items():
         holes = {token_id for token_id in named_ids(config) - used if 0 <= token_id < base.n_rows}
         lost = sorted(holes if growth < 0 else holes & taken)
@@ -220,7 +252,8 @@ def _report(job: Job) -> bool:
     return installed and job.options.report is not False
 
 
-def _source_warnings(job: Job) -> tuple[str, ...]:
-    if Path(job.source).exists():
-        return ()
-    return (f"`{job.source}` is on the hub: its tokenizer is adapted, its weights are not downloaded",)
+def _source_warnings(job: Job, base: Tokenizer) -> Iterator[str]:
+    if not Path(job.source).exists():
+        yield f"`{job.source}` is on the hub: its tokenizer is adapted, its weights are not downloaded"
+    if warning := spelling_warning(base):
+        yield warning

@@ -45,6 +45,13 @@ class Adaptation:
     warnings: tuple[str, ...] = ()
     """What the user should know, one sentence each."""
 
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows before and after: of the embedding, padding included, or that the tokenizer needs if it is alone."""
+        if self.transplant:
+            return self.transplant.rows_before, self.transplant.rows_after
+        return self.plan.rows_before, self.plan.rows_after
+
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON-ready data."""
         return {

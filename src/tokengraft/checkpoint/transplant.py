@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 from tokengraft import _core
 from tokengraft.checkpoint.behaviour import Behaviour, compare_models, require_torch
@@ -162,7 +162,19 @@ def _require_options(seed: int, *, verify: bool, dry: bool) -> None:
         require_torch()
 
 
-def padded_rows(changes: VocabPlan, rows: int, multiple: PadMultiple) -> int:
+class RowsNeeded(Protocol):
+    """Rows that the tokens need before and after, such as those of a `VocabPlan`."""
+
+    @property
+    def rows_before(self) -> int:
+        """Rows that the old tokens need."""
+
+    @property
+    def rows_after(self) -> int:
+        """Rows that the new tokens need."""
+
+
+def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
     """Rows of the new embedding.
 
     Padding that there is stays: as a multiple, and as it is while the vocabulary does not shrink.

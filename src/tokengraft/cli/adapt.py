@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
+from tokengraft.check.check import Check
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.display import print_columns, print_table
 from tokengraft.cli.options import (
@@ -148,8 +149,8 @@ def _print_result(result: Adaptation) -> None:
     summary = result.plan.summary
     rows = [
         ("tokens", f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"),
-        ("rows", f"{summary.rows_before:,} → {summary.rows_after:,}"),
-        ("checks", f"all {len(result.check.findings)} passed"),
+        ("rows", _rows(result)),
+        ("checks", _checks(result.check)),
     ]
     if result.transplant and result.transplant.proof:
         proof = result.transplant.proof
@@ -161,6 +162,20 @@ def _print_result(result: Adaptation) -> None:
         print()
         cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
         print_columns(["target", "gain", "new tokens of its own"], cells)
+
+
+def _rows(result: Adaptation) -> str:
+    needed = (result.plan.rows_before, result.plan.rows_after)
+    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
+    return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
+
+
+def _checks(found: Check) -> str:
+    """How many checks passed, and the names of those that are notes. A result has no others."""
+    notes = [finding.name for finding in found.findings if finding.outcome == "note"]
+    if not notes:
+        return f"all {len(found.findings)} passed"
+    return f"{len(found.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
 
 
 def _show_estimate(found: Estimate, options: argparse.Namespace) -> None:

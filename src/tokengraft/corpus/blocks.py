@@ -111,7 +111,8 @@ def file_blocks(path: Path, form: Format, compression: str | None, reading: Read
 
     with reporting(str(path)), path.open("rb") as raw:
         stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression) if compression else raw
-        yield from _stream_blocks(stream, str(path), raw.tell, replace(reading, format=form), cut)
+        tell = raw.tell if raw.seekable() else None  # a pipe has no position
+        yield from _stream_blocks(stream, str(path), tell, replace(reading, format=form), cut)
 
 
 def standard_input_blocks(reading: Reading, cut: Cut) -> Iterator[Block]:

@@ -32,6 +32,8 @@ FORMATS: dict[str, Format] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
+STDIN = "standard input"
+"""The name of the input that `-` stands for."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
@@ -79,7 +81,7 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
 def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:
     name = os.fspath(item)
     if name == "-":
-        return [Input("standard input", 0, partial(standard_input_blocks, reading))]
+        return [Input(STDIN, 0, partial(standard_input_blocks, reading))]
     try:
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name too long, or with a NUL: perhaps text in place of a path
@@ -132,7 +134,7 @@ def _readable_inputs(path: Path, reading: Reading) -> list[Input]:
         size = path.stat().st_size
     except (OSError, ValueError) as error:
         raise _missing(str(path), error) from error
-    if form == "parquet" and not compression:
+    if form == "parquet" and not compression and not path.is_fifo():  # a pipe is read once, from start to end
         return _parquet_inputs(path, size, reading)
     return [Input(str(path), size, partial(file_blocks, path, form, compression, reading))]
 

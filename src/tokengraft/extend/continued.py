@@ -199,7 +199,9 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
         UnsupportedTokenizerError: The tokenizer cannot be extended.
     """
     if not 1 <= n <= MAX_ID:
-        raise OptionError(f"{n:,} new tokens were asked for", hint="ask for at least 1: --add 1000")
+        raise OptionError(
+            f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}", hint="pass another number, such as --add 1000"
+        )
     outside = [t.content for t in tokenizer.added if t.single_word and t.content not in tokenizer.vocab]
     if tokenizer.ignore_merges and outside:
         raise UnsupportedTokenizerError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from tokengraft.adapt.result import Adaptation
@@ -11,7 +12,7 @@ from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MOST_TOKENS = 20_000
-"""Rows of the table of tokens, added and removed each."""
+"""Tokens that the page lists, added and removed each. It says how many there are in all."""
 SAMPLES = 12
 SAMPLE_CHARACTERS = 1_200
 
@@ -21,12 +22,16 @@ def page_facts(found: Adaptation, held_out: Mapping[str, list[str]]) -> dict[str
     summary = found.plan.summary
     return {
         "summary": summary._asdict(),
+        "rows": list(found.rows),
+        "warnings": list(found.warnings),
         "checks": [asdict(finding) for finding in found.check.findings],
         "scores": [asdict(score) for score in found.evaluation.scores],
         "served": {name: asdict(target) for name, target in found.targets.items()},
         "curve": [*_curve(found, held_out)],
         "added": [*_added(found)],
-        "removed": [*_removed(found)],
+        "removed": [*islice(_removed(found), MOST_TOKENS)],
+        "totals": {"added": len(found.extension or ()), "removed": sum(1 for _ in _removed(found))},
+        "frequencies": [*_frequencies(found).values()],
         "samples": [*_samples(found, held_out)],
         "weights": [list(tensor) for tensor in found.transplant.tensors] if found.transplant else [],
     }
@@ -49,7 +54,7 @@ def _added(found: Adaptation) -> Iterator[list[Any]]:
     """New tokens: text, id, how often the pair occurred when it was learned, pieces under the base."""
     if not found.extension:
         return
-    learned = {merge.left + merge.right: merge.frequency for merge in found.extension.merges if merge.new}
+    learned = _frequencies(found)
     strings = {token_id: string for string, token_id in found.base.ids.items()}
     for token in found.extension.tokens[:MOST_TOKENS]:
         token_id = found.tokenizer.ids[token]
@@ -58,10 +63,16 @@ def _added(found: Adaptation) -> Iterator[list[Any]]:
         yield [_text(found.tokenizer, token), token_id, learned.get(token, 0), pieces]
 
 
+def _frequencies(found: Adaptation) -> dict[str, int]:
+    """How often the pair of each new token occurred when it was learned."""
+    merges = found.extension.merges if found.extension else ()
+    return {merge.left + merge.right: merge.frequency for merge in merges if merge.new}
+
+
 def _removed(found: Adaptation) -> Iterator[list[Any]]:
     """Tokens that are gone: text, old id, the count that decided it."""
     back = found.tokenizer.ids
-    for removal in (found.order.removals if found.order else ())[:MOST_TOKENS]:
+    for removal in found.order.removals if found.order else ():
         if removal.token not in back:
             yield [_text(found.base, removal.token), removal.id, removal.decided_by]
 
