@@ -3,6 +3,9 @@
 import gzip
 import io
 import json
+import os
+import threading
+import types
 from collections import Counter
 
 import builders
@@ -61,6 +64,45 @@ def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, nam
     text = read_text("t", tmp_path / name, SKIPPING)
     assert (text.documents, text.totals) == (texts, totals)
     assert segment(tokenizer, text).counted() == Counter(counts.tokens(tokenizer))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.parquet"])
+def test_a_pipe_is_read_as_the_file_is(tokenizer, tmp_path, name):
+    raw = CORPORA[name][0]
+    (tmp_path / name).write_bytes(raw)
+    expected = tg.count(tokenizer, tmp_path / name, reading=SKIPPING)
+    pipe = tmp_path / "pipes" / name
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[raw], daemon=True)
+    writer.start()
+    assert tg.count(tokenizer, pipe, reading=SKIPPING) == expected
+
+
+class Trickle(io.BytesIO):
+    """A pipe whose writer is slow: a read gives what is there, and a signal is seen only between reads."""
+
+    def read1(self, size=-1):
+        return super().read1(min(size, 3))
+
+    def read(self, *_):
+        raise AssertionError("waits for the whole size, deaf to signals")
+
+
+def test_standard_input_is_read_as_it_comes(monkeypatch):
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(LINES), fileno=io.BytesIO().fileno))
+    assert read_documents("-", SKIPPING)[0] == tuple(CORPORA["a.txt"][1])
+
+
+def test_a_pause_of_standard_input_is_not_its_end(monkeypatch):
+    reader, writer = os.pipe()
+    os.write(writer, b"text")
+    os.close(writer)
+    os.set_blocking(reader, False)  # as some parents leave it
+    with os.fdopen(reader) as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert list(documents("-", SKIPPING)) == ["text"]
+        assert os.get_blocking(reader)
 
 
 def test_a_whole_file_keeps_its_line_ends_and_loses_its_byte_order_mark(tokenizer, tmp_path):

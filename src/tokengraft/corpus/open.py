@@ -132,7 +132,7 @@ def _readable_inputs(path: Path, reading: Reading) -> list[Input]:
         size = path.stat().st_size
     except (OSError, ValueError) as error:
         raise _missing(str(path), error) from error
-    if form == "parquet" and not compression:
+    if form == "parquet" and not compression and path.is_file():  # a pipe has no row groups to share
         return _parquet_inputs(path, size, reading)
     return [Input(str(path), size, partial(file_blocks, path, form, compression, reading))]
 
