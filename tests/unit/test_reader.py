@@ -90,7 +90,7 @@ class Trickle(io.BytesIO):
 
 
 def test_standard_input_is_read_as_it_comes(monkeypatch):
-    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(LINES), fileno=io.BytesIO().fileno))
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(LINES)))
     assert read_documents("-", SKIPPING)[0] == tuple(CORPORA["a.txt"][1])
 
 

@@ -121,7 +121,7 @@ def standard_input_blocks(reading: Reading, cut: Cut) -> Iterator[Block]:
     if sys.stdin is None:
         raise CorpusError("there is no standard input", hint="name files instead of -")
     with reporting("standard input"):
-        with suppress(OSError):  # it need not be a file
+        with suppress(OSError, AttributeError):  # it need not be a file
             os.set_blocking(sys.stdin.fileno(), True)  # else a pause would look like the end
         yield from _stream_blocks(sys.stdin.buffer, "standard input", None, reading, cut)
 
