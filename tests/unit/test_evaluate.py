@@ -289,3 +289,21 @@ def test_scores_do_not_depend_on_the_order_of_documents(base):
         tg.evaluate({"base": base}, {"t": iter(texts)}) for texts in (ESTONIAN + ENGLISH, ENGLISH + ESTONIAN)
     )
     assert forth == back
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ("--untied", "--hidden-size was not given"),
+        ("--hidden-size 0", "--hidden-size is 0"),
+        ("--sizes 2 --up-to 4", "both --sizes and --up-to"),
+        ("--up-to 0", "--up-to is 0"),
+        ("--text -", "which can be read once"),
+    ],
+)
+def test_curve_refuses_options_that_it_would_ignore(base, tmp_path, capsys, options, match):
+    source = tg.save(base, tmp_path / "tok")
+    text = () if "--text" in options else ("--text", str(tmp_path / "t.txt"))
+    (tmp_path / "t.txt").write_text("the cat")
+    assert cli.main(["curve", str(source), "--corpus", "-", *text, *options.split()]) == 2
+    assert match in capsys.readouterr().err
