@@ -321,6 +321,7 @@ fn count_characters(text: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::counts::Counts;
+    use crate::error::Error;
     use crate::pretokenize::Spelling;
 
     fn counter() -> Counter {

@@ -321,6 +321,11 @@ impl PyCounts {
         self.0.len()
     }
 
+    /// The sum of all counts, or the largest number where it is larger.
+    fn total(&self) -> u64 {
+        u64::try_from(self.0.total()).unwrap_or(u64::MAX)
+    }
+
     fn columns<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
         let (bytes, offsets) = self.0.columns();
         let offsets: Vec<u8> = offsets.flat_map(u64::to_le_bytes).collect();

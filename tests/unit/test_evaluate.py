@@ -271,3 +271,39 @@ def test_a_curve_of_nothing_and_texts_of_nothing_are_no_trouble(base):
     assert score.tokens > 0
     same = tg.compare(base, base, read_text("t", iter(ESTONIAN)))
     assert same.shorter == same.longer == 0
+
+
+def test_counts_that_were_weighted_or_lack_rare_pretokens_are_not_measured_by(base, counts):
+    rare = tg.count(base, iter(ESTONIAN), effort=tg.Effort(min_count=5))
+    for changed in (counts.scale(2), counts + counts.scale("1/3"), rare):
+        with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
+            tg.evaluate({"base": base}, {"et": changed})
+        with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
+            tg.curve(base, counts, changed, [5])
+    both = tg.evaluate({"base": base}, {"et": counts, "twice": counts + counts})
+    assert both["base", "et"].bytes_per_token == both["base", "twice"].bytes_per_token
+
+
+def test_scores_do_not_depend_on_the_order_of_documents(base):
+    forth, back = (
+        tg.evaluate({"base": base}, {"t": iter(texts)}) for texts in (ESTONIAN + ENGLISH, ENGLISH + ESTONIAN)
+    )
+    assert forth == back
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ("--untied", "--hidden-size was not given"),
+        ("--hidden-size 0", "--hidden-size is 0"),
+        ("--sizes 2 --up-to 4", "both --sizes and --up-to"),
+        ("--up-to 0", "--up-to is 0"),
+        ("--text -", "which can be read once"),
+    ],
+)
+def test_curve_refuses_options_that_it_would_ignore(base, tmp_path, capsys, options, match):
+    source = tg.save(base, tmp_path / "tok")
+    text = () if "--text" in options else ("--text", str(tmp_path / "t.txt"))
+    (tmp_path / "t.txt").write_text("the cat")
+    assert cli.main(["curve", str(source), "--corpus", "-", *text, *options.split()]) == 2
+    assert match in capsys.readouterr().err

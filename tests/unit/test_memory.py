@@ -256,6 +256,23 @@ def test_dropped_bytes_are_no_gain(tmp_path):
         assert "less drops 9 of the 17 bytes of t" in found.notes[0]
 
 
+def test_dropped_bytes_are_no_gain_of_a_curve(tmp_path):
+    less = loaded(tmp_path, lacking("q"))
+    learned, text = tg.count(less, iter(["zz zz"])), ["the qqqqqqqq cat"]
+    expected = tg.evaluate({"less": less}, {"t": iter(text)})["less", "t"].bytes_per_token
+    for source in (iter(text), tg.count(less, iter(text))):
+        assert tg.curve(less, learned, source, [1]).points[0].bytes_per_token == expected
+
+
+def test_compare_says_what_is_dropped(tmp_path, capsys):
+    old, new = (builders.write(tmp_path / name, lacking(*name)) for name in ("q", "z"))
+    (tmp_path / "t.txt").write_text("qqq", encoding="utf-8")
+    assert cli.main(["compare", str(old), str(new), "--text", str(tmp_path / "t.txt")]) == 0
+    shown = capsys.readouterr()
+    assert "the first tokenizer drops 3 bytes of the text" in shown.err
+    assert "0 → 3\n" in shown.out
+
+
 def test_a_character_is_lost_with_any_of_its_bytes(tmp_path):
     tokenizer = loaded(tmp_path, lacking("Ã"))
     counts = tg.count(tokenizer, iter(["õ õ a"]))

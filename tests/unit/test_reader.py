@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import types
 from collections import Counter
 from importlib import import_module
 from threading import Thread
@@ -80,6 +81,32 @@ def test_a_pipe_is_read_as_the_file_is(tokenizer, tmp_path, name):
     piped = tg.count(tokenizer, pipe, reading=SKIPPING)
     writer.join(10)
     assert piped == tg.count(tokenizer, tmp_path / name, reading=SKIPPING)
+
+
+class Trickle(io.BytesIO):
+    """A pipe whose writer is slow: a read gives what is there, and a signal is seen only between reads."""
+
+    def read1(self, size=-1):
+        return super().read1(min(size, 3))
+
+    def read(self, *_):
+        raise AssertionError("waits for the whole size, deaf to signals")
+
+
+def test_standard_input_is_read_as_it_comes(monkeypatch):
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(LINES)))
+    assert read_documents("-", SKIPPING)[0] == tuple(CORPORA["a.txt"][1])
+
+
+def test_a_pause_of_standard_input_is_not_its_end(monkeypatch):
+    reader, writer = os.pipe()
+    os.write(writer, b"text")
+    os.close(writer)
+    os.set_blocking(reader, False)  # as some parents leave it
+    with os.fdopen(reader) as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert list(documents("-", SKIPPING)) == ["text"]
+        assert os.get_blocking(reader)
 
 
 def test_a_whole_file_keeps_its_line_ends_and_loses_its_byte_order_mark(tokenizer, tmp_path):

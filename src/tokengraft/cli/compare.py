@@ -37,11 +37,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_data(found), ensure_ascii=False))
         return 0
-    change = found.tokens_after / found.tokens_before - 1
+    change = f" ({found.tokens_after / found.tokens_before - 1:+.1%})" if found.tokens_before else ""
     earned = ", ".join(f"{readable(e.token, after.kind)} {e.saved:,}" for e in found.earners[:12])
     unused = " ".join(readable(token, after.kind) for token in found.unused[:12])
     rows = [
-        ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,} ({change:+.1%})"),
+        ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}{change}"),
         ("documents", f"{found.documents:,}: {found.shorter:,} shorter, {found.longer:,} longer"),
         ("new tokens", f"{found.added:,}, of them {len(found.unused):,} not used in this text"),
         ("save most", earned or "none"),

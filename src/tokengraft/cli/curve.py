@@ -21,6 +21,8 @@ from tokengraft.evaluate.curve import Curve, curve, default_sizes
 from tokengraft.evaluate.segments import open_text
 from tokengraft.formats import load
 
+UP_TO = 32_000
+
 
 def add(commands: Commands) -> None:
     """Adds the command to the parser."""
@@ -44,7 +46,7 @@ def add(commands: Commands) -> None:
         help="numbers of new tokens (default: 1000 2000 4000 ...)",
     )
     command.add_argument(
-        "--up-to", type=int, default=32_000, metavar="N", help="largest number of new tokens (default: 32000)"
+        "--up-to", type=int, metavar="N", help="largest number of new tokens, without --sizes (default: 32000)"
     )
     command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show parameters")
     command.add_argument("--untied", action="store_true", help="the model has an untied output table")
@@ -56,6 +58,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _require_options(options)
     tokenizer = load(options.source)
     name, source = named(options.text)
     reading = text_reading_of(options)
@@ -67,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     counts = counts_of(tokenizer, _without_text_reading(options) if options.counts else options)
     width = options.hidden_size * (2 if options.untied else 1) if options.hidden_size else None
-    found = curve(tokenizer, counts, text, options.sizes or default_sizes(options.up_to), rows_width=width)
+    found = curve(tokenizer, counts, text, options.sizes or default_sizes(options.up_to or UP_TO), rows_width=width)
     warnings = [*reading_warnings(counts.totals), *found.warnings]
     print_warnings(warnings)
     if options.json:
@@ -76,6 +79,28 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     _show(found)
     return 0
+
+
+def _require_options(options: argparse.Namespace) -> None:
+    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    width, largest = options.hidden_size, options.up_to
+    require(width is None or width > 0, f"--hidden-size is {width}", hint="pass the width of the embedding: 4096")
+    require(
+        not options.untied or width is not None,
+        "--untied is for counting parameters, and --hidden-size was not given",
+        hint="pass --hidden-size too, or drop --untied",
+    )
+    require(largest is None or largest > 0, f"--up-to is {largest}", hint="pass a number of tokens: --up-to 32000")
+    require(
+        not (options.sizes and largest is not None),
+        "both --sizes and --up-to were given",
+        hint="pass one of them",
+    )
+    require(
+        not (named(options.text)[1] == "-" and "-" in (options.corpus or ())),
+        "both --corpus and --text are standard input, which can be read once",
+        hint="name a file for one of them",
+    )
 
 
 def _without_text_reading(options: argparse.Namespace) -> argparse.Namespace:

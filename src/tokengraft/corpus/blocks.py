@@ -5,11 +5,12 @@ Blocks depend on the input alone, so that what is counted does not depend on who
 block are is decided by the core (`_core.documents`, `_core.Counter.count`), and nowhere else.
 """
 
+import os
 import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -120,6 +121,8 @@ def standard_input_blocks(reading: Reading, cut: Cut) -> Iterator[Block]:
     if sys.stdin is None:
         raise CorpusError("there is no standard input", hint="name files instead of -")
     with reporting("standard input"):
+        with suppress(OSError, AttributeError):  # it need not be a file
+            os.set_blocking(sys.stdin.fileno(), True)  # else a pause would look like the end
         yield from _stream_blocks(sys.stdin.buffer, "standard input", None, reading, cut)
 
 
@@ -152,8 +155,7 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
     """
     pending: list[bytes] = []
     first = True
-    while data := stream.read(BLOCK):
-        data = bytes(data)
+    while data := _read(stream, BLOCK):
         if first:
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
         at = cut.last(data)
@@ -170,6 +172,20 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
             raise _too_long(name, gathered, cut.longest)
     if any(pending):
         yield b"".join(pending)
+
+
+def _read(stream: Any, size: int) -> bytes:
+    """So many bytes of a stream, fewer only at its end.
+
+    By one system call after the other, between which Python sees signals: one that comes with the last bytes before a
+    silence must not wait for its end.
+    """
+    read = getattr(stream, "read1", stream.read)
+    parts: list[bytes] = []
+    while size and (data := bytes(read(size))):
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
 
 
 _MARGIN = 8

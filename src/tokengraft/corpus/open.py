@@ -134,7 +134,7 @@ def _readable_inputs(path: Path, reading: Reading) -> list[Input]:
         size = path.stat().st_size
     except (OSError, ValueError) as error:
         raise _missing(str(path), error) from error
-    if form == "parquet" and not compression and not path.is_fifo():  # a pipe is read once, from start to end
+    if form == "parquet" and not compression and path.is_file():  # a pipe is read once, from start to end
         return _parquet_inputs(path, size, reading)
     return [Input(str(path), size, partial(file_blocks, path, form, compression, reading))]
 

@@ -153,6 +153,19 @@ class PretokenCounts:
         added = tuple(entry for entry in self.fingerprint.added if entry[0] in names)
         ours.require_counts(replace(self.fingerprint, added=added))
 
+    def require_unchanged(self) -> None:
+        """Refuses counts that were weighted or lack rare pretokens: bytes per token of the text cannot be told by them.
+
+        Raises:
+            CountsError: They are not the counts of the text that was read.
+        """
+        if self.table.total() != self.totals.pretokens:
+            raise CountsError(
+                f"the counts add up to {self.table.total():,} pretokens, and the text had {self.totals.pretokens:,}: "
+                "they were weighted or lack rare pretokens, and cannot be measured by",
+                hint="count the text to measure by without --weight and --min-count",
+            )
+
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes a Parquet file and returns its path.
 

@@ -1,13 +1,13 @@
 """`compare`: what changed between two tokenizers on a text, in examples a person can read."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tokengraft.corpus import Corpus, Reading
 from tokengraft.evaluate.measure import token_names
-from tokengraft.evaluate.segments import Text, read_text, segment, text_warnings
+from tokengraft.evaluate.segments import Segments, Text, lost_bytes, read_text, segment, text_warnings
 from tokengraft.plan import plan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ class Comparison:
     unused: tuple[str, ...]
     """Those that never occur, by id."""
     warnings: tuple[str, ...] = ()
-    """What of the text was replaced or skipped when it was read."""
+    """What of the text was replaced or skipped when it was read, and what a tokenizer drops."""
 
 
 def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading: Reading | None = None) -> Comparison:
@@ -97,8 +97,16 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading
         added=len(lacking),
         earners=tuple(_earners(before, after, lacking, counted)[:20]),
         unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
-        warnings=text_warnings(text.name, text),
+        warnings=(*text_warnings(text.name, text), *_dropped("first", old), *_dropped("second", new)),
     )
+
+
+def _dropped(which: str, found: Segments) -> Iterator[str]:
+    if found.lost:
+        yield (
+            f"the {which} tokenizer drops {lost_bytes(found.lost):,} bytes of the text, or has its unknown token for "
+            "them: fewer tokens are no gain there"
+        )
 
 
 def _earners(before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]) -> list[Earner]:

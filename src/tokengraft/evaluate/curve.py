@@ -1,6 +1,6 @@
 """`curve`: what each thousand of new tokens brings, from one training run, and where more stop paying."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, log1p
@@ -10,7 +10,7 @@ from tokengraft.corpus import Corpus, Reading
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.metrics import share
-from tokengraft.evaluate.segments import Text, open_text, segment, text_warnings
+from tokengraft.evaluate.segments import Text, lost_bytes, open_text, segment, text_warnings
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -92,9 +92,14 @@ def curve(
 
 
 def _rate(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
+    """Bytes per token, without the bytes that the tokenizer drops or replaces by its unknown token."""
     if isinstance(text, PretokenCounts):
-        return share(text.totals.bytes, sum(text.tokens(tokenizer).values())) or 0.0
-    return share(text.n_bytes, sum(segment(tokenizer, text).lengths)) or 0.0
+        lost: Mapping[bytes, int] = text.lost(tokenizer)
+        n_bytes, n_tokens = text.totals.bytes, sum(text.tokens(tokenizer).values())
+    else:
+        found = segment(tokenizer, text)
+        n_bytes, lost, n_tokens = text.n_bytes, found.lost, sum(found.lengths)
+    return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
 
 
 def default_sizes(largest: int) -> Sequence[int]:

@@ -9,7 +9,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.evaluate.evaluation import Evaluation, Score
 from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
-from tokengraft.evaluate.segments import Segments, Text, open_text, segment, text_warnings
+from tokengraft.evaluate.segments import Segments, Text, lost_bytes, open_text, segment, text_warnings
 from tokengraft.formats.sources import load
 from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -82,12 +82,8 @@ class _Facts:
 
     def without(self, lost: Mapping[bytes, int]) -> "_Facts":
         """The same of the text that is left without some characters. Normalization may have made more of them."""
-        n_bytes = max(self.n_bytes - _n_bytes(lost), 0)
+        n_bytes = max(self.n_bytes - lost_bytes(lost), 0)
         return replace(self, n_bytes=n_bytes, n_characters=max(self.n_characters - sum(lost.values()), 0))
-
-
-def _n_bytes(lost: Mapping[bytes, int]) -> int:
-    return sum(len(text) * n for text, n in lost.items())
 
 
 def _score(

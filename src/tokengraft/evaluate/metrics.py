@@ -1,7 +1,7 @@
 """Measures of a segmentation, each a pure function of numbers or of token sequences."""
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from math import log2
+from math import fsum, log2
 
 RENYI_ORDER = 2.5
 
@@ -18,7 +18,7 @@ def renyi_efficiency(frequencies: Iterable[int], order: float = RENYI_ORDER) -> 
     total = sum(counts)
     if len(counts) < 2:
         return None
-    power = sum((count / total) ** order for count in counts)
+    power = fsum((count / total) ** order for count in counts)  # the same in any order
     return log2(power) / (1 - order) / log2(len(counts))
 
 

@@ -66,15 +66,23 @@ def open_text(name: str, source: "Text | PretokenCounts | Corpus", reading: Read
 
     Raises:
         CorpusError: It cannot be read, or has no text.
+        CountsError: The counts were weighted, or lack rare pretokens.
     """
-    if isinstance(source, Text | PretokenCounts):
-        return source
-    return PretokenCounts.load(source) if is_counts_file(source) else read_text(name, source, reading)
+    if is_counts_file(source):
+        source = PretokenCounts.load(source)
+    if isinstance(source, PretokenCounts):
+        source.require_unchanged()
+    return source if isinstance(source, Text | PretokenCounts) else read_text(name, source, reading)
 
 
 def text_warnings(name: str, text: Text | PretokenCounts) -> tuple[str, ...]:
     """What a user must know of how a text was read, with its name."""
     return tuple(f"{name}: {warning}" for warning in reading_warnings(text.totals))
+
+
+def lost_bytes(lost: Mapping[bytes, int]) -> int:
+    """Bytes of characters that a tokenizer drops or replaces by its unknown token."""
+    return sum(len(text) * count for text, count in lost.items())
 
 
 @dataclass(frozen=True)
