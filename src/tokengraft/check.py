@@ -314,7 +314,7 @@ def _merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     """
     pairs, end = tokenizer.merge_strings(), first_run(tokenizer)
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
-    start = _first_behind(tokenizer, base, pairs[:end])
+    start = _first_behind(base, pairs[:end])
     behind = [pair for pair in pairs[start:end] if pair in ranks]
     behind += [b for a, b in pairwise(pair for pair in pairs[end:] if pair in ranks) if ranks[a] > ranks[b]]
     listed, ids = set(pairs), tokenizer.ids
@@ -402,7 +402,7 @@ def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
 
 def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
     """The rank of the first merge that was learned."""
-    start = _first_behind(tokenizer, base, pairs)
+    start = _first_behind(base, pairs)
     # subtle: those learned again first may still stand in the order of the base. New ids ascend in the order of
     # learning, so a moved token right before a learned one with a higher id was learned too.
     while 0 < start < len(pairs):
@@ -413,7 +413,7 @@ def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str,
     return start
 
 
-def _first_behind(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
+def _first_behind(base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
     """The rank of the first merge that makes a new token, or is behind its place in the base."""
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
     reached, highest = base.structure.splits, -1

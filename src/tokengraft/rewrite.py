@@ -41,7 +41,7 @@ def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Ch
 def renumbered(rest: str, ids: Mapping[str, int]) -> dict[str, Any]:
     """The parts of a `tokenizer.json` that name tokens with their ids, as far as it has them, with these ids."""
     document: dict[str, Any] = json.loads(rest)
-    parts = {name: document[name] for name in ("post_processor", "padding") if name in document}
+    parts: dict[str, Any] = {name: document[name] for name in ("post_processor", "padding") if name in document}
     _renumber_processor(parts.get("post_processor"), ids)
     padding = parts.get("padding")
     if isinstance(padding, dict) and padding.get("pad_token") in ids:

@@ -11,7 +11,6 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.edit import remove_tokens
 
-
 SETTINGS = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "add_bos_token": True}
 SETTINGS |= {"eos_token_id": [395, 396]}
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
