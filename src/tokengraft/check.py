@@ -90,7 +90,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         lambda: _round_trip(tokenizer, base),
         lambda: _added_found(tokenizer),
         lambda: _reachable(tokenizer, base),
-        lambda: _files(tokenizer),
+        lambda: _files(tokenizer, base),
         lambda: _loaders(tokenizer, base),
     ]
     if base is not None:
@@ -212,9 +212,14 @@ def _hidden(tokenizer: Tokenizer) -> Iterator[AddedToken]:
             yield token
 
 
-def _files(tokenizer: Tokenizer) -> Finding:
-    """Whether all files list the ids that loaders give."""
-    return _finding("files", [*_contradictions(tokenizer)], "all list the same ids", "{n} contradictions")
+def _files(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether all files list the ids that loaders give. What the files of the base contradict too is a note."""
+    found = [*_contradictions(tokenizer)]
+    before = set(_contradictions(base)) if base is not None and found else set()
+    wrong = [text for text in found if text not in before]
+    if found and not wrong:
+        return Finding("files", "note", f"{len(found):,} contradictions, as in the base", tuple(found[:EVIDENCE]))
+    return _finding("files", wrong, "all list the same ids", "{n} contradictions")
 
 
 def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:

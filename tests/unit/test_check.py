@@ -126,6 +126,14 @@ def test_damage_is_found_with_evidence(base, extended, name, change):
     assert outcome(found, name).evidence
 
 
+def test_a_token_that_vocab_json_lacked_before_is_a_note(base):
+    listed = {token: i for token, i in base.vocab.items() if token != "Ġthe"}
+    incomplete = with_files(base, **{"vocab.json": json.dumps(listed).encode()})
+    extended = tg.extend(incomplete, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(incomplete)
+    assert outcome(tg.check(extended, incomplete), "files").outcome == "note"
+    assert outcome(tg.check(extended), "files").outcome == "fail"
+
+
 def test_the_command_exits_with_1_where_something_fails(base, extended, tmp_path, capsys):
     folder, good = tg.save(base, tmp_path / "b"), tg.save(extended, tmp_path / "good")
     bad = tg.save(with_files(extended, **{"chat_template.jinja": b"other"}), tmp_path / "bad")
