@@ -23,6 +23,7 @@ SETTINGS, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json
 LISTING, EXTRA, ADDITIONAL = "added_tokens_decoder", "extra_special_tokens", "additional_special_tokens"
 OWN = "model_specific_special_tokens"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_SWITCHES = ("add_bos_token", "add_eos_token")
 
 Entry = dict[str, Any]
 """An added token as `tokenizer.json` writes it: content and flags; `id` where a file lists one."""
@@ -65,10 +66,10 @@ def _arguments(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> dict
         settings: The content of `tokenizer_config.json`.
         specials: That of `special_tokens_map.json`, where it is read.
     """
-    found = dict(settings)
+    found = {key: value for key, value in settings.items() if key not in _SWITCHES}
     if ADDITIONAL in found and not found.get(EXTRA):
         found[EXTRA] = found.pop(ADDITIONAL)
-    texts = [key for key, value in settings.items() if _is_own(key) and isinstance(value, str)]
+    texts = [key for key, value in found.items() if _is_own(key) and isinstance(value, str)]
     own = {key: found.pop(key) for key in texts}
     own |= found.pop(EXTRA) if isinstance(found.get(EXTRA), dict) else {}
     found |= {OWN: own} if own else {}

@@ -102,6 +102,7 @@ FOLDERS = {
         {"model_specific_special_tokens": {"v_token": "<v>"}, "sound_token": "<sound>"},
         {},
     ),
+    "switches": ({"add_bos_token": "the", "add_eos_token": "<e>"}, {}),
     "named twice": (
         {"pad_token": {"__type": "AddedToken", "content": "<p>", "rstrip": True}, "extra_special_tokens": ["<p>"]},
         {},
