@@ -11,11 +11,28 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.tokenizer.edit import remove_tokens
 
+SETTINGS = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "add_bos_token": True}
+SETTINGS |= {"eos_token_id": [395, 396]}
+TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+
+
+def template(content, token_id):
+    """A post-processor that puts a token before a text."""
+    special, sequence = {"SpecialToken": {"id": content, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    tokens = {content: {"id": content, "ids": [token_id], "tokens": [content]}}
+    ends = {"single": [special, sequence], "pair": [special, sequence, {"Sequence": {"id": "B", "type_id": 1}}]}
+    return {"type": "TemplateProcessing", **ends, "special_tokens": tokens}
+
 
 @pytest.fixture
 def base(tmp_path):
-    others = {"chat_template.jinja": "{{ '<|end|>' }}", "added_tokens.json": '{"<|start|>": 395, "<|end|>": 396}'}
-    return tg.load(builders.write(tmp_path / "base", builders.byte_level(), **others))
+    others = {
+        "chat_template.jinja": "{{ '<|end|>' }}",
+        "added_tokens.json": '{"<|start|>": 395, "<|end|>": 396}',
+        "tokenizer_config.json": json.dumps(SETTINGS),
+    }
+    document = builders.byte_level() | {"post_processor": template("<|start|>", 395)}
+    return tg.load(builders.write(tmp_path / "base", document, **others))
 
 
 @pytest.fixture
@@ -62,6 +79,14 @@ def with_files(tokenizer, **files):
     return replace(tokenizer, files=MappingProxyType({**tokenizer.files, **files}))
 
 
+def with_merges(tokenizer, change):
+    return tokenizer.with_tokens(tokenizer.ids, change(tokenizer.merge_strings()))
+
+
+def with_settings(tokenizer, **changed):
+    return with_files(tokenizer, **{"tokenizer_config.json": json.dumps(SETTINGS | changed).encode()})
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -82,6 +107,16 @@ def with_files(tokenizer, **files):
         ),
         ("kept ids", lambda t: t.with_tokens({s: i + 1 for s, i in t.ids.items()}, t.merge_strings())),
         ("kept tokens reachable", lambda t: t.with_tokens(t.ids, t.merge_strings()[:40])),
+        ("merges", lambda t: with_merges(t, lambda m: [m[1], m[0], *m[2:]])),
+        ("merges", lambda t: with_merges(t, lambda m: [*m[:50], *m[51:], m[50]])),
+        ("merges", lambda t: with_merges(t, lambda m: [m[-1], *m[:-1]])),
+        ("pipeline", lambda t: with_rest(t, lambda d: d.update(post_processor=template("<|end|>", 396)))),
+        ("pipeline", lambda t: with_rest(t, lambda d: d.update(truncation=TRUNCATION))),
+        ("files", lambda t: with_rest(t, lambda d: d.update(post_processor=template("<|start|>", 7)))),
+        ("files", lambda t: with_files(t, **{"vocab.json": b'{"a": 64}'})),
+        ("settings", lambda t: with_settings(t, bos_token="<|end|>")),
+        ("settings", lambda t: with_settings(t, add_bos_token=False)),
+        ("settings", lambda t: with_settings(t, eos_token_id=7)),
         ("alphabet", lambda t: t.with_tokens({s: i for s, i in t.ids.items() if s != "ÿ"}, t.merge_strings())),
     ],
 )
@@ -89,6 +124,14 @@ def test_damage_is_found_with_evidence(base, extended, name, change):
     found = tg.check(change(extended), base)
     assert outcome(found, name).outcome == "fail"
     assert outcome(found, name).evidence
+
+
+def test_a_token_that_vocab_json_lacked_before_is_a_note(base):
+    listed = {token: i for token, i in base.vocab.items() if token != "Ġthe"}
+    incomplete = with_files(base, **{"vocab.json": json.dumps(listed).encode()})
+    extended = tg.extend(incomplete, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(incomplete)
+    assert outcome(tg.check(extended, incomplete), "files").outcome == "note"
+    assert outcome(tg.check(extended), "files").outcome == "fail"
 
 
 def test_the_command_exits_with_1_where_something_fails(base, extended, tmp_path, capsys):

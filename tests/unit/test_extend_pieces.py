@@ -135,6 +135,19 @@ def test_a_piece_that_comes_alive_splits_alike_in_both_forms(tmp_path):
     assert extended.structure.unreachable == ()
 
 
+def test_pieces_learned_after_a_run_of_spaces_split_alike_in_both_forms(tmp_path):
+    # The run was learned last and scores above the characters, so new pieces score below it.
+    (tmp_path / "m.model").write_bytes(builders.piece_model(builders.pieces_of(["ab", "▁▁"], "▁abc")))
+    base = tg.load(tmp_path / "m.model")
+    extended = tg.extend(base, tg.count(base, iter(["c ab"] * 9)), 2).apply(base)
+    again = tg.load(tg.save(extended, tmp_path / "out"))
+    assert "▁c" in extended.ids
+    assert again.merge_strings() == extended.merge_strings()
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for text in ("a  c", "a   c", "a    c  c"):
+        assert extended.encode(text) == library.encode(text)
+
+
 def test_byte_and_special_pieces_never_merge(base):
     texts = ["<s> <0x41> 🙂🙂🙂 [x]"] * 9
     tokens = tg.extend(base, tg.count(base, iter(texts)), 50, coverage=0, limits=tg.Limits(min_count=1)).tokens

@@ -192,6 +192,17 @@ def test_both_forms_of_a_sentencepiece_type_have_one_hash(pieces, tmp_path):
     assert tg.load(out / "tokenizer.model").content_hash == tg.load(out / "tokenizer.json").content_hash
 
 
+def test_the_hash_sees_scores_that_rank_a_token_which_merges_cannot_reach(tmp_path):
+    def model(learned):
+        path = tmp_path / f"{learned[0]}.model"
+        path.write_bytes(builders.piece_model(builders.pieces_of(learned, "abcd", runs=("▁",))))
+        return tg.load(path)
+
+    best, worst = model(["abc", "cd"]), model(["cd", "abc"])  # only `cd` has a merge
+    assert best.merge_strings() == worst.merge_strings()
+    assert best.content_hash != worst.content_hash
+
+
 def test_an_order_for_another_tokenizer_is_refused(base, counts):
     order = tg.prune_order(base, counts)[:5]
     pruned = order.apply(base)

@@ -75,6 +75,38 @@ FOLDERS = {
             },
         },
     ),
+    "old files that override additional tokens beside extra ones by name": (
+        {"extra_special_tokens": {"image_token": "<image>"}, "additional_special_tokens": ["<a>"]},
+        {"special_tokens_map.json": {"additional_special_tokens": ["<b>"]}},
+    ),
+    "old files that do not override additional tokens": (
+        {"additional_special_tokens": []},
+        {"special_tokens_map.json": {"additional_special_tokens": ["<b>"], "extra_special_tokens": {"w_token": "<w>"}}},
+    ),
+    "old files with special objects": (
+        {"pad_token": {"__type": "AddedToken", "content": "<pad>", "normalized": False}},
+        {
+            "added_tokens.json": {"<pad>": 397, "<a>": 398},
+            "special_tokens_map.json": {
+                "vid_token": token("<v>", normalized=True),
+                "extra_special_tokens": [token("<e>", normalized=True)],
+                "additional_special_tokens": ["<a>"],
+            },
+        },
+    ),
+    "of the model": (
+        {"model_specific_special_tokens": {"v_token": "<v>"}, "sound_token": {"content": "<no>"}},
+        {},
+    ),
+    "of the model, replaced by others": (
+        {"model_specific_special_tokens": {"v_token": "<v>"}, "sound_token": "<sound>"},
+        {},
+    ),
+    "switches": ({"add_bos_token": "the", "add_eos_token": "<e>"}, {}),
+    "named twice": (
+        {"pad_token": {"__type": "AddedToken", "content": "<p>", "rstrip": True}, "extra_special_tokens": ["<p>"]},
+        {},
+    ),
     "old files that are not read": (
         {"added_tokens_decoder": {}},
         {"added_tokens.json": {"<old>": 397}, "special_tokens_map.json": {"pad_token": "<pad>"}},

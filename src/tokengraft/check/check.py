@@ -18,10 +18,16 @@ from tokengraft.output.json_file import parse_settings
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.tokenizer.edit import first_run
 from tokengraft.tokenizer.inspect import id_layout
+from tokengraft.tokenizer.rewrite import renumbered, renumbered_settings
+from tokengraft.tokenizer.settings import SETTINGS
 from tokengraft.tokenizer.tokenizer import AddedToken, Tokenizer
 
 Outcome = Literal["pass", "fail", "note"]
 EVIDENCE = 8
+AGAIN = 4
+"""How many merges may have been learned again, for each token that is gone or new."""
+TOKEN_SETTINGS = ("_token", "_tokens", "_token_id")
+"""How the names of settings end that name tokens or ids, or say which tokens to put around text."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         lambda: _round_trip(tokenizer, base),
         lambda: _added_found(tokenizer),
         lambda: _reachable(tokenizer, base),
-        lambda: _files(tokenizer),
+        lambda: _files(tokenizer, base),
         lambda: _loaders(tokenizer, base),
     ]
     if base is not None:
@@ -92,6 +98,8 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
             lambda: _added_reachable(tokenizer, base),
             lambda: _specials(tokenizer, base),
             lambda: _pipeline(tokenizer, base),
+            lambda: _merges(tokenizer, base),
+            lambda: _named_tokens(tokenizer, base),
             lambda: _templates(tokenizer, base),
             lambda: _kept_ids(tokenizer, base),
         ]
@@ -204,9 +212,14 @@ def _hidden(tokenizer: Tokenizer) -> Iterator[AddedToken]:
             yield token
 
 
-def _files(tokenizer: Tokenizer) -> Finding:
-    """Whether all files list the ids that loaders give."""
-    return _finding("files", [*_contradictions(tokenizer)], "all list the same ids", "{n} contradictions")
+def _files(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether all files list the ids that loaders give. What the files of the base contradict too is a note."""
+    found = [*_contradictions(tokenizer)]
+    before = set(_contradictions(base)) if base is not None and found else set()
+    wrong = [text for text in found if text not in before]
+    if found and not wrong:
+        return Finding("files", "note", f"{len(found):,} contradictions, as in the base", tuple(found[:EVIDENCE]))
+    return _finding("files", wrong, "all list the same ids", "{n} contradictions")
 
 
 def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
@@ -228,7 +241,14 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
         for token, token_id in content.items():
             if tokenizer.ids.get(token) != token_id:
                 yield f"{name} gives {token!r} the id {token_id}, tokenizer.json {tokenizer.ids.get(token)}"
-    listed = _settings(tokenizer, "tokenizer_config.json").get("added_tokens_decoder") or {}
+        if name == "vocab.json" and content:
+            added = {token.content for token in tokenizer.added}
+            lacking = (token for token in tokenizer.vocab if token not in content and token not in added)
+            yield from (f"vocab.json lacks {token!r}, which tokenizer.json has" for token in lacking)
+    for part, value in renumbered(tokenizer.rest, tokenizer.ids).items():
+        if value != tokenizer.document[part]:
+            yield f"{part} in tokenizer.json gives a token another id than the vocabulary does"
+    listed = _settings(tokenizer, SETTINGS).get("added_tokens_decoder") or {}
     for token_id, entry in listed.items():
         known = tokenizer.ids.get(entry.get("content"))
         if known is not None and known != int(token_id):
@@ -276,15 +296,61 @@ def _specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
 
 
 def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    parts = ("normalizer", "pre_tokenizer", "decoder")
+    # With the ids of the tokens: a post-processor and padding name tokens and their ids.
+    before, after = ({**t.document, **renumbered(t.rest, tokenizer.ids)} for t in (base, tokenizer))
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
     wrong = [
-        f"{part} was {base.document.get(part)!r}, is {tokenizer.document.get(part)!r}"
+        f"{part} was {before.get(part)!r:.300}, is {after.get(part)!r:.300}"
         for part in parts
-        if base.document.get(part) != tokenizer.document.get(part)
+        if before.get(part) != after.get(part)
     ]
     settings = ("ignore_merges", "byte_fallback", "unk_token", "fuse_unk")
     wrong += [f"{name} changed" for name in settings if base.model.get(name) != tokenizer.model.get(name)]
-    return _finding("pipeline", wrong, "normalizer, pre-tokenizer and decoder as before", "{n} parts changed")
+    return _finding(
+        "pipeline", wrong, "normalizer, pre-tokenizer, post-processor and decoder as before", "{n} parts changed"
+    )
+
+
+def _merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether the merges of kept tokens are there, in the order of the base and before all learned ones.
+
+    Where tokens were both removed and learned, some may have been learned again, and their merges stand among the
+    learned ones. These are excused up to `AGAIN` times the number of tokens that are gone or new.
+    """
+    pairs, end = tokenizer.merge_strings(), first_run(tokenizer)
+    ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
+    start = _first_behind(base, pairs[:end])
+    behind = [pair for pair in pairs[start:end] if pair in ranks]
+    behind += [b for a, b in pairwise(pair for pair in pairs[end:] if pair in ranks) if ranks[a] > ranks[b]]
+    listed, ids = set(pairs), tokenizer.ids
+    lost = [p for p in ranks if p not in listed and p[0] in ids and p[1] in ids and p[0] + p[1] in ids]
+    wrong = [f"{pair} is gone" for pair in lost] + [f"{pair} stands later than in the base" for pair in behind]
+    new, gone = len(ids.keys() - base.ids.keys()), len(base.ids.keys() - ids.keys())
+    if wrong and new and gone and len(wrong) <= AGAIN * (new + gone):
+        return Finding("merges", "note", f"{len(wrong):,} were removed and learned again", tuple(wrong[:EVIDENCE]))
+    return _finding("merges", wrong, "as in the base, learned ones after them", "{n} are gone or out of order")
+
+
+def _named_tokens(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether `tokenizer_config.json` says what it said of tokens: `bos_token`, `add_bos_token` and the like."""
+    if SETTINGS not in base.files or SETTINGS not in tokenizer.files:
+        outcome: Outcome = "note" if SETTINGS in base.files else "pass"
+        return Finding("settings", outcome, f"there is no {SETTINGS} to compare")
+    moved = {i: tokenizer.ids[string] for string, i in base.ids.items() if string in tokenizer.ids}
+    before = renumbered_settings(_settings(base, SETTINGS), moved, set(base.ids.values()) - moved.keys())
+    after = _settings(tokenizer, SETTINGS)
+    names = [name for name in {**before, **after} if name.endswith(TOKEN_SETTINGS) or name == "tokenizer_class"]
+    wrong = [
+        f"{name} was {before.get(name)!r:.100}, is {after.get(name)!r:.100}"
+        for name in names
+        if _content(before.get(name)) != _content(after.get(name))
+    ]
+    return _finding("settings", wrong, "name the same tokens", "{n} changed")
+
+
+def _content(value: Any) -> Any:
+    """A setting, and of a token with flags its text alone."""
+    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
@@ -340,17 +406,8 @@ def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
 
 
 def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
-    """The rank of the first merge that was learned: one that makes a new token, or is behind its place in the base."""
-    ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
-    reached = base.structure.splits
-    start, highest = len(pairs), -1
-    for place, (left, right) in enumerate(pairs):
-        rank, before = ranks.get((left, right)), base.ids.get(left + right)
-        # A token that the base could not reach gets its merge at the rank of its score, among the kept ones.
-        if before is None or (rank is None and before in reached) or (rank is not None and rank < highest):
-            start = place
-            break
-        highest = max(highest, rank if rank is not None else -1)
+    """The rank of the first merge that was learned."""
+    start = _first_behind(base, pairs)
     # subtle: those learned again first may still stand in the order of the base. New ids ascend in the order of
     # learning, so a moved token right before a learned one with a higher id was learned too.
     while 0 < start < len(pairs):
@@ -359,3 +416,16 @@ def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str,
             break
         start -= 1
     return start
+
+
+def _first_behind(base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
+    """The rank of the first merge that makes a new token, or is behind its place in the base."""
+    ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
+    reached, highest = base.structure.splits, -1
+    for place, (left, right) in enumerate(pairs):
+        rank, before = ranks.get((left, right)), base.ids.get(left + right)
+        # A token that the base could not reach gets its merge at the rank of its score, among the kept ones.
+        if before is None or (rank is None and before in reached) or (rank is not None and rank < highest):
+            return place
+        highest = max(highest, rank if rank is not None else -1)
+    return len(pairs)

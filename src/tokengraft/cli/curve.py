@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show parameters")
     command.add_argument("--untied", action="store_true", help="the model has an untied output table")
-    command.add_argument("--quiet", action="store_true", help="show no progress")
+    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_reading(command)
     # Those that also say how to read --text have no default: its text files have one document per line.

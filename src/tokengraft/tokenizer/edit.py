@@ -93,11 +93,18 @@ def free_ids(used: Iterable[int]) -> Iterator[int]:
 
 
 def first_run(tokenizer: Tokenizer) -> int:
-    """The rank from which on all merges make runs of white space: SentencePiece types merge those last."""
+    """The rank from which on all merges make runs of white space: SentencePiece types merge those last.
+
+    Where there is a SentencePiece model, only runs that score below all other pieces: new pieces come before those.
+    """
     end = len(tokenizer.merges)
     if tokenizer.kind == "sentencepiece":
-        runs = {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
-        while end and runs.issuperset(tokenizer.merges[end - 1]):
+        model = tokenizer.piece_model
+        runs = {token_id: string for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
+        while end and runs.keys() >= set(tokenizer.merges[end - 1]):
+            product = "".join(runs[part] for part in tokenizer.merges[end - 1])
+            if model and product in model.normal and product not in model.last_runs:
+                break
             end -= 1
     return end
 

@@ -5,7 +5,7 @@ Chat templates and special-token maps name tokens by their text, which never cha
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,25 +38,32 @@ def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Ch
     document: dict[str, Any] = json.loads(rest)
     kept = [entry for entry in entries if entry["content"] in change.ids]
     document["added_tokens"] = [{**entry, "id": change.ids[entry["content"]]} for entry in kept]
-    _renumber_processor(document.get("post_processor"), change)
-    padding = document.get("padding")
-    if isinstance(padding, dict) and padding.get("pad_token") in change.ids:
-        padding["pad_id"] = change.ids[padding["pad_token"]]
-    return json.dumps(document, ensure_ascii=False)
+    return json.dumps(document | renumbered(rest, change.ids), ensure_ascii=False)
 
 
-def _renumber_processor(step: Any, change: Change) -> None:
+def renumbered(rest: str, ids: Mapping[str, int]) -> dict[str, Any]:
+    """The parts of a `tokenizer.json` that name tokens with their ids, as far as it has them, with these ids."""
+    document: dict[str, Any] = json.loads(rest)
+    parts: dict[str, Any] = {name: document[name] for name in ("post_processor", "padding") if name in document}
+    _renumber_processor(parts.get("post_processor"), ids)
+    padding = parts.get("padding")
+    if isinstance(padding, dict) and padding.get("pad_token") in ids:
+        padding["pad_id"] = ids[padding["pad_token"]]
+    return parts
+
+
+def _renumber_processor(step: Any, ids: Mapping[str, int]) -> None:
     """Gives the special tokens that a post-processor puts around text their ids, sequences opened at any depth."""
     if not isinstance(step, dict):
         return
     for part in step.get("processors") or ():
-        _renumber_processor(part, change)
+        _renumber_processor(part, ids)
     for special in (step.get("special_tokens") or {}).values() if step.get("type") == "TemplateProcessing" else ():
         pairs = zip(special["tokens"], special["ids"], strict=False)
-        special["ids"] = [change.ids.get(token, token_id) for token, token_id in pairs]
+        special["ids"] = [ids.get(token, token_id) for token, token_id in pairs]
     for name in ("sep", "cls"):
-        if isinstance(step.get(name), list) and step[name][0] in change.ids:
-            step[name][1] = change.ids[step[name][0]]
+        if isinstance(step.get(name), list) and step[name][0] in ids:
+            step[name][1] = ids[step[name][0]]
 
 
 def stale_files(files: Mapping[str, bytes]) -> list[str]:
@@ -103,10 +110,7 @@ def _added_tokens(content: dict[str, Any], change: Change) -> dict[str, Any]:
 
 def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
     """`tokenizer_config.json`: the listed added tokens, and any field that holds an id or a list of ids."""
-    gone = set(change.gone.values())
-    changed = {
-        name: _new_id(value, change, gone) if ID_FIELD.search(name) else value for name, value in content.items()
-    }
+    changed = renumbered_settings(content, change.moved, set(change.gone.values()))
     listed = content.get("added_tokens_decoder")
     if isinstance(listed, dict):
         entries = [entry for entry in listed.values() if isinstance(entry, dict) and entry.get("content") in change.ids]
@@ -114,13 +118,24 @@ def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
     return changed
 
 
-def _new_id(value: Any, change: Change, gone: set[int]) -> Any:
+def renumbered_settings(content: Mapping[str, Any], moved: Mapping[int, int], gone: Collection[int]) -> dict[str, Any]:
+    """Settings with new ids where a field holds an id or a list of ids.
+
+    Args:
+        content: The settings.
+        moved: The ids of kept tokens, before and after.
+        gone: The ids of tokens that are no longer there.
+    """
+    return {name: _new_id(value, moved, gone) if ID_FIELD.search(name) else value for name, value in content.items()}
+
+
+def _new_id(value: Any, moved: Mapping[int, int], gone: Collection[int]) -> Any:
     """An id after a change: null for one whose token is gone; what is no token's id stays."""
     if isinstance(value, list):
-        return [_new_id(one, change, gone) for one in value if type(one) is not int or one not in gone]
+        return [_new_id(one, moved, gone) for one in value if type(one) is not int or one not in gone]
     if type(value) is not int:
         return value
-    return None if value in gone else change.moved.get(value, value)
+    return None if value in gone else moved.get(value, value)
 
 
 _BY_NAME = {"vocab.json": _vocabulary, "added_tokens.json": _added_tokens, "tokenizer_config.json": _settings}

@@ -153,18 +153,25 @@ class PieceModel:
         size = max(kept, default=-1) + 1
         return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or _placeholder(i) for i in range(size)))
 
+    @cached_property
+    def _lowest(self) -> float:
+        """The lowest score of a piece that is not white space."""
+        return min((score for string, score in self.normal.items() if string.strip(SPACE)), default=0.0)
+
+    @cached_property
+    def last_runs(self) -> dict[str, float]:
+        """The runs of white space that score below all other pieces, so that they merge after new ones too."""
+        runs = ((string, score) for string, score in self.normal.items() if not string.strip(SPACE))
+        return {string: score for string, score in runs if len(string) > 1 and score < self._lowest}
+
     def _scores_below(self, n: int) -> Iterator[float]:
         """So many scores, descending, each another number in 32 bits."""
-        words = [score for string, score in self.normal.items() if string.strip(SPACE)]
-        score = min(words, default=0.0)
-        blank = [(string, value) for string, value in self.normal.items() if not string.strip(SPACE)]
-        runs = [value for string, value in blank if len(string) > 1 and value < score]
-        floor = max(runs, default=-math.inf)
+        score, floor = self._lowest, max(self.last_runs.values(), default=-math.inf)
         for _ in range(n):
             score = _next_below(score)
             if score <= floor:
                 raise UnsupportedTokenizerError(
-                    f"there is no room for {n:,} scores between {min(words, default=0.0)} and {floor}, the score of "
+                    f"there is no room for {n:,} scores between {self._lowest} and {floor}, the score of "
                     "pieces of white space, which must merge last",
                     hint="add fewer tokens",
                 )

@@ -11,7 +11,8 @@ A folder without `added_tokens_decoder` is an old one: its `added_tokens.json` a
 in for the first step, and its `special_tokens_map.json` overrides the settings. Checked against transformers 5.22.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokengraft.errors import InvalidTokenizerError
@@ -19,7 +20,10 @@ from tokengraft.output.json_file import parse_settings
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 SETTINGS, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+LISTING, EXTRA, ADDITIONAL = "added_tokens_decoder", "extra_special_tokens", "additional_special_tokens"
+OWN = "model_specific_special_tokens"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_SWITCHES = ("add_bos_token", "add_eos_token")
 
 Entry = dict[str, Any]
 """An added token as `tokenizer.json` writes it: content and flags; `id` where a file lists one."""
@@ -37,21 +41,93 @@ def settings_entries(files: Mapping[str, bytes], listed: Sequence[Mapping[str, A
         InvalidTokenizerError: A file lists a token in a form that no loader reads.
     """
     settings = _read(files, SETTINGS)
-    specials = {} if "added_tokens_decoder" in settings else _read(files, SPECIAL_MAP)
-    names, extra = _named_tokens(settings, specials), _extra_tokens(settings, specials)
-    if "added_tokens_decoder" in settings:
-        by_id = dict(_decoder_entries(settings["added_tokens_decoder"]))
+    specials = {} if LISTING in settings else _specials(_read(files, SPECIAL_MAP))
+    arguments = _arguments(settings, specials)
+    if LISTING in settings:
+        by_id = dict(_decoder_entries(settings[LISTING]))
     else:
-        by_id = dict(_old_entries(_read(files, ADDED), {entry["content"] for entry in (*names, *extra)}))
+        by_id = dict(_old_entries(_read(files, ADDED), _special_texts(arguments, specials)))
         by_id |= {entry["id"]: dict(entry) for entry in listed} if by_id else {}
     entries = [entry | {"id": token_id} for token_id, entry in sorted(by_id.items())]
     known = {entry["content"] for entry in (*listed, *entries)}
-    for entry in (*names, *extra):
-        if entry["content"] not in known:
+    named = _named_values(arguments)
+    for value in _once([*named, *_extra_values(arguments)]).values():
+        entry = _entry(value)
+        if entry and entry["content"] not in known:
             entries.append(entry)
-            known.add(entry["content"])
-    named = {entry["content"] for entry in names}
-    return [_complete(entry, named) for entry in entries]
+    contents = {entry["content"] for entry in map(_entry, named) if entry}
+    return [_complete(entry, contents) for entry in entries]
+
+
+def _arguments(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as transformers gives them to the constructor of a tokenizer.
+
+    Args:
+        settings: The content of `tokenizer_config.json`.
+        specials: That of `special_tokens_map.json`, where it is read.
+    """
+    found = {key: value for key, value in settings.items() if key not in _SWITCHES}
+    if ADDITIONAL in found and not found.get(EXTRA):
+        found[EXTRA] = found.pop(ADDITIONAL)
+    texts = [key for key, value in found.items() if _is_own(key) and isinstance(value, str)]
+    own = {key: found.pop(key) for key in texts}
+    own |= found.pop(EXTRA) if isinstance(found.get(EXTRA), dict) else {}
+    found |= {OWN: own} if own else {}
+    for key, value in specials.items():
+        found[key] = [*(found.get(EXTRA) or ()), *value] if key == EXTRA and isinstance(value, list) else value
+    if isinstance(found.get(EXTRA), dict):
+        found[OWN] = {**(found.get(OWN) or {}), **found.pop(EXTRA)}
+    return found
+
+
+def _is_own(key: str) -> bool:
+    """Whether a setting names a token that only this model has, such as `image_token`."""
+    return key.endswith("_token") and key not in _NAMED
+
+
+def _named_values(arguments: Mapping[str, Any]) -> list[Any]:
+    """The tokens that settings name, in the order in which they are added."""
+    typed = {key: value for key, value in arguments.items() if _is_own(key) and _is_token(value)}
+    own = arguments.get(OWN)
+    return [*({name: arguments.get(name) for name in _NAMED} | typed | (own if isinstance(own, dict) else {})).values()]
+
+
+def _extra_values(arguments: Mapping[str, Any]) -> list[Any]:
+    extra = arguments.get(EXTRA if EXTRA in arguments else ADDITIONAL)
+    return list(extra) if isinstance(extra, list) else []
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and value.get("__type") == "AddedToken")
+
+
+def _special_texts(arguments: Mapping[str, Any], specials: Mapping[str, Any]) -> set[str]:
+    """The texts that are special in an `added_tokens.json`: those named as text, or by `special_tokens_map.json`."""
+    extra, extra_mapped = (_extra_values({EXTRA: content.get(EXTRA)}) for content in (arguments, specials))
+    values = [*(arguments.get(name) for name in _NAMED), *extra]
+    mapped = _once([*specials.values(), *extra_mapped])
+    entries = (_entry(value) for key, value in _once(values).items() if isinstance(value, str) or key in mapped)
+    return {entry["content"] for entry in entries if entry}
+
+
+def _once(values: Iterable[Any]) -> dict[str, Any]:
+    """The values without repetitions, each with its JSON text.
+
+    A text and an object that name the same token are two: transformers adds both, and the later one counts.
+    """
+    return {json.dumps(value, sort_keys=True): value for value in values}
+
+
+def _specials(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `special_tokens_map.json`, the objects in it as special tokens."""
+    found = {key: value if key == EXTRA else _as_special(value) for key, value in content.items()}
+    if isinstance(found.get(EXTRA), list):
+        found[EXTRA] = [_as_special(value) for value in found[EXTRA]]
+    return found
+
+
+def _as_special(value: Any) -> Any:
+    return {**value, "special": True, "__type": "AddedToken"} if isinstance(value, dict) else value
 
 
 def _read(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
@@ -79,26 +155,8 @@ def _old_entries(listing: Mapping[str, Any], special: set[str]) -> Iterator[tupl
                 f"`{ADDED}` gives {content!r} the id {token_id!r}; expected a whole number from 0 on",
                 hint=f"fix the id in `{ADDED}`, or delete the file if tokenizer.json lists all added tokens",
             )
-        yield token_id, {"content": _plain(content, ADDED), "special": content in special}
-
-
-def _named_tokens(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> list[Entry]:
-    """The tokens that settings name, each by a key that ends in `_token`, in the order in which they are added."""
-    both = {**settings, **specials}
-    more = [both.get("extra_special_tokens"), settings.get("extra_special_tokens")]
-    groups = next((group for group in more if isinstance(group, dict)), {})
-    others = [key for key in (*specials, *settings) if key.endswith("_token") and key not in _NAMED]
-    values = [both.get(key) for key in (*_NAMED, *dict.fromkeys(others))] + list(groups.values())
-    return [entry | {"special": True} for entry in map(_entry, values) if entry]
-
-
-def _extra_tokens(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> list[Entry]:
-    """The tokens of `extra_special_tokens` where it is a list, or else of `additional_special_tokens`."""
-    extra = settings.get("extra_special_tokens")
-    own = extra if isinstance(extra, list) and extra else settings.get("additional_special_tokens")
-    lists = [own, specials.get("extra_special_tokens"), None if own else specials.get("additional_special_tokens")]
-    values = [value for group in lists if isinstance(group, list) for value in group]
-    return [entry for entry in map(_entry, values) if entry]
+        flags = {"special": content in special, "normalized": content not in special}
+        yield token_id, {"content": _plain(content, ADDED), **flags}
 
 
 def _entry(value: Any) -> Entry | None:

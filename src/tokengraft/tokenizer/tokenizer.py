@@ -239,7 +239,9 @@ class Tokenizer:
         """SHA-256, in hex, of everything that decides which tokens a text becomes.
 
         Ids, layout and the format of the files do not count: a tokenizer that was compacted, or saved and loaded, has
-        the same hash. Results that were made for one tokenizer carry it, and are refused by another.
+        the same hash. Results that were made for one tokenizer carry it, and are refused by another. The scores of a
+        SentencePiece model count where there are tokens that merges cannot reach: they rank the merges that an
+        extension gives such tokens.
         """
         settings = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
         strings = sorted(self.ids)
@@ -249,6 +251,7 @@ class Tokenizer:
             [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
             strings,
+            *self._score_order(),
         ]
         # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
         places = {token_id: place for place, token_id in enumerate(map(self.ids.get, strings))}
@@ -256,6 +259,13 @@ class Tokenizer:
         if sys.byteorder == "big":
             pairs.byteswap()
         return sha256(json.dumps(content, sort_keys=True).encode() + pairs.tobytes()).hexdigest()
+
+    def _score_order(self) -> list[str]:
+        """The pieces by descending score, then by id, where an extension depends on it."""
+        if not self.piece_model or not self.structure.unreachable:
+            return []
+        scores = self.piece_model.normal
+        return sorted(scores, key=lambda string: (-scores[string], self.ids.get(string, -1)))
 
     def with_tokens(
         self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
