@@ -103,9 +103,9 @@ def benchmark(folder: Path, path: Path, scratch: Path, *, full: bool) -> None:
     row("pre_tokenize_str + Counter, scaled", slow, slow, size, f"{slow / cpu:.0f} times our CPU (target 60)")
     sample = scratch / "sample.txt"
     sample.write_text(path.open(encoding="utf-8", errors="replace").read(GENERIC_SAMPLE), encoding="utf-8")
-    generic = tg.Effort(through_upstream=True)
-    lines = tg.Reading(documents="lines")
-    at = timed(lambda: tg.count(tokenizer, sample, reading=lines, effort=generic))
+    generic = tg.CountOptions(through_upstream=True)
+    lines = tg.ReadOptions(documents="lines")
+    at = timed(lambda: tg.count(tokenizer, sample, read_options=lines, count_options=generic))
     row("tokengraft.count, generic path, a sample", *at, sample.stat().st_size)
     if not full:
         return

@@ -12,7 +12,7 @@ GROUPS = {
     "Steps": "load save inspect count extend prune_order plan transplant transplant_model check evaluate compare curve",
     "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
     "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",
-    "Text and counts": "Reading Effort PretokenCounts Totals",
+    "Text and counts": "ReadOptions CountOptions PretokenCounts Totals",
     "Extending": "Limits PieceRules Extension LearnedMerge extend_naively",
     "Pruning": "Protection PruneOrder Removal",
     "Checkpoints": "VocabPlan Transplant",

@@ -28,7 +28,7 @@ def main() -> None:
     for folder in options.tokenizers:
         base = tg.load(folder)
         texts = {"target": options.target, "keep": options.keep}
-        counts = tg.count(base, options.train, effort=tg.Effort(max_bytes=options.max_bytes))
+        counts = tg.count(base, options.train, count_options=tg.CountOptions(max_bytes=options.max_bytes))
         before = tg.evaluate({"base": base}, texts)["base", "target"]
         print(Path(folder).name, "base", 0, *_rates(before), "-", "-", sep="\t", flush=True)
         for method, make in (("continued", _continued), ("naive-regen", _naive)):

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def measure(base: tg.Tokenizer, train: str, lines: list[str], options: argparse.Namespace) -> list[str]:
-    counts = tg.count(base, train, effort=tg.Effort(max_bytes=options.max_bytes))
+    counts = tg.count(base, train, count_options=tg.CountOptions(max_bytes=options.max_bytes))
     extension = tg.extend(base, counts, max(options.sizes))
     extended = [extension[:size].apply(base) for size in options.sizes]
     n_bytes = sum(len(line.encode()) for line in lines)

@@ -219,8 +219,9 @@ impl Bpe {
             Unknown::Token(_) => !self.fuse_unknown,
             Unknown::Missing(_) => true, // encoding fails, cut or not
         };
-        let merges_them =
-            || self.merges.keys().any(|key| self.stands_in((key >> 32) as u32) || self.stands_in(*key as u32));
+        let merges_them = || {
+            self.merges.keys().any(|key| self.is_placeholder((key >> 32) as u32) || self.is_placeholder(*key as u32))
+        };
         if (stands_alone || self.spells_every_character()) && !merges_them() {
             return None;
         }
@@ -300,7 +301,7 @@ impl Bpe {
     }
 
     /// Whether a token stands for what the vocabulary lacks: the unknown token, or a byte-fallback token.
-    pub(crate) fn stands_in(&self, index: u32) -> bool {
+    pub(crate) fn is_placeholder(&self, index: u32) -> bool {
         matches!(self.unknown, Unknown::Token(unknown) if unknown == index) || self.bytes.contains(&Some(index))
     }
 
@@ -402,7 +403,7 @@ pub(crate) struct Spelled<'b> {
 }
 
 impl Spelled<'_> {
-    /// The tokens of a pretoken, as indices, in `symbols`; `string` is room to work in.
+    /// The tokens of a pretoken, as indices, in `symbols`; `string` is rank_space to work in.
     pub(crate) fn encode(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<()> {
         self.encode_telling(pretoken, string, symbols, |_, _| ())
     }

@@ -83,7 +83,7 @@ impl Counts {
         all
     }
 
-    /// Makes room for so many more pretokens.
+    /// Makes rank_space for so many more pretokens.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.ends.reserve(more);
         self.counts.reserve(more);

@@ -195,8 +195,8 @@ mod tests {
         for _ in 0..numbers.below(10) {
             let Some(most) = strings.len().checked_sub(1) else { break };
             let pair = (numbers.below(most + 1), numbers.below(most + 1));
-            let stands_in = |string: &str| string.starts_with('<');
-            if (stands_in(&strings[pair.0]) || stands_in(&strings[pair.1])) && numbers.below(4) > 0 {
+            let is_placeholder = |string: &str| string.starts_with('<');
+            if (is_placeholder(&strings[pair.0]) || is_placeholder(&strings[pair.1])) && numbers.below(4) > 0 {
                 continue; // in one model of a few, that is
             }
             let product = strings[pair.0].clone() + &strings[pair.1];

@@ -195,7 +195,7 @@ impl Error {
             Self::BadLine { .. } => "fix the line, or pass --skip-bad to leave such lines out",
             Self::BadRow { .. } => "remove the row, or pass --skip-bad to leave such rows out",
             Self::Overflow { .. } => "lower the weights",
-            Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more room",
+            Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more rank_space",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
         }
     }

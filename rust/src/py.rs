@@ -402,7 +402,7 @@ type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
 
 /// Continued training. `allow` is asked about every new token; Ctrl-C is looked for several times a second.
 #[pyfunction]
-#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, asleep, at_hand, allow))]
+#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow))]
 #[allow(clippy::too_many_arguments)]
 fn extend(
     py: Python<'_>,
@@ -414,13 +414,13 @@ fn extend(
     max_token_bytes: usize,
     forbidden: Vec<String>,
     rules: Option<PyRules>,
-    asleep: Vec<(String, u32, u32)>,
-    at_hand: usize,
+    unreachable_ranks: Vec<(String, u32, u32)>,
+    max_candidates: usize,
     allow: Option<Py<PyAny>>,
 ) -> PyResult<PyLearned> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
-    let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, asleep, at_hand };
+    let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates };
     let mut judge = PyJudge { allow, failure: None };
     let learned = py.detach(|| Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut judge));
     if let Some(failure) = judge.failure {

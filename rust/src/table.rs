@@ -225,7 +225,7 @@ impl Table {
         }
     }
 
-    /// Makes room for `more` new keys: at most three quarters of the slots are ever in use.
+    /// Makes rank_space for `more` new keys: at most three quarters of the slots are ever in use.
     fn reserve(&mut self, more: usize) {
         if (self.used + more) * 4 <= self.slots.len() * 3 {
             return;

@@ -38,10 +38,10 @@ pub struct Task {
     /// Where any pair that makes a token is a merge, listed or not, as SentencePiece has it: the tokens that the base
     /// cannot reach, with the rank of the first merge that would come after theirs, and the order among those of one
     /// rank. A new token may wake one.
-    pub asleep: Vec<(String, u32, u32)>,
+    pub unreachable_ranks: Vec<(String, u32, u32)>,
     /// How many of the most frequent pairs to keep at hand; fewer are quicker to search and sooner used up. The result
     /// does not depend on it.
-    pub at_hand: usize,
+    pub max_candidates: usize,
 }
 
 /// A merge that was learned; tokens by their place: base tokens by ascending id, then the new ones in order.
@@ -241,7 +241,7 @@ struct Trainer<'b> {
     grown: Vec<(u32, u32)>,
     /// Rarer pairs are not on the heap: most are never wanted, and a small heap stays in the cache.
     floor: u64,
-    room: Room,
+    rank_space: RankSpace,
 }
 
 impl<'b> Trainer<'b> {
@@ -271,7 +271,7 @@ impl<'b> Trainer<'b> {
             learned: Vec::new(),
             grown: Vec::new(),
             floor: u64::MAX,
-            room: Room(task.asleep.iter().map(|(_, _, order)| order + 2).max().unwrap_or(1)),
+            rank_space: RankSpace(task.unreachable_ranks.iter().map(|(_, _, order)| order + 2).max().unwrap_or(1)),
         };
         trainer.lower_floor(task);
         Ok(trainer)
@@ -279,7 +279,7 @@ impl<'b> Trainer<'b> {
 
     /// Puts the most frequent of the pairs below the floor on the heap, which must have none above it left.
     fn lower_floor(&mut self, task: &Task) {
-        let wanted = task.at_hand.max(1);
+        let wanted = task.max_candidates.max(1);
         let below = |pair: &Pair| !pair.refused && pair.count >= task.min_count && pair.count < self.floor;
         let mut counts: Vec<u64> = self.pairs.values().filter(|pair| below(pair)).map(|pair| pair.count).collect();
         let floor = if counts.len() > wanted {
@@ -326,7 +326,7 @@ impl<'b> Trainer<'b> {
             let string: String = [&*best.left, &*best.right].concat();
             let too_long = self.alphabet.byte_length(&string) > task.max_token_bytes;
             let against_rules = task.rules.is_some_and(|rules| !rules.allow(&string));
-            let has_barred_part = self.bars(best.pair.0, task) || self.bars(best.pair.1, task);
+            let has_barred_part = self.may_not_be_part(best.pair.0, task) || self.may_not_be_part(best.pair.1, task);
             let unwanted = too_long || against_rules || has_barred_part || task.forbidden.contains(&string);
             if unwanted || !pace.judge.allow(&string) {
                 let refused = Pair { refused: true, ..Pair::default() };
@@ -340,9 +340,9 @@ impl<'b> Trainer<'b> {
     }
 
     /// Whether a token may not be part of another.
-    fn bars(&self, token: u32, task: &Task) -> bool {
+    fn may_not_be_part(&self, token: u32, task: &Task) -> bool {
         let is_base = (token as usize) < self.bpe.len();
-        task.forbidden.contains(&*self.strings[token as usize]) || is_base && self.bpe.stands_in(token)
+        task.forbidden.contains(&*self.strings[token as usize]) || is_base && self.bpe.is_placeholder(token)
     }
 
     /// Appends a merge and applies it wherever its pair stands.
@@ -355,15 +355,15 @@ impl<'b> Trainer<'b> {
             self.new.insert(string, token);
             token
         });
-        let comes_alive = existing.is_some() || self.wakes(product, task);
-        let rank = self.room.rank((self.bpe.merge_count() + self.learned.len()) as u32);
+        let became_reachable = existing.is_some() || self.makes_reachable(product, task);
+        let rank = self.rank_space.rank((self.bpe.merge_count() + self.learned.len()) as u32);
         self.merges.insert(best.pair, Merge { rank, product });
         let (left, right) = best.pair;
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
         let words = self.pairs.remove(&pair_key(best.pair.0, best.pair.1)).map(|pair| pair.words).unwrap_or_default();
         for number in words {
             pace.step(self.words.lengths[number as usize] as usize)?;
-            if comes_alive {
+            if became_reachable {
                 self.encode_again(number);
             } else {
                 self.replace(number, best.pair, product);
@@ -384,18 +384,18 @@ impl<'b> Trainer<'b> {
     ///
     /// They stand before the merge of the new token among the learned ones, so that what is cut at a token has all of
     /// the merges that the token brought.
-    fn wakes(&mut self, token: u32, task: &Task) -> bool {
+    fn makes_reachable(&mut self, token: u32, task: &Task) -> bool {
         let string = Rc::clone(&self.strings[token as usize]);
         let known = |rest: &str| self.bpe.index(rest).or_else(|| self.new.get(rest).copied());
         let mut found = Vec::new();
-        for (asleep, place, order) in &task.asleep {
-            let Some(product) = self.bpe.index(asleep) else { continue };
-            let after = asleep.strip_prefix(&*string).and_then(known).map(|rest| (token, rest));
-            let before = asleep.strip_suffix(&*string).and_then(known).map(|rest| (rest, token));
-            let merge = Merge { rank: self.room.rank_before(*place, *order), product };
+        for (unreachable_ranks, place, order) in &task.unreachable_ranks {
+            let Some(product) = self.bpe.index(unreachable_ranks) else { continue };
+            let after = unreachable_ranks.strip_prefix(&*string).and_then(known).map(|rest| (token, rest));
+            let before = unreachable_ranks.strip_suffix(&*string).and_then(known).map(|rest| (rest, token));
+            let merge = Merge { rank: self.rank_space.rank_before(*place, *order), product };
             found.extend(after.into_iter().chain(before).map(|pair| (pair, merge)));
         }
-        found.retain(|((left, right), _)| !self.bars(*left, task) && !self.bars(*right, task));
+        found.retain(|((left, right), _)| !self.may_not_be_part(*left, task) && !self.may_not_be_part(*right, task));
         found.dedup();
         for &((left, right), merge) in &found {
             self.merges.insert((left, right), merge);
@@ -436,7 +436,7 @@ impl<'b> Trainer<'b> {
         let Range { start, end } = self.words.span(number);
         let before = self.words.symbols[start..end].to_vec();
         let mut after = before.clone();
-        Both(self.bpe, &self.merges, self.room).merge(&mut after, |_, _| ());
+        Both(self.bpe, &self.merges, self.rank_space).merge(&mut after, |_, _| ());
         if after == before {
             return;
         }
@@ -467,11 +467,11 @@ impl<'b> Trainer<'b> {
     }
 }
 
-/// How far ranks stand apart, so that woken merges find room before those of the base.
+/// How far ranks stand apart, so that woken merges find rank_space before those of the base.
 #[derive(Clone, Copy)]
-struct Room(u32);
+struct RankSpace(u32);
 
-impl Room {
+impl RankSpace {
     /// The rank of a merge by its place in the list. Beyond what 32 bits hold all are last.
     fn rank(self, place: u32) -> u32 {
         place.saturating_mul(self.0).saturating_add(self.0 - 1)
@@ -484,7 +484,7 @@ impl Room {
 }
 
 /// The merges of the base and those learned since.
-struct Both<'m>(&'m Bpe, &'m FxHashMap<(u32, u32), Merge>, Room);
+struct Both<'m>(&'m Bpe, &'m FxHashMap<(u32, u32), Merge>, RankSpace);
 
 impl Merges for Both<'_> {
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
@@ -532,8 +532,8 @@ mod tests {
             max_token_bytes: 99,
             forbidden: FxHashSet::default(),
             rules: None,
-            asleep: Vec::new(),
-            at_hand: 99,
+            unreachable_ranks: Vec::new(),
+            max_candidates: 99,
         };
         let mut judge = Patient { answers, asked: 0 };
         let learned = Learned::new(&bpe, &counts.unwrap(), Alphabet::ByteLevel, &task, &mut judge);

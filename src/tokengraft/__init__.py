@@ -4,8 +4,8 @@ from tokengraft._core import __version__
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate
 from tokengraft.check.check import Check, Finding, check
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
-from tokengraft.corpus import Reading, Totals
-from tokengraft.counts.count import Effort, count
+from tokengraft.corpus import ReadOptions, Totals
+from tokengraft.counts.count import CountOptions, count
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import TokengraftError
 from tokengraft.evaluate import Evaluation, Score, evaluate
@@ -26,8 +26,8 @@ __all__ = [
     "AddedToken",
     "Check",
     "Comparison",
+    "CountOptions",
     "Curve",
-    "Effort",
     "Estimate",
     "Evaluation",
     "Extension",
@@ -40,7 +40,7 @@ __all__ = [
     "PretokenCounts",
     "Protection",
     "PruneOrder",
-    "Reading",
+    "ReadOptions",
     "Removal",
     "Score",
     "Sizes",

@@ -164,8 +164,8 @@ def extend(
     max_token_bytes: int,
     forbidden: list[str],
     rules: _PieceRules | None,
-    asleep: list[tuple[str, int, int]],
-    at_hand: int,
+    unreachable_ranks: list[tuple[str, int, int]],
+    max_candidates: int,
     allow: Callable[[str], bool] | None,
 ) -> tuple[list[str], list[tuple[int, int, int, int]]]:
     """New tokens, and merges as (left, right, product, count): base tokens by ascending id, then the new ones."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.output.result_file import read_artefact, write_artefact
+from tokengraft.output.result_file import read_result, write_result_file
 from tokengraft.tokenizer.alphabet import Kind, byte_token, spell, token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
@@ -83,7 +83,7 @@ class VocabPlan:
         Raises:
             OutputError: The file exists or cannot be written.
         """
-        return write_artefact(self.as_dict(), out, force=force)
+        return write_result_file(self.as_dict(), out, force=force)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data: a source is a number, a list of numbers, or null."""
@@ -96,7 +96,7 @@ class VocabPlan:
         Raises:
             CountsError: It is not a file of a plan.
         """
-        return read_artefact(path, _parse, what="a plan", command="tokengraft plan OLD NEW --out FILE")
+        return read_result(path, _parse, what="a plan", command="tokengraft plan OLD NEW --out FILE")
 
 
 def _parse(document: Any) -> VocabPlan:

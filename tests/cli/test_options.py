@@ -8,7 +8,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.options import READING, named
+from tokengraft.cli.options import READ_OPTIONS, named
 
 
 def commands(parser=None, name=""):
@@ -96,7 +96,7 @@ def test_the_reading_options_are_known_to_be_reading_options():
     groups = [g for c in commands().values() for g in c._action_groups if g.title == "reading the corpus"]
     assert groups
     for group in groups:
-        assert {action.dest for action in group._group_actions} == set(READING)
+        assert {action.dest for action in group._group_actions} == set(READ_OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,13 @@ def test_with_counts_every_reading_option_is_refused_even_with_its_default(model
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["extend", "--add", 5, "--counts", "C", "--coverage", 0.5], "--coverage has no effect here"),
+        (
+            ["extend", "--add", 5, "--counts", "C", "--character-coverage", 0.5],
+            "--character-coverage has no effect",
+        ),
         (["extend", "--add", 5, "--corpus", "T", "--rule", "split_digits=false"], "--rule has no effect here"),
-        (["extend", "--add", 5, "--counts", "C", "--from", "M", "--method", "naive-regen"], "both text and --from"),
-        (["extend", "--add", 5, "--from", "M", "--method", "naive-regen", "--weight", 2], "--weight is for"),
+        (["extend", "--add", 5, "--counts", "C", "--donor", "M", "--method", "naive-regen"], "both text and --donor"),
+        (["extend", "--add", 5, "--donor", "M", "--method", "naive-regen", "--weight", 2], "--weight is for"),
         (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--min-count", 2], "--min-count is for"),
         (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--deny-pattern", "x"], "--deny-pattern"),
         (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--extension", "E"], "--extension is for"),
@@ -157,7 +160,7 @@ def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_pat
         "extend M --counts C --add 5 --out O --extension C",
         "extend M --counts C --add 5 --out O --extension O/extension.json",
         "extend M --counts C --add 5 --deny T --out O --extension T",
-        "extend M --from D --method naive-regen --add 5 --out D",
+        "extend M --donor D --method naive-regen --add 5 --out D",
         "prune M --counts C --remove 5 --out M",
         "prune M --counts C --remove 5 --out O --order C",
         "prune M --counts C --remove 5 --protect T --out O --order T",

@@ -30,7 +30,7 @@ def texts_of_random_bytes(count, seed):
 
 def assert_fast_equals_slow(tokenizer, texts):
     fast = tg.count(tokenizer, iter(texts))
-    slow = tg.count(tokenizer, iter(texts), effort=tg.Effort(through_upstream=True))
+    slow = tg.count(tokenizer, iter(texts), count_options=tg.CountOptions(through_upstream=True))
     assert fast == slow
 
 

@@ -12,7 +12,7 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft.report import facts
-from tokengraft.report.facts import page_facts
+from tokengraft.report.data import page_data
 from tokengraft.report.page import embedded_json, filled
 
 pytest.importorskip("plotly", reason="plotly is not installed: the report is optional")
@@ -101,14 +101,14 @@ def padded(tmp_path_factory):
 
 
 def test_the_page_gives_the_rows_of_the_embedding_and_not_those_that_the_tokenizer_needs(padded):
-    rows = page_facts(padded, {})["rows"]
+    rows = page_data(padded, {})["rows"]
     assert rows == [padded.transplant.rows_before, padded.transplant.rows_after]
     assert rows != [padded.plan.rows_before, padded.plan.rows_after]
 
 
 def test_the_page_knows_all_tokens_also_where_it_lists_fewer(padded, monkeypatch):
     monkeypatch.setattr(facts, "MOST_TOKENS", 10)
-    found = page_facts(padded, {})
+    found = page_data(padded, {})
     assert (len(found["added"]), len(found["removed"])) == (10, 10)
     assert found["totals"] == {"added": 20, "removed": padded.plan.summary.removed}
     assert len(found["frequencies"]) == 20
@@ -116,7 +116,7 @@ def test_the_page_knows_all_tokens_also_where_it_lists_fewer(padded, monkeypatch
 
 def test_the_page_has_the_warnings(padded):
     warned = replace(padded, warnings=("the text was <odd>",))
-    assert page_facts(warned, {})["warnings"] == ["the text was <odd>"]
+    assert page_data(warned, {})["warnings"] == ["the text was <odd>"]
 
 
 def test_a_browser_without_network_shows_it_searches_and_reads(page):

@@ -14,7 +14,7 @@ from tokengraft import errors
 from tokengraft.corpus import blocks
 from tokengraft.counts.count import HoldOut, count_with_hold_out
 
-LINES = tg.Reading(documents="lines")
+LINES = tg.ReadOptions(documents="lines")
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,10 @@ def tokenizer(tmp_path_factory):
     return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level()))
 
 
-def held(tokenizer, corpus, hold_out, reading=LINES, **effort):
-    return count_with_hold_out(tokenizer, corpus, reading=reading, effort=tg.Effort(**effort), hold_out=hold_out)
+def held(tokenizer, corpus, hold_out, read_options=LINES, **count_options):
+    return count_with_hold_out(
+        tokenizer, corpus, read_options=read_options, count_options=tg.CountOptions(**count_options), hold_out=hold_out
+    )
 
 
 texts = st.text(st.sampled_from("abõ猫 \u00a0\x1c"), max_size=12)
@@ -72,7 +74,7 @@ def test_a_file_is_held_out_whole_however_it_is_read(tokenizer, tmp_path, monkey
     monkeypatch.setattr(blocks, "BLOCK", block)
     expected, counted = slow_hold_out(documents, 2, 800)
     assert expected
-    found = held(tokenizer, tmp_path, HoldOut(2, 800), reading=tg.Reading(), workers=2)
+    found = held(tokenizer, tmp_path, HoldOut(2, 800), read_options=tg.ReadOptions(), workers=2)
     assert list(found.held_out) == expected
     assert found.counts == tg.count(tokenizer, iter(counted))
 
@@ -91,7 +93,7 @@ def test_limits_apply_to_what_is_read_and_a_document_cut_short_is_counted(tokeni
 def test_what_is_replaced_and_skipped_is_reported_for_all_that_is_read(tokenizer, tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(b'{"text": "a\xff"}\n{"text": null}\n{"text": "b"}\n')
-    found = held(tokenizer, path, HoldOut(1), reading=tg.Reading(skip_bad=True))
+    found = held(tokenizer, path, HoldOut(1), read_options=tg.ReadOptions(skip_bad=True))
     assert sorted(found.held_out) == ["a\ufffd", "b"]
     assert found.counts.totals == tg.Totals(replaced=1, skipped=1)
 
@@ -101,9 +103,9 @@ def test_the_text_before_damage_is_counted_with_hold_out_too(tokenizer, tmp_path
 
     path = tmp_path / "c.txt.gz"
     path.write_bytes(gzip.compress(b"kass koer " * 50_000)[:-300])
-    reading = tg.Reading(skip_bad=True)
-    found = held(tokenizer, path, HoldOut(1, 1 << 30), reading=reading)
-    assert found == (tg.count(tokenizer, path, reading=reading), ())
+    read_options = tg.ReadOptions(skip_bad=True)
+    found = held(tokenizer, path, HoldOut(1, 1 << 30), read_options=read_options)
+    assert found == (tg.count(tokenizer, path, read_options=read_options), ())
     assert found.counts.totals.skipped == 1
 
 

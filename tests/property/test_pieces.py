@@ -35,20 +35,21 @@ def test_new_pieces_equal_those_of_the_obvious_trainer(learned, data, n, min_cou
     base, texts = tokenizer_of(learned), data.draw(texts_over(learned))
     words = {"▁" + text.replace(" ", "▁"): texts.count(text) for text in texts}
     counts = tg.count(base, iter(texts))
-    found = tg.extend(base, counts, n, limits=tg.Limits(min_count=min_count), coverage=0)
+    found = tg.extend(base, counts, n, limits=tg.Limits(min_count=min_count), character_coverage=0)
     expected = reference.continued_by_score(words, base.piece_model.normal, n, min_count=min_count)
     assert [merge[:3] for merge in found.merges if merge.new] == expected
     for size in range(len(found)):
         part = found[: size + 1]
         assert (
-            part.merges == tg.extend(base, counts, size + 1, limits=tg.Limits(min_count=min_count), coverage=0).merges
+            part.merges
+            == tg.extend(base, counts, size + 1, limits=tg.Limits(min_count=min_count), character_coverage=0).merges
         )
 
 
 @given(piece_scores(), st.data(), st.integers(1, 10))
 def test_both_forms_and_the_library_split_alike_after_an_extension(learned, data, n):
     base, texts = tokenizer_of(learned), data.draw(texts_over(learned))
-    extension = tg.extend(base, tg.count(base, iter(texts)), n, limits=tg.Limits(min_count=1), coverage=0)
+    extension = tg.extend(base, tg.count(base, iter(texts)), n, limits=tg.Limits(min_count=1), character_coverage=0)
     extended = extension.apply(base)
     library = SentencePieceProcessor(model_proto=extended.files[FILE])
     more = data.draw(texts_over([*learned, *(token for token in extension.tokens if "▁" not in token)]))

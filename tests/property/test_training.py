@@ -40,10 +40,12 @@ def words_over(tokens):
 
 
 @given(merge_tables(), st.data(), st.integers(1, 12), st.integers(1, 3), st.booleans(), st.integers(1, 9))
-def test_merges_equal_those_of_the_obvious_trainer(table, data, n, min_count, ignore_merges, at_hand):
+def test_merges_equal_those_of_the_obvious_trainer(table, data, n, min_count, ignore_merges, max_candidates):
     tokens, merges = table
     words = data.draw(words_over(tokens))
-    ours = learned(tokens, merges, words, n, min_count=min_count, ignore_merges=ignore_merges, at_hand=at_hand)
+    ours = learned(
+        tokens, merges, words, n, min_count=min_count, ignore_merges=ignore_merges, max_candidates=max_candidates
+    )
     theirs = reference.continued(words, tokens, merges, n, min_count=min_count, ignore_merges=ignore_merges)
     assert ours == theirs
 

@@ -55,7 +55,7 @@ def test_a_text_file_is_one_document_or_one_a_line(tokenizer, tmp_path, compress
     path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
     whole = tg.count(tokenizer, path)
     assert as_dict(whole) == expected(tokenizer, [text.removeprefix("\ufeff")])[0]
-    lines = tg.count(tokenizer, path, reading=tg.Reading(documents="lines"))
+    lines = tg.count(tokenizer, path, read_options=tg.ReadOptions(documents="lines"))
     assert as_dict(lines) == expected(tokenizer, ["üks kaks", "kolm"])[0]
     assert (whole.totals.documents, lines.totals.documents) == (1, 2)
 
@@ -99,7 +99,7 @@ def test_a_bad_json_line_is_named_by_file_and_line(tokenizer, tmp_path, line, ma
     path.write_text('{"text": "a"}\n\n' + line + '\n{"text": "b"}\n')
     with pytest.raises(errors.CorpusError, match=rf"c\.jsonl`, {match}"):
         tg.count(tokenizer, path)
-    skipping = tg.count(tokenizer, path, reading=tg.Reading(skip_bad=True))
+    skipping = tg.count(tokenizer, path, read_options=tg.ReadOptions(skip_bad=True))
     assert (as_dict(skipping), skipping.totals.skipped) == ({b"a": 1, b"b": 1}, 1)
 
 
@@ -125,7 +125,7 @@ def test_a_corrupt_file_is_named_or_skipped(tokenizer, tmp_path, name, damage):
         return
     with pytest.raises(errors.CorpusError, match=name):
         tg.count(tokenizer, [path, tmp_path / "fine.txt"])
-    counts = tg.count(tokenizer, [path, tmp_path / "fine.txt"], reading=tg.Reading(skip_bad=True))
+    counts = tg.count(tokenizer, [path, tmp_path / "fine.txt"], read_options=tg.ReadOptions(skip_bad=True))
     assert counts.totals.skipped == 1
     assert as_dict(counts)[b"kass"] >= 1
 
@@ -179,7 +179,7 @@ def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, mon
     monkeypatch.setattr(corpus_module, "BLOCK", 1000)
     path = tmp_path / "c.txt"
     path.write_text("x" * 100_000 + "\nkass\n")
-    counts = tg.count(tokenizer, path, reading=tg.Reading(documents="lines"))
+    counts = tg.count(tokenizer, path, read_options=tg.ReadOptions(documents="lines"))
     assert as_dict(counts) == {b"x" * 100_000: 1, b"kass": 1}
 
 
@@ -191,15 +191,15 @@ def test_what_is_no_corpus_is_refused(tokenizer, corpus):
 
 def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
     (tmp_path / "c.txt").write_text("kass")
-    counts = tg.count(tokenizer, [tmp_path / "no.txt", tmp_path / "c.txt"], reading=tg.Reading(skip_bad=True))
+    counts = tg.count(tokenizer, [tmp_path / "no.txt", tmp_path / "c.txt"], read_options=tg.ReadOptions(skip_bad=True))
     assert (as_dict(counts), counts.totals.skipped) == ({b"kass": 1}, 1)
 
 
 def test_bytes_in_parquet_are_read_leniently_and_numbers_refused(tokenizer, tmp_path):
     path = tmp_path / "c.parquet"
     pq.write_table(pa.table({"text": pa.array([b"a\xff", None], pa.binary())}), path)
-    skipping = tg.Reading(skip_bad=True)
-    assert tg.count(tokenizer, path, reading=skipping).totals == tg.Totals(1, 4, 2, 2, replaced=1, skipped=1)
+    skipping = tg.ReadOptions(skip_bad=True)
+    assert tg.count(tokenizer, path, read_options=skipping).totals == tg.Totals(1, 4, 2, 2, replaced=1, skipped=1)
     pq.write_table(pa.table({"text": [5]}), path)
     with pytest.raises(errors.CorpusError, match="of type int64"):
         tg.count(tokenizer, path)

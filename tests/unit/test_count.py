@@ -70,10 +70,10 @@ def test_the_result_does_not_depend_on_workers_blocks_memory_or_order(tokenizer,
     for block, workers, memory in [(100, 1, 1), (997, 3, 10**9), (1 << 20, 2, 1)]:
         monkeypatch.setattr(corpus_module, "BLOCK", block)
         generator.shuffle(names)
-        effort = tg.Effort(workers=workers, memory=memory)
-        assert tg.count(tokenizer, names, effort=effort) == expected_counts
+        count_options = tg.CountOptions(workers=workers, memory=memory)
+        assert tg.count(tokenizer, names, count_options=count_options) == expected_counts
         out = tmp_path / f"{block}.parquet"
-        count_to_file(tokenizer, names, out, reading=tg.Reading(), effort=effort)
+        count_to_file(tokenizer, names, out, read_options=tg.ReadOptions(), count_options=count_options)
         assert tg.PretokenCounts.load(out) == expected_counts
     expected_counts.save(tmp_path / "again.parquet")
     assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "100.parquet").read_bytes()
@@ -87,8 +87,10 @@ def test_shards_add_up_to_the_whole(tokenizer, tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), folder / "t.parquet", row_group_size=1)
     parts = [tmp_path / f"part-{number}.parquet" for number in range(3)]
     for number, out in enumerate(parts):
-        count_to_file(tokenizer, folder, out, reading=tg.Reading(shard=(number, 3)), effort=tg.Effort())
-    merge_counts(parts, tmp_path / "all.parquet", effort=tg.Effort(memory=1))
+        count_to_file(
+            tokenizer, folder, out, read_options=tg.ReadOptions(shard=(number, 3)), count_options=tg.CountOptions()
+        )
+    merge_counts(parts, tmp_path / "all.parquet", count_options=tg.CountOptions(memory=1))
     assert tg.PretokenCounts.load(tmp_path / "all.parquet") == tg.count(tokenizer, folder)
 
 
@@ -117,20 +119,20 @@ def test_weights_multiply_the_counts_of_each_corpus(tokenizer, tmp_path):
 
 def test_limits_stop_at_so_many_documents_and_bytes(tokenizer, tmp_path, monkeypatch):
     documents = [f"w{n} " for n in range(50)]
-    assert tg.count(tokenizer, iter(documents), effort=tg.Effort(max_documents=7)).totals.documents == 7
-    limited = tg.count(tokenizer, iter(documents), effort=tg.Effort(max_bytes=20, workers=2))
+    assert tg.count(tokenizer, iter(documents), count_options=tg.CountOptions(max_documents=7)).totals.documents == 7
+    limited = tg.count(tokenizer, iter(documents), count_options=tg.CountOptions(max_bytes=20, workers=2))
     assert as_dict(limited) == expected(tokenizer, [*documents[:6], "w6"])[0]
     monkeypatch.setattr(corpus_module, "BLOCK", 16)
     path = tmp_path / "long.txt"
     path.write_text("kass koer " * 40)
-    one = tg.count(tokenizer, [path, path], effort=tg.Effort(max_documents=1))
+    one = tg.count(tokenizer, [path, path], count_options=tg.CountOptions(max_documents=1))
     assert (one.totals.documents, one.totals.bytes) == (1, 400)
-    assert tg.count(tokenizer, path, effort=tg.Effort(max_bytes=123)).totals.bytes == 123
+    assert tg.count(tokenizer, path, count_options=tg.CountOptions(max_bytes=123)).totals.bytes == 123
 
 
 def test_rare_pretokens_are_left_out_at_the_end_alone(tokenizer):
     texts = ["kass", "kass koer"] * 2
-    counts = tg.count(tokenizer, iter(texts), effort=tg.Effort(min_count=3))
+    counts = tg.count(tokenizer, iter(texts), count_options=tg.CountOptions(min_count=3))
     assert as_dict(counts) == {b"kass": 4}
     assert (counts.min_count, counts.totals.pretokens) == (3, 6)
 
@@ -210,12 +212,12 @@ def test_a_vocabulary_with_a_token_across_a_cut_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["workers", "memory", "max_bytes", "max_documents", "min_count"])
 def test_options_below_one_are_refused(name):
     with pytest.raises(errors.OptionError, match=f"--{name.replace('_', '-')} is 0"):
-        tg.Effort(**{name: 0})
+        tg.CountOptions(**{name: 0})
 
 
 def test_a_shard_that_does_not_exist_is_refused():
     with pytest.raises(errors.OptionError, match="there is no shard 3 of 3"):
-        tg.Reading(shard=(3, 3))
+        tg.ReadOptions(shard=(3, 3))
 
 
 @pytest.mark.parametrize("raw", [b"", b"PAR1", b"x" * 100])
@@ -268,26 +270,32 @@ def test_a_cut_after_an_added_token_or_between_white_space_changes_nothing(tmp_p
 
 
 def test_a_limit_inside_a_character_ends_there(tokenizer, tmp_path, monkeypatch):
-    counts = tg.count(tokenizer, iter(["ééé", "ää", "abc"]), effort=tg.Effort(max_bytes=5))
+    counts = tg.count(tokenizer, iter(["ééé", "ää", "abc"]), count_options=tg.CountOptions(max_bytes=5))
     assert (counts.totals.documents, counts.totals.bytes) == (1, 4)
     monkeypatch.setattr(corpus_module, "BLOCK", 16)
     (tmp_path / "c.txt").write_text("x猫猫猫 tere kass koer " * 9)
-    assert as_dict(tg.count(tokenizer, tmp_path / "c.txt", effort=tg.Effort(max_bytes=6))) == {"x猫".encode(): 1}
+    assert as_dict(tg.count(tokenizer, tmp_path / "c.txt", count_options=tg.CountOptions(max_bytes=6))) == {
+        "x猫".encode(): 1
+    }
 
 
 def test_with_weights_minimum_and_limits_hold_for_the_whole(tokenizer, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("tere")
     paths = [tmp_path / "a", tmp_path / "b"]
-    assert as_dict(tg.count(tokenizer, paths, weights=[1, 1], effort=tg.Effort(min_count=2))) == {b"tere": 2}
-    assert tg.count(tokenizer, paths, weights=[1, 1], effort=tg.Effort(max_documents=1)).totals.documents == 1
+    assert as_dict(tg.count(tokenizer, paths, weights=[1, 1], count_options=tg.CountOptions(min_count=2))) == {
+        b"tere": 2
+    }
+    assert (
+        tg.count(tokenizer, paths, weights=[1, 1], count_options=tg.CountOptions(max_documents=1)).totals.documents == 1
+    )
 
 
 def test_a_sum_beyond_64_bits_is_an_error(tokenizer, tmp_path):
     huge = tg.count(tokenizer, iter(["tere"])).scale(10**14).scale(10**5)
     path = huge.save(tmp_path / "huge.parquet")
     with pytest.raises(errors.CountsError, match="beyond 2"):
-        merge_counts([path, path], tmp_path / "sum.parquet", effort=tg.Effort())
+        merge_counts([path, path], tmp_path / "sum.parquet", count_options=tg.CountOptions())
     assert not (tmp_path / "sum.parquet").exists()
 
 
@@ -308,8 +316,8 @@ def test_unknown_characters_touch_their_neighbours_as_in_the_library(tmp_path, m
 def test_so_many_runs_on_disk_are_merged_on_the_way(tokenizer, monkeypatch):
     monkeypatch.setattr(corpus_module, "BLOCK", 8)
     texts = [f"w{n % 50} " for n in range(400)]
-    effort = tg.Effort(memory=1, workers=2)
-    assert tg.count(tokenizer, iter(texts), effort=effort) == tg.count(tokenizer, iter(texts))
+    count_options = tg.CountOptions(memory=1, workers=2)
+    assert tg.count(tokenizer, iter(texts), count_options=count_options) == tg.count(tokenizer, iter(texts))
 
 
 @pytest.mark.parametrize("weight", ["1e9999999", float("inf"), True, "0.0", "0/5"])

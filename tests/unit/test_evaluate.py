@@ -146,8 +146,8 @@ def test_a_comparison_names_what_gained_and_what_earns(base, extended):
     best = found.gained[0]
     assert b"".join(best.before) == b"".join(best.after) == best.text.encode()
     assert len(best.after) < len(best.before)
-    assert found.earners[0].saved >= found.earners[-1].saved > 0
-    new, used = {s for s in extended.ids if s not in base.ids}, {e.token for e in found.earners}
+    assert found.savings[0].saved >= found.savings[-1].saved > 0
+    new, used = {s for s in extended.ids if s not in base.ids}, {e.token for e in found.savings}
     assert used <= new
     assert set(found.unused) <= new - used
     back = tg.compare(extended, base, read_text("t", iter(ESTONIAN)))
@@ -253,9 +253,9 @@ def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsy
 def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, capsys):
     old, new = tg.save(base, tmp_path / "old"), tg.save(extended, tmp_path / "new")
     common = ["extend", str(old), "--add", "8"]
-    assert cli.main([*common, "--method", "naive-regen", "--from", str(new), "--out", str(tmp_path / "n")]) == 0
+    assert cli.main([*common, "--method", "naive-regen", "--donor", str(new), "--out", str(tmp_path / "n")]) == 0
     assert "continued training does better" in capsys.readouterr().out
-    assert cli.main([*common, "--from", str(new), "--out", str(tmp_path / "m")]) == 2
+    assert cli.main([*common, "--donor", str(new), "--out", str(tmp_path / "m")]) == 2
     assert cli.main([*common, "--out", str(tmp_path / "m")]) == 2
     assert "no text to learn from" in capsys.readouterr().err
 
@@ -274,7 +274,7 @@ def test_a_curve_of_nothing_and_texts_of_nothing_are_no_trouble(base):
 
 
 def test_counts_that_were_weighted_or_lack_rare_pretokens_are_not_measured_by(base, counts):
-    rare = tg.count(base, iter(ESTONIAN), effort=tg.Effort(min_count=5))
+    rare = tg.count(base, iter(ESTONIAN), count_options=tg.CountOptions(min_count=5))
     for changed in (counts.scale(2), counts + counts.scale("1/3"), rare):
         with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
             tg.evaluate({"base": base}, {"et": changed})
@@ -296,8 +296,8 @@ def test_scores_do_not_depend_on_the_order_of_documents(base):
     [
         ("--untied", "--hidden-size was not given"),
         ("--hidden-size 0", "--hidden-size is 0"),
-        ("--sizes 2 --up-to 4", "both --sizes and --up-to"),
-        ("--up-to 0", "--up-to is 0"),
+        ("--sizes 2 --max-size 4", "both --sizes and --max-size"),
+        ("--max-size 0", "--max-size is 0"),
         ("--text -", "which can be read once"),
     ],
 )

@@ -116,7 +116,7 @@ def test_an_added_word_that_its_id_would_bring_out_inside_others_is_refused(tmp_
 
 
 def test_a_result_that_does_not_verify_leaves_no_folder(base, counts, tmp_path, monkeypatch):
-    from tokengraft.commands import extend as command
+    from tokengraft.cli import extend as command
 
     def fail(*_, **__):
         raise errors.InvalidTokenizerError("`tokenizers` encodes otherwise", hint="please report this")
@@ -237,8 +237,8 @@ def test_an_error_in_a_judgement_reaches_the_caller(base, counts):
             max_token_bytes=99,
             forbidden=[],
             rules=None,
-            asleep=[],
-            at_hand=9,
+            unreachable_ranks=[],
+            max_candidates=9,
             allow=fail,
         )
 

@@ -34,7 +34,7 @@ def counts(base):
 
 
 def test_missing_characters_come_first_and_most_frequent_first(base, counts):
-    extension = tg.extend(base, counts, 60, coverage=1.0)
+    extension = tg.extend(base, counts, 60, character_coverage=1.0)
     assert set(extension.characters) >= {"猫", "ж"}
     frequency = dict(counts.table.characters())
     assert list(extension.characters) == sorted(extension.characters, key=lambda c: (-frequency[c], c))
@@ -47,32 +47,32 @@ def test_missing_characters_come_first_and_most_frequent_first(base, counts):
 
 def test_coverage_says_how_many_characters_are_added(base, counts):
     missing = {c for c, _ in counts.table.characters()} - set(base.vocab) - {" "}
-    assert tg.extend(base, counts, 5, coverage=0).characters == ()
-    assert set(tg.extend(base, counts, 60, coverage=1).characters) == {c for c in missing if not c.isascii()}
-    some = tg.extend(base, counts, 60, coverage=0.95).characters
+    assert tg.extend(base, counts, 5, character_coverage=0).characters == ()
+    assert set(tg.extend(base, counts, 60, character_coverage=1).characters) == {c for c in missing if not c.isascii()}
+    some = tg.extend(base, counts, 60, character_coverage=0.95).characters
     assert 0 < len(some) < len(missing)
-    assert some == tg.extend(base, counts, 60, coverage=1).characters[: len(some)]
-    for coverage in (-0.1, 1.5, float("nan")):
+    assert some == tg.extend(base, counts, 60, character_coverage=1).characters[: len(some)]
+    for character_coverage in (-0.1, 1.5, float("nan")):
         with pytest.raises(errors.OptionError, match="coverage"):
-            tg.extend(base, counts, 5, coverage=coverage)
+            tg.extend(base, counts, 5, character_coverage=character_coverage)
 
 
 def test_white_space_controls_and_bytes_are_never_added_as_characters(base):
     counts = tg.count(base, iter(["a\nb\tc\u00a0d\u3000e\x07f\u2585g\ufffdh~"]))
-    assert tg.extend(base, counts, 20, coverage=1, limits=tg.Limits(min_count=9)).tokens == ()
+    assert tg.extend(base, counts, 20, character_coverage=1, limits=tg.Limits(min_count=9)).tokens == ()
 
 
 def test_a_prefix_is_the_extension_of_smaller_size_characters_included(base, counts, tmp_path):
-    whole = tg.extend(base, counts, 40, coverage=1)
+    whole = tg.extend(base, counts, 40, character_coverage=1)
     assert len(whole.characters) > 2
     for size in range(1, 41, 3):
-        part, smaller = whole[:size], tg.extend(base, counts, size, coverage=1)
+        part, smaller = whole[:size], tg.extend(base, counts, size, character_coverage=1)
         assert (part.characters, part.merges) == (smaller.characters, smaller.merges)
     assert tg.Extension.load(whole.save(tmp_path / "e.json")) == whole
 
 
 def test_no_piece_breaks_the_rules(base, counts):
-    for token in tg.extend(base, counts, 500, coverage=1, limits=tg.Limits(min_count=1)).tokens:
+    for token in tg.extend(base, counts, 500, character_coverage=1, limits=tg.Limits(min_count=1)).tokens:
         assert "▁" not in token[1:]
         assert len(token) <= 16
         assert len(token) == 1 or not any(c.isdigit() for c in token)
@@ -82,7 +82,7 @@ def test_no_piece_breaks_the_rules(base, counts):
 
 def test_rules_may_be_given_in_place_of_the_models_own(base):
     rules = replace(base.piece_model.rules, split_digits=False, max_sentencepiece_length=5)
-    counts = tg.count(base, iter(TEXT), reading=tg.Reading(rules=rules))
+    counts = tg.count(base, iter(TEXT), read_options=tg.ReadOptions(rules=rules))
     tokens = tg.extend(base, counts, 100, limits=tg.Limits(min_count=1)).tokens
     assert "123" in tokens
     assert max(map(len, tokens)) == 5
@@ -99,23 +99,25 @@ def test_a_tokenizer_json_alone_has_llamas_rules(folder):
 
 def test_text_is_normalized_where_that_is_asked(base):
     plain = tg.count(base, iter(["ｋａｓｓ ﬁ"]))
-    normalized = tg.count(base, iter(["ｋａｓｓ ﬁ"]), reading=tg.Reading(normalize="nfkc"))
+    normalized = tg.count(base, iter(["ｋａｓｓ ﬁ"]), read_options=tg.ReadOptions(normalize="nfkc"))
     assert normalized.table == tg.count(base, iter(["kass fi"])).table != plain.table
     assert normalized.normalize == "nfkc"
     with pytest.raises(errors.CountsError, match="normalized"):
         _ = plain + normalized
     with pytest.raises(errors.OptionError, match="normalization"):
-        tg.Reading(normalize="nfx")
+        tg.ReadOptions(normalize="nfx")
 
 
 def test_normalized_text_is_counted_alike_fast_and_slow(base, tmp_path):
     texts = [*TEXT, "ﬁ ½ Ⅳ e\u0301 \u00a0x", "① ② ｱ", "a\u0301 \u0301b"]
-    reading = tg.Reading(normalize="nfkc")
-    fast = tg.count(base, iter(texts), reading=reading)
-    assert fast == tg.count(base, iter(texts), reading=reading, effort=tg.Effort(through_upstream=True))
+    read_options = tg.ReadOptions(normalize="nfkc")
+    fast = tg.count(base, iter(texts), read_options=read_options)
+    assert fast == tg.count(
+        base, iter(texts), read_options=read_options, count_options=tg.CountOptions(through_upstream=True)
+    )
     (tmp_path / "long.txt").write_text(" ".join(texts * 9000), encoding="utf-8")
-    whole = tg.count(base, iter([" ".join(texts * 9000)]), reading=reading)
-    assert tg.count(base, tmp_path / "long.txt", reading=reading).table == whole.table
+    whole = tg.count(base, iter([" ".join(texts * 9000)]), read_options=read_options)
+    assert tg.count(base, tmp_path / "long.txt", read_options=read_options).table == whole.table
 
 
 def test_a_piece_that_comes_alive_splits_alike_in_both_forms(tmp_path):
@@ -150,7 +152,9 @@ def test_pieces_learned_after_a_run_of_spaces_split_alike_in_both_forms(tmp_path
 
 def test_byte_and_special_pieces_never_merge(base):
     texts = ["<s> <0x41> 🙂🙂🙂 [x]"] * 9
-    tokens = tg.extend(base, tg.count(base, iter(texts)), 50, coverage=0, limits=tg.Limits(min_count=1)).tokens
+    tokens = tg.extend(
+        base, tg.count(base, iter(texts)), 50, character_coverage=0, limits=tg.Limits(min_count=1)
+    ).tokens
     assert not [token for token in tokens if "<0x" in token or "<s" in token]
 
 
@@ -166,7 +170,7 @@ def test_untouched_text_encodes_as_before_and_every_piece_as_itself(base, counts
 def test_the_command_writes_both_forms_and_compares_them(folder, tmp_path, capsys):
     (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
     arguments = ["extend", folder, "--corpus", tmp_path / "c.txt", "--add", 20, "--out", tmp_path / "out", "--quiet"]
-    arguments += ["--normalize", "nfkc", "--rule", "split_digits=false", "--coverage", 0.99]
+    arguments += ["--normalize", "nfkc", "--rule", "split_digits=false", "--character-coverage", 0.99]
     assert cli.main(list(map(str, arguments))) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "tokenizers, transformers, sentencepiece: the same ids" in shown

@@ -125,13 +125,13 @@ def slow_tokenizer(tmp_path_factory):
 def test_a_document_that_needs_more_memory_than_allowed_is_refused_by_name(slow_tokenizer, tokenizer, tmp_path):
     path = tmp_path / "long.txt"
     path.write_text("the cat sat\n" * 200_000)
-    small = tg.Effort(memory=100_000_000)
+    small = tg.CountOptions(memory=100_000_000)
     with pytest.raises(errors.CorpusError, match=r"long\.txt`.*bytes or more.*--memory allows 1,048,576"):
-        tg.count(slow_tokenizer, path, effort=small)
+        tg.count(slow_tokenizer, path, count_options=small)
     with pytest.raises(errors.CorpusError, match="the iterable`, a document of 2400000 bytes"):
-        tg.count(slow_tokenizer, iter([path.read_text()]), effort=small)
-    assert tg.count(tokenizer, path, effort=small).totals.bytes == 2_400_000
-    lines = tg.count(slow_tokenizer, path, effort=small, reading=tg.Reading(documents="lines"))
+        tg.count(slow_tokenizer, iter([path.read_text()]), count_options=small)
+    assert tg.count(tokenizer, path, count_options=small).totals.bytes == 2_400_000
+    lines = tg.count(slow_tokenizer, path, count_options=small, read_options=tg.ReadOptions(documents="lines"))
     assert lines.totals.documents == 200_000
 
 
@@ -140,7 +140,9 @@ def test_text_that_cannot_be_cut_is_refused_by_name(tokenizer, tmp_path, documen
     path = tmp_path / "a.txt"
     path.write_text("a" * 2_200_000)
     with pytest.raises(errors.CorpusError, match=r"a\.txt`: 2,097,152 bytes or more"):
-        tg.count(tokenizer, path, effort=tg.Effort(memory=1), reading=tg.Reading(documents=documents))
+        tg.count(
+            tokenizer, path, count_options=tg.CountOptions(memory=1), read_options=tg.ReadOptions(documents=documents)
+        )
 
 
 class Endless:
@@ -161,9 +163,9 @@ def test_a_limit_of_bytes_ends_a_stream_without_end(tokenizer, monkeypatch, text
     monkeypatch.setattr(blocks, "BLOCK", 64)
     stream = Endless(text.encode())
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": stream}))
-    effort = tg.Effort(max_bytes=limit)
-    counts = tg.count(tokenizer, "-", effort=effort, reading=tg.Reading(documents=documents))
-    assert counts == tg.count(tokenizer, iter([text * 300]), effort=effort)
+    count_options = tg.CountOptions(max_bytes=limit)
+    counts = tg.count(tokenizer, "-", count_options=count_options, read_options=tg.ReadOptions(documents=documents))
+    assert counts == tg.count(tokenizer, iter([text * 300]), count_options=count_options)
     assert stream.read_bytes < 400
 
 
@@ -199,7 +201,7 @@ def test_interrupting_counting_leaves_no_temporary_folder(tokenizer, tmp_path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tg.count(tokenizer, tmp_path / "c.txt", effort=tg.Effort(memory=1), progress=interrupt)
+        tg.count(tokenizer, tmp_path / "c.txt", count_options=tg.CountOptions(memory=1), progress=interrupt)
     assert seen[-1]
     assert not [*temporary.iterdir()]
 
@@ -232,8 +234,8 @@ def test_extend_refuses_characters_that_would_be_dropped_unless_it_adds_them(tmp
     tokenizer = loaded(tmp_path, document)
     counts = tg.count(tokenizer, iter(["猫猫 the the"]))
     with pytest.raises(errors.CountsError, match="such as '猫': 2 characters"):
-        tg.extend(tokenizer, counts, 2, coverage=0)
-    assert "猫" in tg.extend(tokenizer, counts, 2, coverage=1).characters
+        tg.extend(tokenizer, counts, 2, character_coverage=0)
+    assert "猫" in tg.extend(tokenizer, counts, 2, character_coverage=1).characters
 
 
 def test_a_token_that_skips_merges_is_not_lost_with_its_bytes(tmp_path):

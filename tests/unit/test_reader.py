@@ -23,7 +23,7 @@ from tokengraft.evaluate.segments import read_text, segment
 
 counting = import_module("tokengraft.counts.count")  # the package has a function of that name
 
-SKIPPING = tg.Reading(documents="lines", skip_bad=True)
+SKIPPING = tg.ReadOptions(documents="lines", skip_bad=True)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, nam
     (tmp_path / name).write_bytes(raw)
     texts, totals = read_documents(tmp_path / name, SKIPPING)
     assert (list(texts), totals.replaced, totals.skipped) == (expected, replaced, skipped)
-    counts = tg.count(tokenizer, tmp_path / name, reading=SKIPPING)
+    counts = tg.count(tokenizer, tmp_path / name, read_options=SKIPPING)
     assert counts.totals == totals + tg.Totals(pretokens=counts.totals.pretokens)
     text = read_text("t", tmp_path / name, SKIPPING)
     assert (text.documents, text.totals) == (texts, totals)
@@ -78,9 +78,9 @@ def test_a_pipe_is_read_as_the_file_is(tokenizer, tmp_path, name):
     os.mkfifo(pipe)
     writer = Thread(target=pipe.write_bytes, args=(raw,), daemon=True)
     writer.start()
-    piped = tg.count(tokenizer, pipe, reading=SKIPPING)
+    piped = tg.count(tokenizer, pipe, read_options=SKIPPING)
     writer.join(10)
-    assert piped == tg.count(tokenizer, tmp_path / name, reading=SKIPPING)
+    assert piped == tg.count(tokenizer, tmp_path / name, read_options=SKIPPING)
 
 
 class Trickle(io.BytesIO):
@@ -111,7 +111,7 @@ def test_a_pause_of_standard_input_is_not_its_end(monkeypatch):
 
 def test_a_whole_file_keeps_its_line_ends_and_loses_its_byte_order_mark(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\r\n")
-    assert list(documents(tmp_path / "a.txt", tg.Reading())) == ["a\r\n\r\nb\r\n"]
+    assert list(documents(tmp_path / "a.txt", tg.ReadOptions())) == ["a\r\n\r\nb\r\n"]
     assert tg.count(tokenizer, tmp_path / "a.txt") == tg.count(tokenizer, iter(["a\r\n\r\nb\r\n"]))
 
 
@@ -128,7 +128,7 @@ def test_a_bad_document_is_named_by_every_reader(tokenizer, tmp_path, name, raw,
     (tmp_path / name).write_bytes(raw)
     readers = (
         lambda path: tg.count(tokenizer, path),
-        lambda path: list(documents(path, tg.Reading())),
+        lambda path: list(documents(path, tg.ReadOptions())),
         lambda path: tg.evaluate({"t": tokenizer}, {"x": path}),
         lambda path: tg.compare(tokenizer, tokenizer, path),
         lambda path: tg.curve(tokenizer, tg.count(tokenizer, iter(["a"])), path, [1]),
@@ -145,13 +145,16 @@ def test_a_parquet_file_without_rows_is_an_empty_corpus(tokenizer, tmp_path):
 
 def test_a_bad_document_beyond_the_limit_is_not_read(tokenizer, tmp_path):
     (tmp_path / "c.parquet").write_bytes(parquet(["a", None]))
-    assert tg.count(tokenizer, tmp_path / "c.parquet", effort=tg.Effort(max_documents=1)).totals.documents == 1
+    assert (
+        tg.count(tokenizer, tmp_path / "c.parquet", count_options=tg.CountOptions(max_documents=1)).totals.documents
+        == 1
+    )
 
 
 def test_items_of_an_iterable_that_are_no_strings_are_skipped_and_counted(tokenizer):
     texts, totals = read_documents(iter(["a", None, 5, "b"]), SKIPPING)
     assert (texts, totals.skipped) == (("a", "b"), 2)
-    assert tg.count(tokenizer, iter(["a", None, 5, "b"]), reading=SKIPPING).totals.skipped == 2
+    assert tg.count(tokenizer, iter(["a", None, 5, "b"]), read_options=SKIPPING).totals.skipped == 2
 
 
 @pytest.mark.parametrize("bad", ["missing.txt", "b.txt.bz2", "b.txt.gz", "b.parquet"])
@@ -163,10 +166,10 @@ def test_files_after_an_unreadable_one_are_read(tokenizer, tmp_path, bad):
     paths = [tmp_path / "a.txt", tmp_path / bad, tmp_path / "c.txt"]
     texts, totals = read_documents(paths, SKIPPING)
     assert (texts, totals.skipped) == (("a", "c"), 1)
-    assert tg.count(tokenizer, paths, reading=SKIPPING).totals == totals + tg.Totals(pretokens=2)
-    for read in (read_documents, lambda paths, reading: tg.count(tokenizer, paths, reading=reading)):
+    assert tg.count(tokenizer, paths, read_options=SKIPPING).totals == totals + tg.Totals(pretokens=2)
+    for read in (read_documents, lambda paths, read_options: tg.count(tokenizer, paths, read_options=read_options)):
         with pytest.raises(errors.CorpusError, match=bad):
-            read(paths, tg.Reading())
+            read(paths, tg.ReadOptions())
 
 
 def test_an_error_of_one_file_while_another_is_read_is_charged_to_the_first(tokenizer, tmp_path, monkeypatch):
@@ -182,7 +185,7 @@ def test_an_error_of_one_file_while_another_is_read_is_charged_to_the_first(toke
     monkeypatch.setattr(counting, "_count_block", failing)
     with pytest.raises(errors.CorpusError, match=r"a\.txt`, it cannot"):
         tg.count(tokenizer, tmp_path)
-    found = tg.count(tokenizer, tmp_path, reading=tg.Reading(skip_bad=True))
+    found = tg.count(tokenizer, tmp_path, read_options=tg.ReadOptions(skip_bad=True))
     monkeypatch.undo()
     expected = tg.count(tokenizer, [tmp_path / "b.txt", tmp_path / "c.txt"])
     assert found.table == expected.table
@@ -207,9 +210,9 @@ def test_counts_are_known_by_their_content_and_not_by_their_name(tokenizer, tmp_
 def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path, capsys):
     counts = str(tg.count(tokenizer, iter(["kass"])).save(tmp_path / "c.parquet"))
     with pytest.raises(errors.OptionError, match="all texts are counts"):
-        tg.evaluate({"t": tokenizer}, {"x": counts}, reading=SKIPPING)
+        tg.evaluate({"t": tokenizer}, {"x": counts}, read_options=SKIPPING)
     with pytest.raises(errors.OptionError, match="for counting"):
-        tg.evaluate({"t": tokenizer}, {"x": iter(["a"])}, reading=tg.Reading(normalize="nfkc"))
+        tg.evaluate({"t": tokenizer}, {"x": iter(["a"])}, read_options=tg.ReadOptions(normalize="nfkc"))
     assert cli.main(["evaluate", str(folder), "--text", counts, "--skip-bad"]) == 2
     assert cli.main(["curve", str(folder), "--counts", counts, "--text", counts, "--text-field", "x"]) == 2
     assert capsys.readouterr().err.count("options for reading text were given") == 2
@@ -255,16 +258,16 @@ def test_every_command_warns_of_text_that_is_not_utf8(folder, tmp_path, capsys, 
 def test_text_is_read_by_the_reading_options_of_each_command(folder, tmp_path, capsys):
     path = tmp_path / "c.data"
     path.write_text('{"body": "kass koer"}\nbad\n{"body": "kass"}\n')
-    reading = ["--format", "jsonl", "--text-field", "body", "--skip-bad", "--json"]
-    assert cli.main(["evaluate", str(folder), "--text", f"x={path}", *reading]) == 0
+    read_options = ["--format", "jsonl", "--text-field", "body", "--skip-bad", "--json"]
+    assert cli.main(["evaluate", str(folder), "--text", f"x={path}", *read_options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(score["documents"], score["bytes"]) for score in found["scores"]] == [(2, 13)]
     assert "1 documents or files" in found["warnings"][0]
-    assert cli.main(["compare", str(folder), str(folder), "--text", str(path), *reading]) == 0
+    assert cli.main(["compare", str(folder), str(folder), "--text", str(path), *read_options]) == 0
     assert json.loads(capsys.readouterr().out)["documents"] == 2
     tg.count(tg.load(folder), iter(["kass"] * 9)).save(tmp_path / "counts.parquet")
     for learn in (["--corpus", str(path)], ["--counts", str(tmp_path / "counts.parquet")]):
-        assert cli.main(["curve", str(folder), *learn, "--text", str(path), "--sizes", "1", *reading]) == 0
+        assert cli.main(["curve", str(folder), *learn, "--text", str(path), "--sizes", "1", *read_options]) == 0
         assert json.loads(capsys.readouterr().out)["points"][0]["bytes_per_token"] > 0
 
 

@@ -14,7 +14,7 @@ from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.rows import INITIALISERS, Facts, NewToken
+from tokengraft.checkpoint.rows import INITIALISERS, NewToken, TableInfo
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 from tokengraft.checkpoint.transplant import padded_rows
 
@@ -48,11 +48,11 @@ def test_kept_rows_are_bit_equal_and_new_ones_the_mean_of_their_pieces(tmp_path,
             else:
                 mean = before[name][list(source)].mean(axis=0, dtype=np.float64).astype(np.float32)
                 assert np.array_equal(row, widen(narrow(mean[None], dtype), dtype)[0])
-    assert done.proof.kept_rows == (2 * head + 1) * (new.n_rows - 14)
+    assert done.compared.kept_rows == (2 * head + 1) * (new.n_rows - 14)
     assert done.tied is not head
     untouched = [name for name in before if "layers" in name or "norm" in name]
     assert all(np.array_equal(before[name], after[name]) for name in untouched)
-    assert done.proof.untouched_tensors == len(untouched) == 3
+    assert done.compared.untouched_tensors == len(untouched) == 3
 
 
 def test_only_shards_with_a_table_are_rewritten(base, swapped, tmp_path):
@@ -122,7 +122,7 @@ def test_other_files_come_along_and_old_weights_do_not(base, swapped, tmp_path):
     assert tg.load(tmp_path / "out") == swapped
     report = json.loads((tmp_path / "out" / "tokengraft.json").read_text())
     assert report["transplant"]["added"] == 14
-    assert report["transplant"]["proof"]["kept_rows"] > 0
+    assert report["transplant"]["compared"]["kept_rows"] > 0
     assert base.n_rows == done.rows_before
 
 
@@ -214,7 +214,9 @@ def test_initialisers_do_what_they_say():
     table = generator.normal(size=(50, 6)).astype(np.float32) * [1, 2, 3, 1, 1, 1] + 1
     table = table.astype(np.float32)
     tokens = [NewToken(60, table[[1, 2, 3]]), NewToken(61, table[[4]]), NewToken(62, table[:0])]
-    facts = {name: Facts(np.arange(50), lambda ids: table[ids], 6, seed=5, table=name) for name in ("input", "output")}
+    facts = {
+        name: TableInfo(np.arange(50), lambda ids: table[ids], 6, seed=5, table=name) for name in ("input", "output")
+    }
     made = {name: function(tokens, facts["input"]) for name, function in INITIALISERS.items()}
     assert np.allclose(made["fvt"], [table[1:4].mean(0), table[4], table.mean(0)], atol=1e-6)
     norms = np.linalg.norm(made["fvt-norm"], axis=1)

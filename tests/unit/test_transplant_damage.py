@@ -62,7 +62,7 @@ def test_an_axis_that_is_as_long_by_accident_is_no_reason_to_refuse(tmp_path, si
     base = checkpoint(tmp_path / "model", config=sizes)
     add_tensor(tmp_path / "model", "model.layers.0.mlp.up_proj.weight", (ROWS, WIDTH))
     done = tg.transplant(tmp_path / "model", base, tmp_path / "out")
-    assert done.proof.untouched_tensors == 4
+    assert done.compared.untouched_tensors == 4
 
 
 def test_a_table_of_tokens_is_refused_by_its_name_where_the_size_says_nothing(tmp_path):

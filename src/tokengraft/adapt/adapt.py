@@ -48,7 +48,7 @@ def adapt(
             id changes. If the text yields fewer, fewer are replaced and a warning says so.
         add: Learn this many tokens, without a swap.
         remove: Prune this many tokens, without a swap. Where more are pruned than learned, ids close up.
-        options: Reading, protection, initialiser and more.
+        options: How to read text, protection, initialiser and more.
 
     Raises:
         OptionError: Nothing is asked for, or two things that exclude each other.

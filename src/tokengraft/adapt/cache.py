@@ -24,7 +24,7 @@ from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 WITHOUT_EFFECT = frozenset(("workers", "memory"))
-"""Fields of `Effort` that change how counting is done and not its result. All other fields are part of the key."""
+"""Fields of `CountOptions` that do not change the result. All other fields are part of the key."""
 _OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
 
 
@@ -56,8 +56,8 @@ class CountCache:
         found = count_with_hold_out(
             self.tokenizer,
             corpus,
-            reading=options.reading,
-            effort=options.effort,
+            read_options=options.read_options,
+            count_options=options.count_options,
             hold_out=options.hold_out,
             progress=progress,
         )
@@ -86,9 +86,11 @@ def cache_key(tokenizer: Tokenizer, corpus: Corpus, options: AdaptOptions) -> st
     if files is None:
         return None
     tokenizer_files = {name: sha256(data).hexdigest() for name, data in folder_files(tokenizer).items()}
-    reading, effort, hold_out = (asdict(value) for value in (options.reading, options.effort, options.hold_out))
-    effort = {name: value for name, value in effort.items() if name not in WITHOUT_EFFECT}
-    decisive = [_core.__version__, tokenizer_files, reading, effort, hold_out, files]
+    read_options, count_options, hold_out = (
+        asdict(value) for value in (options.read_options, options.count_options, options.hold_out)
+    )
+    count_options = {name: value for name, value in count_options.items() if name not in WITHOUT_EFFECT}
+    decisive = [_core.__version__, tokenizer_files, read_options, count_options, hold_out, files]
     return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -96,7 +98,7 @@ def _identities(corpus: Corpus, options: AdaptOptions) -> list[Any] | None:
     """Path, size and time of change of every file, in the order they are read; None where one is no regular file."""
     if not isinstance(corpus, str | os.PathLike | list | tuple):
         return None
-    names = [found.name for found in open_corpus(corpus, options.reading)]
+    names = [found.name for found in open_corpus(corpus, options.read_options)]
     known = {name: _identity(Path(name)) for name in dict.fromkeys(names)}
     return None if None in known.values() else [known[name] for name in names]
 

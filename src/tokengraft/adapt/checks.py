@@ -18,7 +18,7 @@ from tokengraft.checkpoint.ids import named_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.rows import require_initialisers
 from tokengraft.checkpoint.transplant import Transplant, padded_rows, transplant
-from tokengraft.corpus import Corpus, Reading, open_corpus
+from tokengraft.corpus import Corpus, ReadOptions, open_corpus
 from tokengraft.corpus.open import STDIN
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend.continued import require_extendable
@@ -131,20 +131,20 @@ def _input_paths(job: Job) -> Iterator[Path]:
             # Folders too: a later run would read what this one wrote into them.
             items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
             yield from (Path(item) for item in items if Path(item).is_dir())
-            paths = dict.fromkeys(Path(found.name) for found in open_corpus(corpus, job.options.reading))
+            paths = dict.fromkeys(Path(found.name) for found in open_corpus(corpus, job.options.read_options))
             yield from (path for path in paths if path.is_file())
 
 
 def _require_text(job: Job) -> int:
     """The bytes of all corpora on disk, after refusing what is not there or may not be read."""
     total = 0
-    limit = job.options.effort.max_bytes
+    limit = job.options.count_options.max_bytes
     for name, corpus in job.corpora.items():
-        inputs = open_corpus(corpus, job.options.reading)
+        inputs = open_corpus(corpus, job.options.read_options)
         if not inputs:
             raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
         for path in dict.fromkeys(found.name for found in inputs):
-            if not job.options.reading.skip_bad and Path(path).is_file() and not os.access(path, os.R_OK):
+            if not job.options.read_options.skip_bad and Path(path).is_file() and not os.access(path, os.R_OK):
                 raise CorpusError(f"`{path}` may not be read", hint="change its permissions, or pass --skip-bad")
         size = sum(found.size for found in inputs)
         total += min(size, limit) if limit else size
@@ -153,7 +153,7 @@ def _require_text(job: Job) -> int:
 
 def _require_read_once(job: Job) -> None:
     """Refuses what can be read only once and is given twice: the second text would be empty."""
-    once = [name for corpus in job.corpora.values() for name in _read_once(corpus, job.options.reading)]
+    once = [name for corpus in job.corpora.values() for name in _read_once(corpus, job.options.read_options)]
     twice = next((name for at, name in enumerate(once) if name in once[:at]), None)
     if twice is not None:
         what = f"{twice} is" if isinstance(twice, str) else "an iterator is"
@@ -162,13 +162,15 @@ def _require_read_once(job: Job) -> None:
         )
 
 
-def _read_once(corpus: Corpus, reading: Reading) -> list[str | int]:
+def _read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
     """What a corpus has that is gone once it is read: the names of pipes, the identity of an iterator."""
     if isinstance(corpus, Iterator):
         return [id(corpus)]
     if not isinstance(corpus, str | os.PathLike | list | tuple):
         return []
-    return [found.name for found in open_corpus(corpus, reading) if found.name == STDIN or Path(found.name).is_fifo()]
+    return [
+        found.name for found in open_corpus(corpus, read_options) if found.name == STDIN or Path(found.name).is_fifo()
+    ]
 
 
 class _Needed(NamedTuple):

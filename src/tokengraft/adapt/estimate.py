@@ -58,7 +58,7 @@ def estimate(
         text_bytes=start.text_bytes,
         weights_bytes=weights.bytes if weights else 0,
         parameters_added=weights.parameters_added if weights else 0,
-        memory_bytes=_BASE_MEMORY + min(2 * start.text_bytes, job.options.effort.memory),
+        memory_bytes=_BASE_MEMORY + min(2 * start.text_bytes, job.options.count_options.memory),
         seconds=_BASE_SECONDS + start.text_bytes / _TEXT_RATE + (weights.bytes if weights else 0) / _WEIGHTS_RATE,
         warnings=start.warnings,
     )

@@ -7,8 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from tokengraft.corpus import Corpus, Reading
-from tokengraft.counts.count import Effort, HoldOut, Progress
+from tokengraft.corpus import Corpus, ReadOptions
+from tokengraft.counts.count import CountOptions, HoldOut, Progress
 from tokengraft.errors import OptionError
 from tokengraft.extend import Limits
 from tokengraft.prune import Protection
@@ -18,7 +18,7 @@ KEEP = "keep"
 DEFAULT_INIT = "fvt"
 
 Source = str | os.PathLike[str]
-Stage = Callable[[str], object]
+OnStep = Callable[[str], object]
 """Called with the name of each step when it starts."""
 
 
@@ -81,9 +81,9 @@ class AdaptOptions:
 
     init: str | None = None
     """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
-    reading: Reading = field(default_factory=lambda: Reading(documents="lines"))
+    read_options: ReadOptions = field(default_factory=lambda: ReadOptions(documents="lines"))
     """How to read the corpora."""
-    effort: Effort = field(default_factory=Effort)
+    count_options: CountOptions = field(default_factory=CountOptions)
     """Workers, memory and limits for counting, for each corpus."""
     limits: Limits = field(default_factory=Limits)
     """Which tokens may be learned."""
@@ -97,7 +97,7 @@ class AdaptOptions:
     """Write `report.html` too. By default where plotly is installed."""
     force: bool = False
     """Replace an earlier result."""
-    stage: Stage | None = None
+    on_step: OnStep | None = None
     """Called at the start of each step."""
     progress: Progress | None = None
     """Called as text is read."""
@@ -124,10 +124,10 @@ class Job:
     def _kept(self) -> dict[str, Corpus]:
         return {} if self.keep is None else {KEEP: self.keep}
 
-    def start(self, stage: str) -> None:
+    def start(self, on_step: str) -> None:
         """Reports that a step starts."""
-        if self.options.stage:
-            self.options.stage(stage)
+        if self.options.on_step:
+            self.options.on_step(on_step)
 
 
 def new_job(

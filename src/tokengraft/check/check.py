@@ -16,7 +16,7 @@ from tokengraft.formats.files import save
 from tokengraft.formats.sentencepiece import require_agreement
 from tokengraft.output.json_file import parse_settings
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, byte_token, token_bytes
-from tokengraft.tokenizer.edit import first_run
+from tokengraft.tokenizer.edit import first_whitespace_merge
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.rewrite import renumbered, renumbered_settings
 from tokengraft.tokenizer.settings import SETTINGS
@@ -317,7 +317,7 @@ def _merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     Where tokens were both removed and learned, some may have been learned again, and their merges stand among the
     learned ones. These are excused up to `AGAIN` times the number of tokens that are gone or new.
     """
-    pairs, end = tokenizer.merge_strings(), first_run(tokenizer)
+    pairs, end = tokenizer.merge_strings(), first_whitespace_merge(tokenizer)
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
     start = _first_behind(base, pairs[:end])
     behind = [pair for pair in pairs[start:end] if pair in ranks]
@@ -395,7 +395,7 @@ def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
     learned part was learned, whether the base had it or not. Learned tokens take free ids in ascending order; where
     theirs do not ascend, ids were mixed up, and nothing is excused. Added tokens and the alphabet are never learned.
     """
-    pairs = tokenizer.merge_strings()[: first_run(tokenizer)]
+    pairs = tokenizer.merge_strings()[: first_whitespace_merge(tokenizer)]
     start = _first_learned(tokenizer, base, pairs)
     kept = {left + right for left, right in pairs[:start]}
     learned = dict.fromkeys(left + right for left, right in pairs[start:] if left + right not in kept)

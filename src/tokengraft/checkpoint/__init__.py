@@ -1,6 +1,6 @@
 """A model's checkpoint with another vocabulary: `transplant` on files, `transplant_model` in memory."""
 
-from tokengraft.checkpoint.memory import transplant_model
+from tokengraft.checkpoint.in_memory import transplant_model
 from tokengraft.checkpoint.transplant import Transplant, transplant
 
 __all__ = ["Transplant", "transplant", "transplant_model"]

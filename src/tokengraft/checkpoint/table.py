@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.rows import Facts, Initialiser, NewToken
+from tokengraft.checkpoint.rows import Initialiser, NewToken, TableInfo
 from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.tensors import Raw, Rows, narrow, widen
 from tokengraft.plan import VocabPlan
@@ -50,7 +50,7 @@ class Recipe:
     rows: int
     """Rows of the new table, padding included."""
     initialiser: Initialiser
-    facts: Facts
+    facts: TableInfo
 
     def for_bias(self) -> "Recipe":
         """The same for the bias of an output, a number for each token: always the mean of its pieces."""

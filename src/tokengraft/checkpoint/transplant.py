@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 from tokengraft import _core
 from tokengraft.checkpoint.behaviour import Behaviour, compare_models, require_torch
+from tokengraft.checkpoint.compare_files import ByteComparison, compare_file
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
-from tokengraft.checkpoint.proof import Proof, prove
-from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers, require_untied
+from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
 from tokengraft.counts.count import Progress
@@ -57,7 +57,7 @@ class Transplant:
     """Tokenizer files of the source that the new tokenizer does not bring; they are kept, with the new ids."""
     left_out: tuple[str, ...]
     """Files of the source that belong to the old vocabulary, such as weights in other formats."""
-    proof: Proof | None = None
+    compared: ByteComparison | None = None
     """What was compared after writing; None before."""
     behaviour: Behaviour | None = None
     """How the two models compare; None where they were not run."""
@@ -75,7 +75,7 @@ class Transplant:
             "copied": list(self.copied),
             "carried": list(self.carried),
             "left_out": list(self.left_out),
-            "proof": self.proof._asdict() if self.proof else None,
+            "compared": self.compared._asdict() if self.compared else None,
             "behaviour": self.behaviour._asdict() if self.behaviour else None,
         }
 
@@ -145,7 +145,7 @@ def transplant(
     target = Path(out)
     ours = written_before(target) if force else set()
     with new_folder(target, replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        done = replace(done, proof=work.write_weights(partial, hard_link, progress))
+        done = replace(done, compared=work.write_weights(partial, hard_link, progress))
         _write_files(source, files, others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, changes))
@@ -231,16 +231,16 @@ class _Work:
             left_out=files.left_out,
         )
 
-    def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> Proof:
+    def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> ByteComparison:
         """Writes every weight file, and compares it with what it was made of."""
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
-            jobs = [pool.submit(self.write_and_prove, file, folder, hard_link) for file in self.source.files]
-            return Proof.total(_finished(jobs, self.source, progress))
+            jobs = [pool.submit(self.write_and_compare, file, folder, hard_link) for file in self.source.files]
+            return ByteComparison.total(_finished(jobs, self.source, progress))
 
-    def write_and_prove(self, file: TensorFile, folder: Path, hard_link: bool) -> Proof:
+    def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool) -> ByteComparison:
         """Writes one weight file and compares it with what it was made of."""
         self.write(file, folder, hard_link)
-        return prove(file, self.vocabulary, self.plan, self.rows, folder)
+        return compare_file(file, self.vocabulary, self.plan, self.rows, folder)
 
     def write(self, file: TensorFile, folder: Path, hard_link: bool) -> None:
         tensors = {t.info.name: t for t in self.vocabulary.tensors if t.file == file}
@@ -270,7 +270,7 @@ class _Work:
         shape = TableShape(info.shape[0], info.row_bytes, info.dtype)
         rows = RowReader(old, info)
         as_input = tensor.role == "input" or self.vocabulary.tied
-        facts = Facts(
+        facts = TableInfo(
             ids=token_rows(self.plan, shape.rows),
             read=reader(rows, info.dtype),
             width=shape.width,
@@ -286,7 +286,9 @@ class _Work:
                 new.write(part.data)
 
 
-def _finished(jobs: list["Future[Proof]"], source: Checkpoint, progress: Progress | None) -> Iterator[Proof]:
+def _finished(
+    jobs: list["Future[ByteComparison]"], source: Checkpoint, progress: Progress | None
+) -> Iterator[ByteComparison]:
     """The result of each job, in the order of files; when one fails, the others are cancelled."""
     sizes = [file.path.stat().st_size for file in source.files]
     for job, file, size in zip(jobs, source.files, sizes, strict=True):

@@ -16,10 +16,10 @@ from tokengraft.cli.options import (
     Commands,
     add_json,
     add_output,
-    add_reading,
-    effort_of,
+    add_read_options,
+    count_options_of,
     lines_of,
-    reading_of,
+    read_options_of,
     require,
 )
 from tokengraft.cli.progress import bytes_read
@@ -70,7 +70,7 @@ def add(commands: Commands) -> None:
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
     add_json(command)
-    add_reading(command)
+    add_read_options(command)
     # Held-out documents must be small against the text; a file as one document is the exception.
     command.set_defaults(run=_run, documents="lines")
 
@@ -112,7 +112,7 @@ def _run(options: argparse.Namespace) -> int:
     with bytes_read("counting", quiet=options.quiet) as progress:
         chosen = _adapt_options(
             options,
-            stage=None if options.quiet else lambda what: print(what, file=sys.stderr),
+            on_step=None if options.quiet else lambda what: print(what, file=sys.stderr),
             progress=progress,
         )
         result = adapt(options.model, **arguments, options=chosen)
@@ -123,8 +123,8 @@ def _run(options: argparse.Namespace) -> int:
 def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOptions:
     return AdaptOptions(
         init=options.init,
-        reading=reading_of(options, load(options.model) if options.rule else None),
-        effort=effort_of(options, min_count=1),
+        read_options=read_options_of(options, load(options.model) if options.rule else None),
+        count_options=count_options_of(options, min_count=1),
         protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),
         by_merges=options.by_merges,
         report=options.report,
@@ -152,9 +152,11 @@ def _print_result(result: Adaptation) -> None:
         ("rows", _rows(result)),
         ("checks", _checks(result.check)),
     ]
-    if result.transplant and result.transplant.proof:
-        proof = result.transplant.proof
-        rows.append(("weights", f"{proof.kept_rows:,} kept rows and {proof.untouched_tensors:,} tensors unchanged"))
+    if result.transplant and result.transplant.compared:
+        compared = result.transplant.compared
+        rows.append(
+            ("weights", f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged")
+        )
     print_table(rows)
     print()
     print_columns(*result.evaluation.table())

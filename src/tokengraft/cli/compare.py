@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 
 from tokengraft.cli.display import print_table, print_warnings, readable
-from tokengraft.cli.options import Commands, add_json, add_text_reading, named, text_reading_of
+from tokengraft.cli.options import Commands, add_json, add_text_read_options, named, text_read_options_of
 from tokengraft.evaluate.compare import Comparison, Document, compare
 from tokengraft.evaluate.segments import read_text
 from tokengraft.formats import load
@@ -26,19 +26,19 @@ def add(commands: Commands) -> None:
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
     command.add_argument("--text", required=True, metavar="FILE", help="text, as for `tokengraft count`")
     add_json(command)
-    add_text_reading(command)
+    add_text_read_options(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     before, after = load(options.a), load(options.b)
-    found = compare(before, after, read_text(*named(options.text), text_reading_of(options)))
+    found = compare(before, after, read_text(*named(options.text), text_read_options_of(options)))
     print_warnings(found.warnings)
     if options.json:
         print(json.dumps(_data(found), ensure_ascii=False))
         return 0
     change = f" ({found.tokens_after / found.tokens_before - 1:+.1%})" if found.tokens_before else ""
-    earned = ", ".join(f"{readable(e.token, after.kind)} {e.saved:,}" for e in found.earners[:12])
+    earned = ", ".join(f"{readable(e.token, after.kind)} {e.saved:,}" for e in found.savings[:12])
     unused = " ".join(readable(token, after.kind) for token in found.unused[:12])
     rows = [
         ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}{change}"),
@@ -83,5 +83,5 @@ def _data(found: Comparison) -> dict[str, object]:
     return asdict(found) | {
         "gained": [readable_document(document) for document in found.gained],
         "lost": [readable_document(document) for document in found.lost],
-        "earners": [earner._asdict() for earner in found.earners],
+        "earners": [earner._asdict() for earner in found.savings],
     }

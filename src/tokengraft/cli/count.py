@@ -9,15 +9,15 @@ from pathlib import Path
 from tokengraft.cli.display import print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
-    add_effort,
+    add_count_options,
     add_json,
     add_min_count,
     add_output,
-    add_reading,
+    add_read_options,
     add_source,
-    effort_of,
+    count_options_of,
     input_paths,
-    reading_of,
+    read_options_of,
 )
 from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
@@ -47,7 +47,7 @@ def add(commands: Commands) -> None:
     add_output(command, "Parquet file for the counts")
     add_json(command)
     add_min_count(command)
-    add_reading(command)
+    add_read_options(command)
     command.set_defaults(run=_count)
     _add_merge(commands)
 
@@ -63,7 +63,7 @@ def _add_merge(commands: Commands) -> None:
     add_output(command, "Parquet file for the sum")
     add_json(command)
     add_min_count(command)
-    add_effort(command)
+    add_count_options(command)
     command.set_defaults(run=_merge)
 
 
@@ -71,17 +71,28 @@ def _count(options: argparse.Namespace) -> int:
     require_new(options.out, force=options.force)
     require_distinct(input_paths([options.source], options.corpus), options.out)
     tokenizer = load(options.source)
-    reading, out = reading_of(options, tokenizer), Path(options.out)
-    effort = effort_of(options, min_count=options.min_count)
+    read_options, out = read_options_of(options, tokenizer), Path(options.out)
+    count_options = count_options_of(options, min_count=options.min_count)
     with bytes_read("counting", quiet=options.quiet) as progress:
         if options.weight:
             described = count(
-                tokenizer, options.corpus, weights=options.weight, reading=reading, effort=effort, progress=progress
+                tokenizer,
+                options.corpus,
+                weights=options.weight,
+                read_options=read_options,
+                count_options=count_options,
+                progress=progress,
             )
             described.save(out, force=options.force)
         else:
             described = count_to_file(
-                tokenizer, options.corpus, out, reading=reading, effort=effort, force=options.force, progress=progress
+                tokenizer,
+                options.corpus,
+                out,
+                read_options=read_options,
+                count_options=count_options,
+                force=options.force,
+                progress=progress,
             )
     return _report(described, out, options)
 
@@ -90,8 +101,8 @@ def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
     require_new(out, force=options.force)
     require_distinct(input_paths(options.counts), out)
-    effort = effort_of(options, min_count=options.min_count)
-    return _report(merge_counts(options.counts, out, effort=effort, force=options.force), out, options)
+    count_options = count_options_of(options, min_count=options.min_count)
+    return _report(merge_counts(options.counts, out, count_options=count_options, force=options.force), out, options)
 
 
 def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -> int:

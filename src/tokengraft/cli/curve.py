@@ -8,12 +8,12 @@ from tokengraft.cli.options import (
     Commands,
     add_counts,
     add_json,
-    add_reading,
+    add_read_options,
     add_source,
     counts_of,
     named,
     require,
-    text_reading_of,
+    text_read_options_of,
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -21,7 +21,7 @@ from tokengraft.evaluate.curve import Curve, curve, default_sizes
 from tokengraft.evaluate.segments import open_text
 from tokengraft.formats import load
 
-UP_TO = 32_000
+MAX_SIZE = 32_000
 
 
 def add(commands: Commands) -> None:
@@ -46,13 +46,13 @@ def add(commands: Commands) -> None:
         help="numbers of new tokens (default: 1000 2000 4000 ...)",
     )
     command.add_argument(
-        "--up-to", type=int, metavar="N", help="largest number of new tokens, without --sizes (default: 32000)"
+        "--max-size", type=int, metavar="N", help="largest number of new tokens, without --sizes (default: 32000)"
     )
     command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show parameters")
     command.add_argument("--untied", action="store_true", help="the model has an untied output table")
     command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
-    add_reading(command)
+    add_read_options(command)
     # Those that also say how to read --text have no default: its text files have one document per line.
     command.set_defaults(run=_run, documents=None, text_field=None)
 
@@ -61,16 +61,18 @@ def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
     name, source = named(options.text)
-    reading = text_reading_of(options)
-    text = open_text(name, source, reading)
+    read_options = text_read_options_of(options)
+    text = open_text(name, source, read_options)
     require(
-        reading is None or bool(options.corpus) or not isinstance(text, PretokenCounts),
+        read_options is None or bool(options.corpus) or not isinstance(text, PretokenCounts),
         "options for reading text were given, and both --counts and --text are counts",
         hint="leave them out, or pass text",
     )
     counts = counts_of(tokenizer, _without_text_reading(options) if options.counts else options)
     width = options.hidden_size * (2 if options.untied else 1) if options.hidden_size else None
-    found = curve(tokenizer, counts, text, options.sizes or default_sizes(options.up_to or UP_TO), rows_width=width)
+    found = curve(
+        tokenizer, counts, text, options.sizes or default_sizes(options.max_size or MAX_SIZE), rows_width=width
+    )
     warnings = [*reading_warnings(counts.totals), *found.warnings]
     print_warnings(warnings)
     if options.json:
@@ -83,17 +85,19 @@ def _run(options: argparse.Namespace) -> int:
 
 def _require_options(options: argparse.Namespace) -> None:
     """Refuses what cannot be done, or would be ignored, before any work is done."""
-    width, largest = options.hidden_size, options.up_to
+    width, largest = options.hidden_size, options.max_size
     require(width is None or width > 0, f"--hidden-size is {width}", hint="pass the width of the embedding: 4096")
     require(
         not options.untied or width is not None,
         "--untied is for counting parameters, and --hidden-size was not given",
         hint="pass --hidden-size too, or drop --untied",
     )
-    require(largest is None or largest > 0, f"--up-to is {largest}", hint="pass a number of tokens: --up-to 32000")
+    require(
+        largest is None or largest > 0, f"--max-size is {largest}", hint="pass a number of tokens: --max-size 32000"
+    )
     require(
         not (options.sizes and largest is not None),
-        "both --sizes and --up-to were given",
+        "both --sizes and --max-size were given",
         hint="pass one of them",
     )
     require(

@@ -7,10 +7,10 @@ from tokengraft.cli.display import print_columns, print_warnings
 from tokengraft.cli.options import (
     Commands,
     add_json,
-    add_text_reading,
+    add_text_read_options,
     named,
     require,
-    text_reading_of,
+    text_read_options_of,
     warn_of_spelling,
 )
 from tokengraft.evaluate import Evaluation, evaluate
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
     command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
     command.add_argument("--csv", action="store_true", help="print the result as CSV")
     add_json(command)
-    add_text_reading(command)
+    add_text_read_options(command)
     command.set_defaults(run=_run)
 
 
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
     loaded = {name: load(source) for name, source in tokenizers.items()}
     for name, tokenizer in loaded.items():
         warn_of_spelling(tokenizer, name)
-    found: Evaluation = evaluate(loaded, texts, base=options.base, reading=text_reading_of(options))
+    found: Evaluation = evaluate(loaded, texts, base=options.base, read_options=text_read_options_of(options))
     if options.json:
         print(found.to_json())
     elif options.csv:

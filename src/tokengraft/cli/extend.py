@@ -14,7 +14,7 @@ from tokengraft.cli.options import (
     add_counts,
     add_json,
     add_output,
-    add_reading,
+    add_read_options,
     add_source,
     counts_of,
     input_paths,
@@ -26,14 +26,14 @@ from tokengraft.cli.options import (
 from tokengraft.counts.count import reading_warnings
 from tokengraft.errors import OptionError
 from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
-from tokengraft.extend.continued import COVERAGE, require_extendable
+from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
 from tokengraft.formats import load, save
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-CONTINUED_ONLY = ("min_count", "coverage", "max_token_bytes", "deny", "deny_pattern", "extension")
+CONTINUED_ONLY = ("min_count", "character_coverage", "max_token_bytes", "deny", "deny_pattern", "extension")
 
 
 def add(commands: Commands) -> None:
@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
         "--min-count", type=int, metavar="N", help="merge only pairs that occur at least N times (default: 2)"
     )
     command.add_argument(
-        "--coverage",
+        "--character-coverage",
         type=float,
         metavar="SHARE",
         help="SentencePiece types: add missing characters first, until the vocabulary has this share of the text's "
@@ -67,8 +67,7 @@ def add(commands: Commands) -> None:
         help="continued training; or, to compare with, splice in a fresh vocabulary as is usually done (continued)",
     )
     command.add_argument(
-        "--from",
-        dest="donor",
+        "--donor",
         metavar="SOURCE",
         help="naive methods: take the tokens of this tokenizer instead of training one",
     )
@@ -77,7 +76,7 @@ def add(commands: Commands) -> None:
     )
     add_output(command, "folder for the extended tokenizer")
     add_json(command)
-    add_reading(command)
+    add_read_options(command)
     command.set_defaults(run=_run)
 
 
@@ -88,9 +87,9 @@ def _run(options: argparse.Namespace) -> int:
     warn_of_spelling(tokenizer)
     require_extendable(tokenizer, options.add)
     require(
-        options.coverage is None or tokenizer.kind == "sentencepiece",
-        f"--coverage has no effect here: the tokenizer is {tokenizer.kind}, and its bytes spell every character",
-        hint="drop --coverage",
+        options.character_coverage is None or tokenizer.kind == "sentencepiece",
+        f"--character-coverage has no effect: the tokenizer is {tokenizer.kind}, and its bytes spell every character",
+        hint="drop --character-coverage",
     )
     if options.method != "continued":
         return _run_naively(tokenizer, options)
@@ -103,8 +102,8 @@ def _run(options: argparse.Namespace) -> int:
     counts = counts_of(tokenizer, options)
     warnings = reading_warnings(counts.totals)
     print_warnings(warnings)
-    coverage = COVERAGE if options.coverage is None else options.coverage
-    extension = extend(tokenizer, counts, options.add, limits=limits, coverage=coverage)
+    character_coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
+    extension = extend(tokenizer, counts, options.add, limits=limits, character_coverage=character_coverage)
     extended = extension.apply(tokenizer)
     verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind)
@@ -132,16 +131,16 @@ def _require_options(options: argparse.Namespace) -> None:
     for name in ignored:
         flag = f"--{name.replace('_', '-')}"
         raise OptionError(f"{flag} is for continued training, not for {options.method}", hint=f"drop {flag}")
-    require(naive or not options.donor, "--from is for the naive methods", hint="pass --method naive-regen too")
+    require(naive or not options.donor, "--donor is for the naive methods", hint="pass --method naive-regen too")
     text = bool(options.counts or options.corpus)
     require(text or bool(options.donor), "there is no text to learn from", hint="pass --counts or --corpus")
     require(
         not (text and options.donor),
-        "both text and --from were given; the tokens of --from are taken as they are, and nothing is learned",
-        hint="drop --from, or drop --counts and --corpus",
+        "both text and --donor were given; the tokens of --donor are taken as they are, and nothing is learned",
+        hint="drop --donor, or drop --counts and --corpus",
     )
     if options.donor:
-        require_unread(options, "--from reads none")
+        require_unread(options, "--donor reads none")
         require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tokengraft.cli.display import print_warnings
 from tokengraft.cli.progress import bytes_read
-from tokengraft.corpus import COMPRESSIONS, FORMATS, Reading
-from tokengraft.counts.count import DEFAULT_MEMORY, Effort, count
+from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions
+from tokengraft.counts.count import DEFAULT_MEMORY, CountOptions, count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     Commands = object
 
-READING = (
+READ_OPTIONS = (
     "text_field",
     "documents",
     "format",
@@ -128,7 +128,7 @@ def add_output(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
-def add_reading(command: argparse.ArgumentParser) -> None:
+def add_read_options(command: argparse.ArgumentParser) -> None:
     """How to read a corpus: `READING`. None of them has a default, to tell what was given."""
     group = command.add_argument_group("reading the corpus")
     group.add_argument(
@@ -157,10 +157,10 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after this much text")
     group.add_argument("--max-documents", type=int, metavar="N", help="stop after N documents")
-    add_effort(group)
+    add_count_options(group)
 
 
-def add_text_reading(command: argparse.ArgumentParser) -> None:
+def add_text_read_options(command: argparse.ArgumentParser) -> None:
     """How to read a text to measure by. None of the options has a default, to tell what was given."""
     group = command.add_argument_group("reading the text")
     group.add_argument(
@@ -179,14 +179,14 @@ def add_text_reading(command: argparse.ArgumentParser) -> None:
     )
 
 
-def text_reading_of(options: argparse.Namespace) -> Reading | None:
+def text_read_options_of(options: argparse.Namespace) -> ReadOptions | None:
     """How the options say to read a text to measure by; None where they say nothing."""
     names = ("text_field", "documents", "format", "skip_bad")
     given = {name: getattr(options, name) for name in names if getattr(options, name)}
-    return Reading(**{"documents": "lines"} | given) if given else None
+    return ReadOptions(**{"documents": "lines"} | given) if given else None
 
 
-def add_effort(group: "argparse._ActionsContainer") -> None:
+def add_count_options(group: "argparse._ActionsContainer") -> None:
     """--workers, --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (default: one per core)")
     group.add_argument(
@@ -198,7 +198,7 @@ def add_effort(group: "argparse._ActionsContainer") -> None:
     )
 
 
-def reading_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> Reading:
+def read_options_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> ReadOptions:
     """How the options say to read a corpus for a tokenizer, whose rules they may change.
 
     Raises:
@@ -214,7 +214,7 @@ def reading_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> Read
             hint="drop --rule",
         )
         chosen["rules"] = replace(piece_rules(tokenizer), **dict(options.rule))
-    return Reading(
+    return ReadOptions(
         format=options.format,
         skip_bad=options.skip_bad,
         shard=options.shard,
@@ -229,7 +229,9 @@ def require_unread(options: argparse.Namespace, why: str) -> None:
     Raises:
         OptionError: With the flag of the first.
     """
-    given = [name for name in READING if getattr(options, name) is not None and getattr(options, name) is not False]
+    given = [
+        name for name in READ_OPTIONS if getattr(options, name) is not None and getattr(options, name) is not False
+    ]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise OptionError(f"{flag} is for reading a corpus, and {why}", hint=f"drop {flag}, or pass --corpus")
@@ -242,9 +244,9 @@ def add_min_count(command: argparse.ArgumentParser) -> None:
     )
 
 
-def effort_of(options: argparse.Namespace, *, min_count: int) -> Effort:
+def count_options_of(options: argparse.Namespace, *, min_count: int) -> CountOptions:
     """The effort that the options allow."""
-    return Effort(
+    return CountOptions(
         workers=options.workers,
         memory=DEFAULT_MEMORY if options.memory is None else options.memory,
         min_count=min_count,
@@ -262,14 +264,14 @@ def require(condition: bool, message: str, *, hint: str) -> None:
 def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
     """The counts that the options name, or those of the corpus that they name."""
     if options.corpus:
-        effort = effort_of(options, min_count=1)
+        count_options = count_options_of(options, min_count=1)
         with bytes_read("counting", quiet=options.quiet) as progress:
             return count(
                 tokenizer,
                 options.corpus,
                 weights=options.weight,
-                reading=reading_of(options, tokenizer),
-                effort=effort,
+                read_options=read_options_of(options, tokenizer),
+                count_options=count_options,
                 progress=progress,
             )
     require_unread(options, "--counts has been counted already")

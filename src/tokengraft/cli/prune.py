@@ -13,7 +13,7 @@ from tokengraft.cli.options import (
     add_counts,
     add_json,
     add_output,
-    add_reading,
+    add_read_options,
     add_source,
     counts_of,
     input_paths,
@@ -74,7 +74,9 @@ def add(commands: Commands) -> None:
     command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
     command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
     command.add_argument(
-        "--characters", action="store_true", help="remove single characters too, where byte fallback can spell them"
+        "--prune-characters",
+        action="store_true",
+        help="remove single characters too, where byte fallback can spell them",
     )
     command.add_argument(
         "--reuse-reserved", action="store_true", help="remove reserved tokens that nothing uses, before all others"
@@ -89,7 +91,7 @@ def add(commands: Commands) -> None:
     command.add_argument("--order", type=Path, metavar="FILE", help="also write the complete order as JSON")
     add_output(command, "folder for the pruned tokenizer")
     add_json(command)
-    add_reading(command)
+    add_read_options(command)
     command.set_defaults(run=_run)
 
 
@@ -125,7 +127,7 @@ def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argpars
     protection = Protection(
         tokens=lines_of(options.protect, "--protect"),
         pattern=options.protect_pattern,
-        characters=options.characters,
+        characters=options.prune_characters,
         reuse_reserved=options.reuse_reserved,
         highest_id=options.ids == "keep",
     )

@@ -109,10 +109,10 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     rows += [("left out", f"`{name}`: it belongs to the old vocabulary") for name in done.left_out]
     if hard_link:
         rows.append(("warning", "unchanged files are hard links: a save in place would change the source too"))
-    if done.proof:
-        proof = done.proof
-        compared = f"{proof.kept_rows:,} kept rows and {proof.untouched_tensors:,} tensors are what they were"
-        rows.append(("compared", f"{compared}, {proof.new_rows:,} rows are new"))
+    if done.compared:
+        compared = done.compared
+        text = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors are what they were"
+        rows.append(("compared", f"{text}, {compared.new_rows:,} rows are new"))
     if behaviour := done.behaviour:
         rows.append(("ran both", f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest"))
         rows += [("old says", behaviour.old_text), ("new says", behaviour.new_text)]

@@ -5,7 +5,7 @@ The only reader of text: every command that reads text reads it here, so that al
 
 from tokengraft.corpus.blocks import Block, Cut, binary_buffers, whole_documents
 from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, Input, open_corpus
-from tokengraft.corpus.options import Format, Reading
+from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.corpus.totals import Totals
 
@@ -18,7 +18,7 @@ __all__ = [
     "Cut",
     "Format",
     "Input",
-    "Reading",
+    "ReadOptions",
     "Totals",
     "binary_buffers",
     "documents",

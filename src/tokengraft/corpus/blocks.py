@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus.options import Format, Reading
+from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.errors import CorpusError, TokengraftError
 
 if TYPE_CHECKING:
@@ -106,42 +106,44 @@ def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
         yield replace(parts[0], data=text, whole=True, progress=sum(part.progress for part in parts))
 
 
-def file_blocks(path: Path, form: Format, compression: str | None, reading: Reading, cut: Cut) -> Iterator[Block]:
+def file_blocks(
+    path: Path, form: Format, compression: str | None, read_options: ReadOptions, cut: Cut
+) -> Iterator[Block]:
     """The blocks of a file."""
     import pyarrow as pa
 
     with reporting(str(path)), path.open("rb") as raw:
         stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression) if compression else raw
         tell = raw.tell if raw.seekable() else None  # a pipe has no position
-        yield from _stream_blocks(stream, str(path), tell, replace(reading, format=form), cut)
+        yield from _stream_blocks(stream, str(path), tell, replace(read_options, format=form), cut)
 
 
-def standard_input_blocks(reading: Reading, cut: Cut) -> Iterator[Block]:
+def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The blocks of standard input."""
     if sys.stdin is None:
         raise CorpusError("there is no standard input", hint="name files instead of -")
     with reporting("standard input"):
         with suppress(OSError, AttributeError):  # it need not be a file
             os.set_blocking(sys.stdin.fileno(), True)  # else a pause would look like the end
-        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, reading, cut)
+        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, read_options, cut)
 
 
 def _stream_blocks(
-    stream: Any, name: str, tell: Callable[[], int] | None, reading: Reading, cut: Cut
+    stream: Any, name: str, tell: Callable[[], int] | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a stream of bytes, cut where it can be cut."""
-    if reading.format == "parquet":
+    if read_options.format == "parquet":
         import pyarrow as pa
 
-        yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, reading)
+        yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, read_options)
         return
-    kind: Any = "jsonl" if reading.format == "jsonl" else "lines" if reading.documents == "lines" else "text"
+    kind: Any = "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
     # Half a line of JSON is no text: there, no line is cut short.
     by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, None if kind == "jsonl" else cut.enough)
     line, at_start, done = 1, True, 0
     for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
         position = tell() if tell else 0
-        field = reading.text_field if kind == "jsonl" else ""
+        field = read_options.text_field if kind == "jsonl" else ""
         yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
         line += data.count(b"\n") if kind != "text" else 0
         at_start, done = False, position
@@ -214,36 +216,36 @@ def _too_long(name: str, size: int, longest: int) -> CorpusError:
     )
 
 
-def parquet_group_blocks(path: Path, group: int, size: int, reading: Reading, _: Cut) -> Iterator[Block]:
+def parquet_group_blocks(path: Path, group: int, size: int, read_options: ReadOptions, _: Cut) -> Iterator[Block]:
     """The blocks of a row group of a Parquet file, which takes up so many bytes on disk."""
     with reporting(str(path)):
-        yield from _parquet_blocks(str(path), str(path), [group], reading, size)
+        yield from _parquet_blocks(str(path), str(path), [group], read_options, size)
 
 
 def _parquet_blocks(
-    source: Any, name: str, groups: list[int] | None, reading: Reading, size: int = 0
+    source: Any, name: str, groups: list[int] | None, read_options: ReadOptions, size: int = 0
 ) -> Iterator[Block]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(source) as file:
-        _require_column(reading.text_field, file.schema_arrow.names, f"`{name}`")
+        _require_column(read_options.text_field, file.schema_arrow.names, f"`{name}`")
         chosen = range(file.metadata.num_row_groups) if groups is None else groups
         rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
         weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
         batch = max(1, min(rows, rows * BLOCK // max(weight, 1)))
         row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
-        for found in file.iter_batches(batch, row_groups=list(chosen), columns=[reading.text_field]):
+        for found in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
             yield _arrow_block(found.column(0), name, row, size * len(found) // max(rows, 1))
             row += len(found)
 
 
-def dataset_blocks(dataset: Any, reading: Reading) -> Iterator[Block]:
+def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
     """The rows of a `datasets` dataset, in memory or streamed."""
     row = 1
     with reporting("the dataset"):
         for table in dataset.with_format("arrow").iter(batch_size=512):
-            _require_column(reading.text_field, table.column_names, "the dataset")
-            yield _arrow_block(table.column(reading.text_field).combine_chunks(), "the dataset", row, 0)
+            _require_column(read_options.text_field, table.column_names, "the dataset")
+            yield _arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
             row += len(table)
 
 
@@ -251,7 +253,7 @@ def _require_column(column: str, names: list[str], source: str) -> None:
     if column not in names:
         raise CorpusError(
             f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
-            hint="name the column of the text: --text-field, or Reading(text_field=...)",
+            hint="name the column of the text: --text-field, or ReadOptions(text_field=...)",
         )
 
 
@@ -282,7 +284,7 @@ def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
     return data.to_pybytes() if data else b"", offsets.to_pybytes()[: 8 * (len(array) + 1)] if offsets else bytes(8)
 
 
-def iterable_blocks(texts: Iterable[Any], reading: Reading) -> Iterator[Block]:
+def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator[Block]:
     """Strings, gathered until they make a block."""
     gathered: list[bytes] = []
     nulls: list[int] = []
@@ -291,13 +293,13 @@ def iterable_blocks(texts: Iterable[Any], reading: Reading) -> Iterator[Block]:
         if isinstance(text, str):
             encoded, halves = _encoded(text)
             replaced += halves
-        elif reading.skip_bad:
+        elif read_options.skip_bad:
             nulls.append(len(gathered))
             encoded = b""
         else:
             raise CorpusError(
                 f"document {number:,} of the iterable is a {type(text).__name__}, not a string",
-                hint="give strings, such as `(row['text'] for row in rows)`, or pass Reading(skip_bad=True)",
+                hint="give strings, such as `(row['text'] for row in rows)`, or pass ReadOptions(skip_bad=True)",
             )
         gathered.append(encoded)
         size += len(encoded)

@@ -19,7 +19,7 @@ from tokengraft.corpus.blocks import (
     standard_input_blocks,
     unreadable,
 )
-from tokengraft.corpus.options import Format, Reading
+from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.errors import CorpusError
 
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
@@ -48,23 +48,23 @@ class Input:
     blocks: Callable[[Cut], Iterator[Block]]
 
 
-def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
+def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     """The inputs of a corpus, in a fixed order: files by name, and as given otherwise.
 
     Args:
         corpus: A file, a folder, a glob, ``-`` for standard input, a list of these, a `datasets` dataset, or any
             iterable of strings, each a document. A list of strings is taken for paths.
-        reading: How to read it.
+        read_options: How to read it.
 
     Raises:
         CorpusError: There is nothing there.
     """
     if isinstance(corpus, str | os.PathLike):
-        inputs = _inputs_at(corpus, reading)
+        inputs = _inputs_at(corpus, read_options)
     elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        inputs = [found for item in corpus for found in _inputs_at(item, reading)]
+        inputs = [found for item in corpus for found in _inputs_at(item, read_options)]
     elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
-        inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, reading))]
+        inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))]
     elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
         raise CorpusError(
             f"a {type(corpus).__name__} cannot be read as a corpus",
@@ -72,21 +72,21 @@ def open_corpus(corpus: Corpus, reading: Reading) -> list[Input]:
         )
     else:
         texts: Any = corpus
-        inputs = [Input("the iterable", 0, lambda _: iterable_blocks(texts, reading))]
+        inputs = [Input("the iterable", 0, lambda _: iterable_blocks(texts, read_options))]
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
-    return inputs if reading.shard is None else inputs[reading.shard[0] :: reading.shard[1]]
+    return inputs if read_options.shard is None else inputs[read_options.shard[0] :: read_options.shard[1]]
 
 
-def _inputs_at(item: str | os.PathLike[str], reading: Reading) -> list[Input]:
+def _inputs_at(item: str | os.PathLike[str], read_options: ReadOptions) -> list[Input]:
     name = os.fspath(item)
     if name == "-":
-        return [Input(STDIN, 0, partial(standard_input_blocks, reading))]
+        return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
     try:
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name too long, or with a NUL: perhaps text in place of a path
         raise _missing(name, error) from error
-    return [found for path in paths for found in _file_inputs(path, reading)]
+    return [found for path in paths for found in _file_inputs(path, read_options)]
 
 
 def _paths_at(name: str) -> list[Path]:
@@ -111,12 +111,12 @@ def _format(path: Path) -> tuple[Format | None, str | None]:
     return (FORMATS.get(stem[-1]) if stem else None), compression
 
 
-def _file_inputs(path: Path, reading: Reading) -> list[Input]:
+def _file_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
     """The inputs that a file is read as; with `skip_bad`, one that fails when it is read, if the file cannot be."""
     try:
-        return _readable_inputs(path, reading)
+        return _readable_inputs(path, read_options)
     except CorpusError as error:
-        if not reading.skip_bad:
+        if not read_options.skip_bad:
             raise
         return [Input(str(path), 0, partial(_failing, error))]
 
@@ -125,9 +125,9 @@ def _failing(error: CorpusError, _: Cut) -> Iterator[Block]:
     raise error
 
 
-def _readable_inputs(path: Path, reading: Reading) -> list[Input]:
+def _readable_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
     form, compression = _format(path)
-    form = reading.format or form or "text"
+    form = read_options.format or form or "text"
     if path.suffix.lower() in UNSUPPORTED:
         raise CorpusError(f"`{path}` is compressed in a way that is not read", hint="unpack it, or use .gz or .zst")
     try:
@@ -135,8 +135,8 @@ def _readable_inputs(path: Path, reading: Reading) -> list[Input]:
     except (OSError, ValueError) as error:
         raise _missing(str(path), error) from error
     if form == "parquet" and not compression and path.is_file():  # a pipe is read once, from start to end
-        return _parquet_inputs(path, size, reading)
-    return [Input(str(path), size, partial(file_blocks, path, form, compression, reading))]
+        return _parquet_inputs(path, size, read_options)
+    return [Input(str(path), size, partial(file_blocks, path, form, compression, read_options))]
 
 
 def _missing(name: str, error: BaseException) -> CorpusError:
@@ -144,15 +144,16 @@ def _missing(name: str, error: BaseException) -> CorpusError:
     return CorpusError(found.message, hint=f"{found.hint}; documents in memory are given as an iterator: iter(texts)")
 
 
-def _parquet_inputs(path: Path, size: int, reading: Reading) -> list[Input]:
+def _parquet_inputs(path: Path, size: int, read_options: ReadOptions) -> list[Input]:
     """The row groups of a Parquet file, each an input of its own, so that shards can share a file."""
     import pyarrow.parquet as pq
 
     with reporting(str(path)), pq.ParquetFile(path) as file:
         groups = file.metadata.num_row_groups
     if not groups:  # an empty file is a corpus too
-        return [Input(str(path), size, partial(file_blocks, path, "parquet", None, reading))]
+        return [Input(str(path), size, partial(file_blocks, path, "parquet", None, read_options))]
     share = size // groups
     return [
-        Input(str(path), share, partial(parquet_group_blocks, path, group, share, reading)) for group in range(groups)
+        Input(str(path), share, partial(parquet_group_blocks, path, group, share, read_options))
+        for group in range(groups)
     ]

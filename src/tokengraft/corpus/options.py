@@ -1,4 +1,4 @@
-"""`Reading`: how to read a corpus."""
+"""`ReadOptions`: how to read a corpus."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +12,7 @@ Format = Literal["text", "jsonl", "parquet"]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How to read a corpus. Every command that reads text reads it by the same rules.
 
     - Text files: the whole file is one document, or each line is. A line ends with ``\\n`` or ``\\r\\n``, which is not

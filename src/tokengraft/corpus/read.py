@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 from tokengraft.corpus.blocks import Cut
 from tokengraft.corpus.open import Corpus, Input, open_corpus
-from tokengraft.corpus.options import Reading
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.corpus.totals import Totals
 from tokengraft.errors import CorpusError
 
@@ -12,7 +12,7 @@ Read = Callable[[str, int], object]
 """Told of (input, bytes on disk read since the last call)."""
 
 
-def documents(corpus: Corpus, reading: Reading, read: Read | None = None) -> Generator[str, None, Totals]:
+def documents(corpus: Corpus, read_options: ReadOptions, read: Read | None = None) -> Generator[str, None, Totals]:
     """The documents of a corpus, one after the other: those that `count` counts.
 
     Slower than counting, for every document passes through Python. The generator returns the totals of what was read,
@@ -22,27 +22,27 @@ def documents(corpus: Corpus, reading: Reading, read: Read | None = None) -> Gen
         CorpusError: Something cannot be read.
 
     Examples:
-        >>> list(documents(iter(["a", "b"]), Reading()))
+        >>> list(documents(iter(["a", "b"]), ReadOptions()))
         ['a', 'b']
     """
     totals = Totals()
-    for found in open_corpus(corpus, reading):
-        totals += yield from _input_documents(found, reading, read)
+    for found in open_corpus(corpus, read_options):
+        totals += yield from _input_documents(found, read_options, read)
     return totals
 
 
-def read_documents(corpus: Corpus, reading: Reading) -> tuple[tuple[str, ...], Totals]:
+def read_documents(corpus: Corpus, read_options: ReadOptions) -> tuple[tuple[str, ...], Totals]:
     """All documents of a corpus, and the totals of what was read.
 
     Raises:
         CorpusError: Something cannot be read.
 
     Examples:
-        >>> read_documents(iter(["a", "b"]), Reading())
+        >>> read_documents(iter(["a", "b"]), ReadOptions())
         (('a', 'b'), Totals(documents=2, bytes=2, characters=2, pretokens=0, replaced=0, skipped=0))
     """
     texts: list[str] = []
-    reader = documents(corpus, reading)
+    reader = documents(corpus, read_options)
     while True:
         try:
             texts.append(next(reader))
@@ -50,11 +50,11 @@ def read_documents(corpus: Corpus, reading: Reading) -> tuple[tuple[str, ...], T
             return tuple(texts), end.value
 
 
-def _input_documents(found: Input, reading: Reading, read: Read | None) -> Generator[str, None, Totals]:
+def _input_documents(found: Input, read_options: ReadOptions, read: Read | None) -> Generator[str, None, Totals]:
     totals = Totals()
     try:
         for block in found.blocks(Cut(_never)):
-            texts, replaced, skipped = block.documents(skip_bad=reading.skip_bad)
+            texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
             totals += Totals(
                 documents=len(texts),
                 bytes=sum(len(text.encode()) for text in texts),
@@ -66,7 +66,7 @@ def _input_documents(found: Input, reading: Reading, read: Read | None) -> Gener
             if read:
                 read(found.name, block.progress)
     except CorpusError:
-        if not reading.skip_bad:
+        if not read_options.skip_bad:
             raise
         totals += Totals(skipped=1)
     return totals

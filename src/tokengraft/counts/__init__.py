@@ -1,7 +1,7 @@
 """Pretoken counts: `count` reads a corpus once, `PretokenCounts` is the result, as a value and as a Parquet file."""
 
 from tokengraft.counts.count import (
-    Effort,
+    CountOptions,
     HeldOutCounts,
     HoldOut,
     count,
@@ -10,4 +10,12 @@ from tokengraft.counts.count import (
 )
 from tokengraft.counts.pretoken_counts import PretokenCounts
 
-__all__ = ["Effort", "HeldOutCounts", "HoldOut", "PretokenCounts", "count", "count_with_hold_out", "reading_warnings"]
+__all__ = [
+    "CountOptions",
+    "HeldOutCounts",
+    "HoldOut",
+    "PretokenCounts",
+    "count",
+    "count_with_hold_out",
+    "reading_warnings",
+]

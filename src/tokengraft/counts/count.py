@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Corpus, Cut, Input, Reading, Totals, open_corpus, whole_documents
+from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_corpus, whole_documents
 from tokengraft.corpus.blocks import BLOCK
 from tokengraft.counts.fingerprint import Fingerprint, cutter
 from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
@@ -31,7 +31,7 @@ DEFAULT_MEMORY = 4 << 30
 
 
 @dataclass(frozen=True)
-class Effort:
+class CountOptions:
     """What counting may use and how far it goes. None of it but the limits changes the result."""
 
     workers: int | None = None
@@ -104,8 +104,8 @@ def count(
     corpus: Corpus,
     *,
     weights: Iterable[int | Fraction | str] | None = None,
-    reading: Reading | None = None,
-    effort: Effort | None = None,
+    read_options: ReadOptions | None = None,
+    count_options: CountOptions | None = None,
     progress: Progress | None = None,
 ) -> PretokenCounts:
     """How often each distinct pretoken of a corpus occurs.
@@ -117,8 +117,8 @@ def count(
         tokenizer: The tokenizer, or any other of the same pipeline.
         corpus: A file, folder, glob, ``-``, a list of these, a `datasets` dataset, or an iterable of strings.
         weights: One for each item of a list of paths: its counts are multiplied by it.
-        reading: How to read the corpus.
-        effort: Workers, memory, limits.
+        read_options: How to read the corpus.
+        count_options: Workers, memory, limits.
         progress: Told how far it is.
 
     Raises:
@@ -127,10 +127,10 @@ def count(
     Examples:
         >>> counts = count(tok, ["et.txt", "en.txt"], weights=[2, 1])  # doctest: +SKIP
     """
-    reading, effort = reading or Reading(), effort or Effort()
+    read_options, count_options = read_options or ReadOptions(), count_options or CountOptions()
     if weights is None:
-        with counted(tokenizer, corpus, reading, effort, progress) as (described, counter):
-            return replace(described, table=counter.finish().take(EVERYTHING, effort.min_count))
+        with counted(tokenizer, corpus, read_options, count_options, progress) as (described, counter):
+            return replace(described, table=counter.finish().take(EVERYTHING, count_options.min_count))
     items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
     ratios = [*map(as_weight, weights)]
     if len(items) != len(ratios) or not items:
@@ -139,22 +139,22 @@ def count(
         )
     total: PretokenCounts | None = None
     for item, ratio in zip(items, ratios, strict=True):
-        left = _left_of(effort, total.totals if total else Totals())
+        left = _left_of(count_options, total.totals if total else Totals())
         if left is None:
             break
-        part = count(tokenizer, item, reading=reading, effort=left, progress=progress).scale(ratio)
+        part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress).scale(ratio)
         total = total + part if total else part
     if total is None:
         raise OptionError("there is nothing to count", hint="give a corpus")
-    return replace(total, table=total.table.frequent(effort.min_count), min_count=effort.min_count)
+    return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
 
 
 def count_with_hold_out(
     tokenizer: Tokenizer,
     corpus: Corpus,
     *,
-    reading: Reading,
-    effort: Effort,
+    read_options: ReadOptions,
+    count_options: CountOptions,
     hold_out: HoldOut,
     progress: Progress | None = None,
 ) -> HeldOutCounts:
@@ -168,21 +168,23 @@ def count_with_hold_out(
 
     Examples:
         >>> found = count_with_hold_out(  # doctest: +SKIP
-        ...     tok, "et/*.parquet", reading=Reading(), effort=Effort(), hold_out=HoldOut(one_in=50)
+        ...     tok, "et/*.parquet", reading=ReadOptions(), effort=CountOptions(), hold_out=HoldOut(one_in=50)
         ... )
     """
-    with counted(tokenizer, corpus, reading, effort, progress, hold_out) as (described, counter):
+    with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (described, counter):
         held_out = tuple(counter.held_out())
-        return HeldOutCounts(replace(described, table=counter.finish().take(EVERYTHING, effort.min_count)), held_out)
+        return HeldOutCounts(
+            replace(described, table=counter.finish().take(EVERYTHING, count_options.min_count)), held_out
+        )
 
 
-def _left_of(effort: Effort, done: Totals) -> Effort | None:
+def _left_of(count_options: CountOptions, done: Totals) -> CountOptions | None:
     """What is left of an effort after so much, with nothing left out for being rare; None where a limit is reached."""
-    documents = None if effort.max_documents is None else effort.max_documents - done.documents
-    text = None if effort.max_bytes is None else effort.max_bytes - done.bytes
+    documents = None if count_options.max_documents is None else count_options.max_documents - done.documents
+    text = None if count_options.max_bytes is None else count_options.max_bytes - done.bytes
     if (documents is not None and documents < 1) or (text is not None and text < 1):
         return None
-    return replace(effort, max_documents=documents, max_bytes=text, min_count=1)
+    return replace(count_options, max_documents=documents, max_bytes=text, min_count=1)
 
 
 def count_to_file(
@@ -190,24 +192,24 @@ def count_to_file(
     corpus: Corpus,
     out: Path,
     *,
-    reading: Reading,
-    effort: Effort,
+    read_options: ReadOptions,
+    count_options: CountOptions,
     force: bool = False,
     progress: Progress | None = None,
 ) -> PretokenCounts:
     """Counts a corpus straight into a Parquet file, in bounded memory; returns the description, with an empty table."""
-    with counted(tokenizer, corpus, reading, effort, progress) as (described, counter):
-        write_counts(_tables(counter.finish(), effort.min_count), described, out, force=force)
+    with counted(tokenizer, corpus, read_options, count_options, progress) as (described, counter):
+        write_counts(_tables(counter.finish(), count_options.min_count), described, out, force=force)
         return described
 
 
-def merge_counts(paths: list[Path], out: Path, *, effort: Effort, force: bool = False) -> PretokenCounts:
+def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, force: bool = False) -> PretokenCounts:
     """Adds up files of counts into one, in bounded memory; returns the description, with an empty table.
 
     Raises:
         CountsError: They were made for different pipelines.
     """
-    with _spill_folder(effort) as (folder, bytes_per_table):
+    with _spill_folder(count_options) as (folder, bytes_per_table):
         counter = _core.Counter(
             _EMPTY_PIPELINE,
             byte_level=True,
@@ -226,8 +228,8 @@ def merge_counts(paths: list[Path], out: Path, *, effort: Effort, force: bool = 
             described = part if described is None else described + part
         if described is None:
             raise OptionError("no file of counts was given", hint="name the files to add up")
-        described = replace(described, min_count=max(described.min_count, effort.min_count))
-        write_counts(_tables(counter.finish(), effort.min_count), described, out, force=force)
+        described = replace(described, min_count=max(described.min_count, count_options.min_count))
+        write_counts(_tables(counter.finish(), count_options.min_count), described, out, force=force)
         return described
 
 
@@ -245,35 +247,35 @@ def _tables(rows: _core.Rows, min_count: int) -> Iterator[_core.Counts]:
 def counted(
     tokenizer: Tokenizer,
     corpus: Corpus,
-    reading: Reading,
-    effort: Effort,
+    read_options: ReadOptions,
+    count_options: CountOptions,
     progress: Progress | None,
     hold_out: HoldOut | None = None,
 ) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
     """The description of a counted corpus, with an empty table, and the counter, to be finished within the block."""
-    fingerprint = Fingerprint.of(tokenizer, reading.rules)
-    inputs = open_corpus(corpus, reading)
-    with _spill_folder(effort) as (folder, bytes_per_table):
+    fingerprint = Fingerprint.of(tokenizer, read_options.rules)
+    inputs = open_corpus(corpus, read_options)
+    with _spill_folder(count_options) as (folder, bytes_per_table):
         counter = _core.Counter(
-            _normalizing(tokenizer.skeleton) if reading.normalize else tokenizer.skeleton,
+            _normalizing(tokenizer.skeleton) if read_options.normalize else tokenizer.skeleton,
             byte_level=tokenizer.kind == "byte-level",
             cutter=cutter(tokenizer, fingerprint.rules) if fingerprint.rules else None,
-            through_upstream=effort.through_upstream,
+            through_upstream=count_options.through_upstream,
             spill_folder=folder,
             bytes_per_table=bytes_per_table,
-            document_memory=effort.memory // 2,
+            document_memory=count_options.memory // 2,
             hold_out=(hold_out.one_in, hold_out.max_bytes) if hold_out else None,
         )
-        running = _Counted(counter, reading, effort, hold_out)
-        totals = _count_inputs(running, inputs, _workers(effort), progress)
+        running = _Counted(counter, read_options, count_options, hold_out)
+        totals = _count_inputs(running, inputs, _workers(count_options), progress)
         contents = {token.id: token.content for token in tokenizer.added}
         described = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
             totals=totals,
             added=MappingProxyType(dict(sorted((contents[i], n) for i, n in counter.added()))),
             fingerprint=fingerprint,
-            min_count=effort.min_count,
-            normalize=reading.normalize,
+            min_count=count_options.min_count,
+            normalize=read_options.normalize,
         )
         yield described, counter
 
@@ -286,16 +288,16 @@ def _normalizing(skeleton: str) -> str:
 
 
 @contextmanager
-def _spill_folder(effort: Effort) -> Iterator[tuple[str, int]]:
+def _spill_folder(count_options: CountOptions) -> Iterator[tuple[str, int]]:
     # A table that outgrows its share doubles first, and while it does the old one is still there.
-    share = effort.memory // 2 // (3 * _workers(effort))
+    share = count_options.memory // 2 // (3 * _workers(count_options))
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
         yield folder, share
 
 
-def _workers(effort: Effort) -> int:
+def _workers(count_options: CountOptions) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return effort.workers or cores or 1
+    return count_options.workers or cores or 1
 
 
 def _count_inputs(counted: "_Counted", inputs: list[Input], workers: int, progress: Progress | None) -> Totals:
@@ -326,18 +328,20 @@ class _Tally(NamedTuple):
 class _Counted:
     """The running totals of blocks that are being counted."""
 
-    def __init__(self, counter: _core.Counter, reading: Reading, effort: Effort, hold_out: HoldOut | None) -> None:
-        self.counter, self.reading, self.hold_out = counter, reading, hold_out
-        self.documents_left = effort.max_documents or UNLIMITED[0]
-        self.bytes_left = effort.max_bytes or UNLIMITED[1]
+    def __init__(
+        self, counter: _core.Counter, read_options: ReadOptions, count_options: CountOptions, hold_out: HoldOut | None
+    ) -> None:
+        self.counter, self.read_options, self.hold_out = counter, read_options, hold_out
+        self.documents_left = count_options.max_documents or UNLIMITED[0]
+        self.bytes_left = count_options.max_bytes or UNLIMITED[1]
         # What is left of a limit is known only when all before it is counted: then one block at a time.
-        self.at_once = 2 * _workers(effort) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
+        self.at_once = 2 * _workers(count_options) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
         self.totals = Totals()
         self.cut_short = False
         self.pending: deque[tuple[Future[_Tally], int]] = deque()
         """Blocks that wait or are being counted, each with its size."""
         self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
-        self.cut = Cut(counter.last_cut, counter.longest_document, effort.max_bytes)
+        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes)
 
     def blocks(self, found: Input) -> Iterator[Block]:
         """The blocks of an input; with `skip_bad`, as far as it can be read."""
@@ -353,7 +357,7 @@ class _Counted:
         if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not goes_on):
             return False
         limits = (max(self.documents_left, 1), self.bytes_left)
-        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.reading.skip_bad)
+        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.read_options.skip_bad)
         self.pending.append((job, len(block.data)))
         self.collect(leave=self.at_once)
         return True
@@ -374,7 +378,7 @@ class _Counted:
 
     def _skip(self, error: CorpusError) -> None:
         """Counts what cannot be read as skipped, or raises the error."""
-        if not self.reading.skip_bad:
+        if not self.read_options.skip_bad:
             raise error
         self.totals += Totals(skipped=1)
 

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tokengraft.corpus import Corpus, Reading
+from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.evaluate.measure import token_names
 from tokengraft.evaluate.segments import Segments, Text, lost_bytes, read_text, segment, text_warnings
 from tokengraft.plan import plan
@@ -23,7 +23,7 @@ class Document(NamedTuple):
     """The bytes of each token."""
 
 
-class Earner(NamedTuple):
+class TokenSaving(NamedTuple):
     """A token that the first tokenizer lacks."""
 
     token: str
@@ -47,7 +47,7 @@ class Comparison:
     lost: tuple[Document, ...]
     added: int
     """Tokens that the first lacks."""
-    earners: tuple[Earner, ...]
+    savings: tuple[TokenSaving, ...]
     """Those that save most."""
     unused: tuple[str, ...]
     """Those that never occur, by id."""
@@ -55,14 +55,16 @@ class Comparison:
     """What of the text was replaced or skipped when it was read, and what a tokenizer drops."""
 
 
-def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading: Reading | None = None) -> Comparison:
+def compare(
+    before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, read_options: ReadOptions | None = None
+) -> Comparison:
     """What changed on a text from one tokenizer to another, whoever made them.
 
     Args:
         before: The first tokenizer.
         after: The second.
         text: Whatever `count` reads, or a `Text`.
-        reading: How to read the text; by default text files have one document per line.
+        read_options: How to read the text; by default text files have one document per line.
 
     Raises:
         CorpusError: The text cannot be read, is empty, or is a file of counts.
@@ -71,7 +73,7 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading
         >>> compare(tok, new, "et.txt").earners[0].token  # doctest: +SKIP
         'Ġvõib'
     """
-    text = text if isinstance(text, Text) else read_text("text", text, reading)
+    text = text if isinstance(text, Text) else read_text("text", text, read_options)
     old, new = segment(before, text), segment(after, text)
     ratios = [b / a if a else 1.0 for a, b in zip(old.lengths, new.lengths, strict=True)]
     by_ratio = sorted(range(len(ratios)), key=lambda at: (ratios[at], at))
@@ -95,7 +97,7 @@ def compare(before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, reading
         gained=tuple(document(at) for at in by_ratio[:SHOWN] if ratios[at] < 1),
         lost=tuple(document(at) for at in by_ratio[::-1][:SHOWN] if ratios[at] > 1),
         added=len(lacking),
-        earners=tuple(_earners(before, after, lacking, counted)[:20]),
+        savings=tuple(_savings(before, after, lacking, counted)[:20]),
         unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
         warnings=(*text_warnings(text.name, text), *_dropped("first", old), *_dropped("second", new)),
     )
@@ -109,12 +111,14 @@ def _dropped(which: str, found: Segments) -> Iterator[str]:
         )
 
 
-def _earners(before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]) -> list[Earner]:
+def _savings(
+    before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]
+) -> list[TokenSaving]:
     sources = plan(before, after).sources
     strings = {i: string for string, i in after.ids.items()}
     found = []
     for token_id in lacking:
         pieces = sources[token_id]
         if counted[token_id] and isinstance(pieces, tuple):
-            found.append(Earner(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
+            found.append(TokenSaving(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
     return sorted(found, key=lambda earner: (-earner.saved, earner.token))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import log, log1p
 from typing import NamedTuple
 
-from tokengraft.corpus import Corpus, Reading
+from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.metrics import share
@@ -58,7 +58,7 @@ def curve(
     *,
     limits: Limits | None = None,
     rows_width: int | None = None,
-    reading: Reading | None = None,
+    read_options: ReadOptions | None = None,
 ) -> Curve:
     """Bytes per token of held-out text as tokens are added. Trains once, for the largest size.
 
@@ -69,7 +69,7 @@ def curve(
         sizes: Numbers of new tokens.
         limits: As for `extend`.
         rows_width: Numbers that one token costs the model: its hidden size, twice that where the head is untied.
-        reading: How to read the text to measure by; by default text files have one document per line.
+        read_options: How to read the text to measure by; by default text files have one document per line.
 
     Raises:
         OptionError: No size was given, or one below 1.
@@ -77,7 +77,7 @@ def curve(
     wanted = sorted(set(sizes))
     if not wanted or wanted[0] < 1:
         raise OptionError(f"the sizes are {wanted}", hint="pass numbers of tokens: --sizes 1000 2000 4000")
-    measured = open_text("text", text, reading)
+    measured = open_text("text", text, read_options)
     extension = extend(tokenizer, counts, wanted[-1], limits=limits)
     reached = [size for size in wanted if size <= len(extension)] or [len(extension)] * bool(len(extension))
     base = _rate(tokenizer, measured)

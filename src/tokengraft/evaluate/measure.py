@@ -4,7 +4,7 @@ import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from tokengraft.corpus import Corpus, Reading
+from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.evaluate.evaluation import Evaluation, Score
@@ -19,7 +19,7 @@ Texts = Mapping[str, PretokenCounts | Text | Corpus]
 
 
 def evaluate(
-    tokenizers: Tokenizers, texts: Texts, *, base: str | None = None, reading: Reading | None = None
+    tokenizers: Tokenizers, texts: Texts, *, base: str | None = None, read_options: ReadOptions | None = None
 ) -> Evaluation:
     """Scores of every tokenizer on every text.
 
@@ -29,7 +29,7 @@ def evaluate(
             paths; documents in memory are given as any other iterable, such as ``iter(texts)``. Counts have all
             measures but those that compare documents, and only for tokenizers of their pipeline.
         base: The tokenizer that the others are measured against; by default the first, where there are several.
-        reading: How to read the texts; by default text files have one document per line.
+        read_options: How to read the texts; by default text files have one document per line.
 
     Raises:
         OptionError: There is nothing to compare, no such base, or a reading and nothing to read by it.
@@ -45,8 +45,8 @@ def evaluate(
     chosen = base if base is not None else next(iter(loaded)) if len(loaded) > 1 else None
     if chosen is not None and chosen not in loaded:
         raise OptionError(f"there is no tokenizer {chosen!r}", hint=f"the base is one of {', '.join(loaded)}")
-    opened = {name: open_text(name, source, reading) for name, source in texts.items()}
-    if reading and all(isinstance(text, PretokenCounts) for text in opened.values()):
+    opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
+    if read_options and all(isinstance(text, PretokenCounts) for text in opened.values()):
         raise OptionError(
             "options for reading text were given, and all texts are counts", hint="leave them out, or pass text"
         )
@@ -71,7 +71,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _TextSize:
     """Numbers of a text that do not depend on the tokenizer."""
 
     text: str
@@ -80,14 +80,19 @@ class _Facts:
     n_characters: int
     n_words: int | None
 
-    def without(self, lost: Mapping[bytes, int]) -> "_Facts":
+    def without(self, lost: Mapping[bytes, int]) -> "_TextSize":
         """The same of the text that is left without some characters. Normalization may have made more of them."""
         n_bytes = max(self.n_bytes - lost_bytes(lost), 0)
         return replace(self, n_bytes=n_bytes, n_characters=max(self.n_characters - sum(lost.values()), 0))
 
 
 def _score(
-    name: str, tokenizer: Tokenizer, text: _Facts, counted: Mapping[int, int], lost: Mapping[bytes, int], pretokens: int
+    name: str,
+    tokenizer: Tokenizer,
+    text: _TextSize,
+    counted: Mapping[int, int],
+    lost: Mapping[bytes, int],
+    pretokens: int,
 ) -> Score:
     facts, total = text.without(lost), sum(counted.values())
     strings = {i: string for string, i in tokenizer.ids.items() if i in counted}
@@ -126,7 +131,7 @@ def _from_counts(name: str, tokenizer: Tokenizer, text: str, counts: PretokenCou
     totals = counts.totals
     if not totals.pretokens and not counts.added:
         raise CountsError(f"the counts `{text}` are empty", hint="count a corpus that has text")
-    facts = _Facts(text, totals.documents, totals.bytes, totals.characters, None)
+    facts = _TextSize(text, totals.documents, totals.bytes, totals.characters, None)
     pretokens = totals.pretokens + sum(counts.added.values())
     score = _score(name, tokenizer, facts, counts.tokens(tokenizer), counts.lost(tokenizer), pretokens)
     if not tokenizer.ignore_merges:
@@ -135,14 +140,14 @@ def _from_counts(name: str, tokenizer: Tokenizer, text: str, counts: PretokenCou
     return _with_merges_alone(score, facts, n_tokens, counts.lost(tokenizer, by_merges=True))
 
 
-def _with_merges_alone(score: Score, facts: _Facts, n_tokens: int, lost: Mapping[bytes, int]) -> Score:
+def _with_merges_alone(score: Score, facts: _TextSize, n_tokens: int, lost: Mapping[bytes, int]) -> Score:
     """The score with what the text comes to where merge skipping is off."""
     return replace(score, bytes_per_token_by_merges=share(facts.without(lost).n_bytes, n_tokens))
 
 
 def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) -> dict[str, Score]:
     characters = sum(map(len, text.documents))
-    facts = _Facts(text.name, len(text.documents), text.n_bytes, characters, text.n_words)
+    facts = _TextSize(text.name, len(text.documents), text.n_bytes, characters, text.n_words)
     segments = {name: segment(tok, text) for name, tok in loaded.items()}
     scores = {}
     for name, tok in loaded.items():

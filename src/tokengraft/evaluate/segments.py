@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tokengraft.corpus import Corpus, Reading, Totals, read_documents
+from tokengraft.corpus import Corpus, ReadOptions, Totals, read_documents
 from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import CorpusError, OptionError
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-LINES = Reading(documents="lines")
+LINES = ReadOptions(documents="lines")
 """How text to measure by is read unless the caller says otherwise."""
 
 
@@ -34,34 +34,36 @@ class Text:
         return sum(len(document.split()) for document in self.documents)
 
 
-def read_text(name: str, source: Corpus, reading: Reading | None = None) -> Text:
+def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None) -> Text:
     """The documents of a corpus, as `count` reads them; by default one document per line of text files.
 
     Args:
         name: What to call the text.
         source: Whatever `count` accepts. A list of strings is taken for paths; documents in memory are given as any
             other iterable, such as ``iter(texts)``.
-        reading: How to read it.
+        read_options: How to read it.
 
     Raises:
         CorpusError: It cannot be read, or has no text.
         OptionError: The reading has options that only counting has.
     """
-    reading = reading or LINES
-    if reading.normalize or reading.rules:
+    read_options = read_options or LINES
+    if read_options.normalize or read_options.rules:
         raise OptionError(
             "normalization and piece rules are for counting, not for measuring",
             hint="leave out `normalize` and `rules`",
         )
     if is_counts_file(source):
         raise CorpusError(f"`{source}` has counts, and counts have no documents", hint="pass the text itself")
-    documents, totals = read_documents(source, reading)
+    documents, totals = read_documents(source, read_options)
     if not any(document.strip() for document in documents):
         raise CorpusError(f"the text `{name}` is empty", hint="pass text that has documents")
     return Text(name, documents, totals)
 
 
-def open_text(name: str, source: "Text | PretokenCounts | Corpus", reading: Reading | None) -> Text | PretokenCounts:
+def open_text(
+    name: str, source: "Text | PretokenCounts | Corpus", read_options: ReadOptions | None
+) -> Text | PretokenCounts:
     """What to measure by: counts as they are or in a file, a text as it is, or the documents of a corpus.
 
     Raises:
@@ -72,7 +74,7 @@ def open_text(name: str, source: "Text | PretokenCounts | Corpus", reading: Read
         source = PretokenCounts.load(source)
     if isinstance(source, PretokenCounts):
         source.require_unchanged()
-    return source if isinstance(source, Text | PretokenCounts) else read_text(name, source, reading)
+    return source if isinstance(source, Text | PretokenCounts) else read_text(name, source, read_options)
 
 
 def text_warnings(name: str, text: Text | PretokenCounts) -> tuple[str, ...]:

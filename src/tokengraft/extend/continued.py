@@ -13,13 +13,13 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
-from tokengraft.tokenizer.edit import add_tokens, asleep, first_run
+from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
 from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNBOUNDED = 2**63 - 1
 MAX_ID = 2**32 - 1
-COVERAGE = 0.9995
+CHARACTER_COVERAGE = 0.9995
 RESERVED = "\u2585\ufffd"
 """What SentencePiece's trainer keeps for unknown characters, and what stands for bytes that were no text."""
 
@@ -56,24 +56,24 @@ def extend(
     n: int,
     *,
     limits: Limits | None = None,
-    coverage: float = COVERAGE,
+    character_coverage: float = CHARACTER_COVERAGE,
 ) -> Extension:
-    """The next n tokens that BPE training would learn on the counted text, going on where the tokenizer stopped.
+    """The next n tokens that BPE training learns on the counted text, continuing from the tokenizer.
 
-    Every new token is really produced: by its own merge, in the text it was learned from. Where fewer than n pairs are
-    frequent enough, the result is shorter and says so. With SentencePiece types, missing characters come first, and
-    every piece is one that SentencePiece's trainer could have made under the rules that the counts were made with.
+    Every new token is reachable: its own merges produce it. If fewer than n pairs are frequent enough, the result is
+    shorter, and ``stopped`` says why. For SentencePiece types, missing characters are added first, and every new piece
+    is one that SentencePiece's trainer would allow under the rules that the counts were made with.
 
     Args:
         tokenizer: The base. It is not changed.
-        counts: What the text came to, counted with this tokenizer or another of the same pipeline.
+        counts: The counts of the text, made with this tokenizer or another of the same pipeline.
         n: How many new tokens.
         limits: Which tokens may be made.
-        coverage: SentencePiece types: the share of the text's characters that the vocabulary should have; the most
-            frequent of those it lacks are added until it does. 0 adds none.
+        character_coverage: SentencePiece types: the share of the text's characters that the vocabulary should have.
+            Missing characters are added first, most frequent first, until it does. 0 adds none.
 
     Raises:
-        OptionError: ``n`` is less than 1, or ``coverage`` not from 0 to 1.
+        OptionError: ``n`` is less than 1, or ``character_coverage`` not from 0 to 1.
         UnsupportedTokenizerError: The tokenizer cannot keep its ids.
         CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
             vocabulary would drop without a trace.
@@ -87,7 +87,7 @@ def extend(
     counts.require(tokenizer)
     if not len(counts):
         raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
-    characters = missing_characters(tokenizer, counts, coverage)
+    characters = missing_characters(tokenizer, counts, character_coverage)
     base = add_tokens(tokenizer, characters, []) if characters else tokenizer
     _require_spelled(base, counts)
     merges = _learn(base, counts, n - len(characters), limits) if n > len(characters) else ()
@@ -113,7 +113,7 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
         f"{sum(lost.values()):,} characters of the text would be dropped, and tokens learned across the gaps",
         hint="give text without them, or a tokenizer that has a token for every byte"
         if byte_level
-        else "pass --coverage 1 to add characters, give text without them, or set `unk_token` in tokenizer.json",
+        else "pass --character-coverage 1 to add them, give text without them, or set `unk_token` in tokenizer.json",
     )
 
 
@@ -121,7 +121,7 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
     """The merges that make the next n tokens."""
     pieces = tokenizer.kind == "sentencepiece"
     # New merges will come before those of white space: training must go without the latter to see what they will see.
-    end, rules = first_run(tokenizer), _rules(tokenizer, counts)
+    end, rules = first_whitespace_merge(tokenizer), _rules(tokenizer, counts)
     before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if end < len(tokenizer.merges) else tokenizer
     tokens, merges = _core.extend(
         before_runs.bpe,
@@ -133,9 +133,9 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
         forbidden=[*_never_made(tokenizer)],
         # Runs of white space are never learned: they merge last, and so could not be where they were learned.
         rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
-        asleep=[(string, *rank) for string, rank in asleep(tokenizer).items()],
-        at_hand=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
-        allow=_judge(tokenizer, limits),
+        unreachable_ranks=[(string, *rank) for string, rank in unreachable_ranks(tokenizer).items()],
+        max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
+        allow=_allow(tokenizer, limits),
     )
     strings = [string for string, _ in sorted(tokenizer.vocab.items(), key=lambda item: item[1])] + tokens
     made = len(tokenizer.vocab)
@@ -155,18 +155,21 @@ def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
         yield from (piece.string for piece in tokenizer.piece_model.pieces if piece.type != NORMAL)
 
 
-def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, coverage: float) -> tuple[str, ...]:
+def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_coverage: float) -> tuple[str, ...]:
     """The characters to add to a SentencePiece-type vocabulary, most frequent first, equal ones by code point.
 
     Not added are white space and controls, which SentencePiece's trainer never sees as characters of words, and what
     byte fallback spells in one token already.
 
     Raises:
-        OptionError: ``coverage`` is not from 0 to 1.
+        OptionError: ``character_coverage`` is not from 0 to 1.
     """
-    if not 0 <= coverage <= 1:
-        raise OptionError(f"the coverage is {coverage}", hint="pass a share from 0 to 1: --coverage 0.9995")
-    if tokenizer.kind != "sentencepiece" or not coverage:
+    if not 0 <= character_coverage <= 1:
+        raise OptionError(
+            f"the character coverage is {character_coverage}",
+            hint="pass a share from 0 to 1: --character-coverage 0.9995",
+        )
+    if tokenizer.kind != "sentencepiece" or not character_coverage:
         return ()
     known = {token.string for token in tokenizer.tokens}
     counted = {character: count for character, count in counts.table.characters() if _is_visible(character)}
@@ -176,7 +179,7 @@ def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, coverage: f
     found: list[str] = []
     for character in sorted(missing, key=lambda character: (-counted[character], character)):
         # subtle: exact in whole numbers; a quotient would depend on how floats round
-        if covered >= Fraction(str(coverage)) * total:
+        if covered >= Fraction(str(character_coverage)) * total:
             break
         found.append(character)
         covered += counted[character]
@@ -211,7 +214,7 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
         )
 
 
-def _judge(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:
+def _allow(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:
     """What says of a token string whether it may become a token; None where everything may."""
     if not limits.deny and not limits.deny_pattern:
         return None

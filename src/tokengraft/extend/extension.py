@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tokengraft.errors import OptionError
-from tokengraft.output.result_file import as_hash, read_artefact, write_artefact
+from tokengraft.output.result_file import as_hash, read_result, write_result_file
 from tokengraft.tokenizer.edit import add_tokens, require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -110,7 +110,7 @@ class Extension:
             "characters": self.characters,
             "merges": self.merges,
         }
-        return write_artefact(document, out, force=force)
+        return write_result_file(document, out, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Extension":
@@ -119,7 +119,7 @@ class Extension:
         Raises:
             CountsError: It is not a file of an extension.
         """
-        return read_artefact(path, _parse, what="an extension", command="tokengraft extend --extension FILE")
+        return read_result(path, _parse, what="an extension", command="tokengraft extend --extension FILE")
 
 
 def _parse(document: Any) -> Extension:

@@ -79,7 +79,7 @@ def extend_naively(
 def fresh_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None, n: int) -> tuple[list[str], list[Pair]]:
     """Tokens of a tokenizer trained from scratch that the base lacks, n or more, in order; and all its merges."""
     if counts is None:
-        raise OptionError("there is nothing to train a fresh tokenizer on", hint="pass --counts, --corpus or --from")
+        raise OptionError("there is nothing to train a fresh tokenizer on", hint="pass --counts, --corpus or --donor")
     counts.require(tokenizer)
     stay = tokenizer.structure.atomic | {token.id for token in tokenizer.added}
     bare = remove_tokens(tokenizer, [token.string for token in tokenizer.tokens if token.id not in stay])

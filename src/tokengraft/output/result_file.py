@@ -14,7 +14,7 @@ from tokengraft.output.json_file import parse_json
 Value = TypeVar("Value")
 
 
-def write_artefact(document: dict[str, Any], out: str | os.PathLike[str], *, force: bool) -> Path:
+def write_result_file(document: dict[str, Any], out: str | os.PathLike[str], *, force: bool) -> Path:
     """Writes a document as JSON and returns the path.
 
     Raises:
@@ -26,7 +26,7 @@ def write_artefact(document: dict[str, Any], out: str | os.PathLike[str], *, for
     return path
 
 
-def read_artefact(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, what: str, command: str) -> Value:
+def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, what: str, command: str) -> Value:
     """What ``parse`` makes of the document in a file.
 
     Raises:

@@ -14,7 +14,7 @@ from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.remaining import RemainingMerges
 from tokengraft.prune.removable import Protection, removable_tokens, token_text
-from tokengraft.tokenizer.inspect import comes_out_whole
+from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Method = Literal[
@@ -194,7 +194,7 @@ def _unproduced(question: Question) -> Iterator[int]:
     failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
     failing -= question.frequencies().keys() if question.counts else set()  # text is better evidence than trying
     for token in question.tokenizer.tokens:
-        if token.id in failing and not comes_out_whole(question.tokenizer, token):
+        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
             yield token.id
 
 

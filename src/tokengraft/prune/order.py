@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tokengraft.errors import OptionError
-from tokengraft.output.result_file import as_hash, read_artefact, write_artefact
+from tokengraft.output.result_file import as_hash, read_result, write_result_file
 from tokengraft.tokenizer.edit import remove_tokens, require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -94,7 +94,7 @@ class PruneOrder:
             "provenance": dict(self.provenance),
             "removals": self.removals,
         }
-        return write_artefact(document, out, force=force)
+        return write_result_file(document, out, force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PruneOrder":
@@ -103,7 +103,7 @@ class PruneOrder:
         Raises:
             CountsError: It is not a file of an order.
         """
-        return read_artefact(path, _parse, what="a prune order", command="tokengraft prune --order FILE")
+        return read_result(path, _parse, what="a prune order", command="tokengraft prune --order FILE")
 
 
 def _parse(document: Any) -> PruneOrder:

@@ -137,7 +137,7 @@ def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
     if not _spells_all_bytes(tokenizer):
         raise OptionError(
             "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
-            hint="leave out --characters",
+            hint="leave out --prune-characters",
         )
     return {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
 

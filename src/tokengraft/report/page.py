@@ -10,7 +10,7 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.adapt.result import Adaptation
 from tokengraft.errors import OptionError
-from tokengraft.report.facts import page_facts
+from tokengraft.report.data import page_data
 
 
 def report_page(found: Adaptation, held_out: Mapping[str, list[str]], *, title: str) -> str:
@@ -34,7 +34,7 @@ def report_page(found: Adaptation, held_out: Mapping[str, list[str]], *, title: 
     parts = {
         "TITLE": escape(title),
         "VERSION": _core.__version__,
-        "FACTS": embedded_json(page_facts(found, held_out)),
+        "FACTS": embedded_json(page_data(found, held_out)),
         "PLOTLY": get_plotlyjs(),
     }
     page = filled(template, parts)

@@ -92,7 +92,7 @@ def free_ids(used: Iterable[int]) -> Iterator[int]:
     return chain((token_id for token_id in range(highest) if token_id not in taken), count(highest + 1))
 
 
-def first_run(tokenizer: Tokenizer) -> int:
+def first_whitespace_merge(tokenizer: Tokenizer) -> int:
     """The rank from which on all merges make runs of white space: SentencePiece types merge those last.
 
     Where there is a SentencePiece model, only runs that score below all other pieces: new pieces come before those.
@@ -109,7 +109,7 @@ def first_run(tokenizer: Tokenizer) -> int:
     return end
 
 
-def asleep(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
+def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     """Tokens that merges cannot reach and SentencePiece would, given their parts; each with its rank among the merges.
 
     The rank is the place of the merge that would come after, and the order among those that come before the same.
@@ -152,7 +152,7 @@ def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, 
 
 def _in_order(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[Pair]:
     """The merges of a tokenizer and new ones, by rank."""
-    base, end, ranks = tokenizer.merge_strings(), first_run(tokenizer), asleep(tokenizer)
+    base, end, ranks = tokenizer.merge_strings(), first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
     learned = [pair for pair in merges if "".join(pair) not in ranks]
     woken = [(ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks]
     ordered = [*base[:end], *learned, *base[end:]]

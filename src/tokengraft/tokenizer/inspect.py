@@ -101,7 +101,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         shared_bytes=sum(count for count in sharing.values() if count > 1),
         unreachable=len(unreachable),
         unreachable_examples=tuple(token.string for token in unreachable[:EXAMPLES]),
-        usable_whole=sum(comes_out_whole(tokenizer, token) for token in unreachable),
+        usable_whole=sum(is_whole_pretoken(tokenizer, token) for token in unreachable),
         not_utf8=sum(not _is_utf8(token.bytes) for token in learned),
         longest=tuple(t.string for t in sorted(learned, key=lambda t: (-len(t.bytes), t.id))[:EXAMPLES]),
         files=tuple(sorted(tokenizer.files)),
@@ -134,7 +134,7 @@ def spelling_warning(tokenizer: Tokenizer) -> str | None:
     return f"{what} have no token: text with them {becomes}"
 
 
-def comes_out_whole(tokenizer: Tokenizer, token: Token) -> bool:
+def is_whole_pretoken(tokenizer: Tokenizer, token: Token) -> bool:
     """Whether the token's own text, alone or beside other text, is a whole pretoken, which skips the merges."""
     if not tokenizer.ignore_merges or not _is_utf8(token.bytes):
         return False

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def fvt(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+def fvt(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
     """The mean of each token's pieces; without pieces, the mean of the table.
 
     >>> piece = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)

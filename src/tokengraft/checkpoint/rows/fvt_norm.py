@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokengraft.checkpoint.rows.fvt import fvt
-from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def fvt_norm(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+def fvt_norm(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
     """The mean of each token's pieces, rescaled to the median length of the table's rows."""
     rows = fvt(tokens, facts).astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)

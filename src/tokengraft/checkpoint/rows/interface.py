@@ -22,7 +22,7 @@ class NewToken(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Facts:
+class TableInfo:
     """What the rows of an old table are like. Computed where an initialiser asks for it, a block at a time."""
 
     ids: npt.NDArray[np.int64]
@@ -67,5 +67,5 @@ class Facts:
         return (self.read(self.ids[at : at + BLOCK]) for at in range(0, len(self.ids), BLOCK))
 
 
-Initialiser = Callable[[Sequence[NewToken], Facts], Rows]
+Initialiser = Callable[[Sequence[NewToken], TableInfo], Rows]
 """Rows for new tokens, one for each, as 32-bit floats. A pure function: same input, same rows, whatever the batch."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def mean(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+def mean(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
     """The mean row of the table, for each token."""
     return np.tile(facts.mean, (len(tokens), 1))

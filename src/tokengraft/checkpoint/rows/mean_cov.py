@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def mean_cov(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+def mean_cov(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
     """For each token a draw from the normal distribution with the mean and the covariance of the table's rows."""
     rows = np.empty((len(tokens), facts.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):

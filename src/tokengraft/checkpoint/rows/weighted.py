@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import Facts, NewToken, Rows
+from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 STEEPNESS = 2.0
 """Each piece weighs e^2 times as much as its neighbour."""
 
 
-def weighted(tokens: Sequence[NewToken], facts: Facts) -> Rows:
+def weighted(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
     """A mean of each token's pieces in which later ones weigh more for input, earlier ones for output."""
     rows = np.empty((len(tokens), facts.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):
@@ -21,7 +21,7 @@ def weighted(tokens: Sequence[NewToken], facts: Facts) -> Rows:
     return rows
 
 
-def _weights(n: int, facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _weights(n: int, facts: TableInfo) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     places = np.arange(n, dtype=np.float64)
     nearest = n - 1 - places if facts.table == "input" else places
     weights = np.exp(-STEEPNESS * nearest)

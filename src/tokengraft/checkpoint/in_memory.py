@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.rows import INITIALISERS, Facts, require_initialisers, require_untied
+from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
 from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
@@ -122,7 +122,7 @@ class _Memory:
             )
         old, dtype = _MemoryRows(weight), names[weight.dtype]
         shape = TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype)
-        facts = Facts(
+        facts = TableInfo(
             ids=token_rows(self.plan, len(weight)),
             read=reader(old, dtype),
             width=shape.width,

@@ -17,7 +17,7 @@ SAMPLES = 12
 SAMPLE_CHARACTERS = 1_200
 
 
-def page_facts(found: Adaptation, held_out: Mapping[str, list[str]]) -> dict[str, Any]:
+def page_data(found: Adaptation, held_out: Mapping[str, list[str]]) -> dict[str, Any]:
     """Everything that the page shows."""
     summary = found.plan.summary
     return {

@@ -14,7 +14,7 @@ from tokengraft.errors import CheckpointError
 from tokengraft.plan import VocabPlan
 
 
-class Proof(NamedTuple):
+class ByteComparison(NamedTuple):
     """What was compared, and was equal."""
 
     kept_rows: int
@@ -25,12 +25,12 @@ class Proof(NamedTuple):
     untouched_bytes: int
 
     @classmethod
-    def total(cls, proofs: Iterable["Proof"]) -> "Proof":
+    def total(cls, proofs: Iterable["ByteComparison"]) -> "ByteComparison":
         """The sum of what was compared."""
         return cls(*map(sum, zip(*proofs, strict=True)))
 
 
-def prove(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows: int, folder: Path) -> Proof:
+def compare_file(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows: int, folder: Path) -> ByteComparison:
     """Compares a weight file in a folder with the one it was made of.
 
     Raises:
@@ -50,7 +50,7 @@ def prove(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows: int, f
             else:
                 _compare(before, tensor, after, new.tensors[name], shared=shared)
                 tensors, size = tensors + 1, size + tensor.size
-    return Proof(kept, made, tensors, size)
+    return ByteComparison(kept, made, tensors, size)
 
 
 def _compare(before: BinaryIO, old: TensorInfo, after: BinaryIO, new: TensorInfo, *, shared: bool) -> None:
