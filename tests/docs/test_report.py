@@ -11,7 +11,7 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
-from tokengraft.report import facts
+from tokengraft.report import data as page_module
 from tokengraft.report.data import page_data
 from tokengraft.report.page import embedded_json, filled
 
@@ -107,7 +107,7 @@ def test_the_page_gives_the_rows_of_the_embedding_and_not_those_that_the_tokeniz
 
 
 def test_the_page_knows_all_tokens_also_where_it_lists_fewer(padded, monkeypatch):
-    monkeypatch.setattr(facts, "MOST_TOKENS", 10)
+    monkeypatch.setattr(page_module, "MOST_TOKENS", 10)
     found = page_data(padded, {})
     assert (len(found["added"]), len(found["removed"])) == (10, 10)
     assert found["totals"] == {"added": 20, "removed": padded.plan.summary.removed}
