@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli
@@ -15,16 +14,6 @@ from tokengraft import cli
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 SNIPPET = re.compile(r"(<!-- needs torch -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with what the guides speak of."""
-    checkpoint(tmp_path / "model")
-    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
-    (tmp_path / "en.txt").write_text("\n".join(ENGLISH), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def smaller(text):
