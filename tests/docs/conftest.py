@@ -31,3 +31,19 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def runnable_model(place):
+    """Gives `model` a tiny Llama that transformers can run, in place of weights that are noise. Needs torch."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: the snippets that need it are not run")
+    transformers = pytest.importorskip("transformers")
+    folder = place / "model"
+    for name in ("model.safetensors", "config.json", "generation_config.json", "pytorch_model.bin"):
+        (folder / name).unlink()
+    torch.manual_seed(11)
+    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    start, end = (token.id for token in tg.load(folder).added)
+    ids = {"vocab_size": tg.load(folder).n_rows, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+    config = transformers.LlamaConfig(num_key_value_heads=2, head_dim=8, **size, **ids)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)

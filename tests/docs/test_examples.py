@@ -72,22 +72,16 @@ def test_every_example_runs(capsys):
 
 
 @pytest.mark.parametrize("needed", [needed for needed, _ in blocks(PAGE) if needed])
-def test_examples_that_need_another_library_run(needed, place, capsys):
-    library = pytest.importorskip(needed, reason=f"{needed} is not installed: the examples that need it are not run")
+@pytest.mark.usefixtures("place")
+def test_examples_that_need_another_library_run(needed, request, capsys):
+    pytest.importorskip(needed, reason=f"{needed} is not installed: the examples that need it are not run")
     if needed == "torch":
-        make_runnable(place / "model", library)
+        request.getfixturevalue("runnable_model")
     run("tokengraft extend model --corpus et.txt --add 16000 --out extended", capsys)
     for line in (line for name, text in blocks(PAGE) if name == needed for line in commands(text)):
         run(line, capsys)
 
 
-def make_runnable(folder, torch):
-    """Gives the folder a tiny Llama that transformers can run, in place of weights that are noise."""
-    transformers = pytest.importorskip("transformers")
-    for name in ("model.safetensors", "config.json", "generation_config.json"):
-        (folder / name).unlink()
-    torch.manual_seed(11)
-    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    ids = {"bos_token_id": 395, "eos_token_id": 396, "pad_token_id": 396}
-    config = transformers.LlamaConfig(vocab_size=397, num_key_value_heads=2, head_dim=8, **size, **ids)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+def test_no_example_in_a_docstring_is_skipped():
+    sources = sorted((ROOT / "src").rglob("*.py"))
+    assert [str(path) for path in sources if "doctest: +SKIP" in path.read_text(encoding="utf-8")] == []

@@ -21,19 +21,35 @@ def smaller(text):
     return re.sub(r"\b(\d+)_?000\b", r"\1", text)
 
 
+def snippets(guide):
+    return SNIPPET.findall(guide.read_text(encoding="utf-8"))
+
+
+def run(guide, language, text, capsys):
+    if language == "python":
+        exec(compile(smaller(text), str(guide), "exec"), {"__name__": "guide"})
+    for line in text.splitlines() if language == "sh" else ():
+        assert cli.main(shlex.split(smaller(line))[1:]) == 0, capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_every_snippet_of_a_guide_runs(guide, capsys):
-    ran = 0
-    for needs_torch, language, text in SNIPPET.findall(guide.read_text(encoding="utf-8")):
-        if needs_torch:
-            continue  # the checkpoint of this test is noise, no model: test_transplant_models.py does what it says
-        if language == "python":
-            exec(compile(smaller(text), str(guide), "exec"), {"__name__": "guide"})
-        for line in text.splitlines() if language == "sh" else ():
-            assert cli.main(shlex.split(smaller(line))[1:]) == 0, capsys.readouterr().err
-        ran += 1
-    assert ran
+    plain = [(language, text) for needs_torch, language, text in snippets(guide) if not needs_torch]
+    assert plain
+    for language, text in plain:
+        run(guide, language, text, capsys)
+
+
+@pytest.mark.usefixtures("runnable_model")
+@pytest.mark.parametrize(
+    "guide",
+    [guide for guide in GUIDES if any(needs_torch for needs_torch, _, _ in snippets(guide))],
+    ids=lambda path: path.stem,
+)
+def test_snippets_that_need_torch_run(guide, capsys):
+    for _, language, text in snippets(guide):
+        run(guide, language, text, capsys)
 
 
 def builder(name):
