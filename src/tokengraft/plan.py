@@ -119,8 +119,11 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
         InvalidTokenizerError: The ids of one reach so far beyond its tokens that its table would be almost empty.
 
     Examples:
-        >>> plan(tok, extended).summary.added  # doctest: +SKIP
-        16000
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> summary = tg.plan(tok, new).summary
+        >>> summary.kept, summary.added, summary.removed
+        (397, 16, 0)
     """
     _require_dense(old, "old")
     _require_dense(new, "new")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli
@@ -17,34 +16,40 @@ GUIDES = sorted((DOCS / "guides").glob("*.md"))
 SNIPPET = re.compile(r"(<!-- needs torch -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with what the guides speak of."""
-    checkpoint(tmp_path / "model")
-    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
-    (tmp_path / "en.txt").write_text("\n".join(ENGLISH), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def smaller(text):
     """The same with numbers that a tiny model has: 16000 becomes 16, 64_000 becomes 64."""
     return re.sub(r"\b(\d+)_?000\b", r"\1", text)
 
 
+def snippets(guide):
+    return SNIPPET.findall(guide.read_text(encoding="utf-8"))
+
+
+def run(guide, language, text, capsys):
+    if language == "python":
+        exec(compile(smaller(text), str(guide), "exec"), {"__name__": "guide"})
+    for line in text.splitlines() if language == "sh" else ():
+        assert cli.main(shlex.split(smaller(line))[1:]) == 0, capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_every_snippet_of_a_guide_runs(guide, capsys):
-    ran = 0
-    for needs_torch, language, text in SNIPPET.findall(guide.read_text(encoding="utf-8")):
-        if needs_torch:
-            continue  # the checkpoint of this test is noise, no model: test_transplant_models.py does what it says
-        if language == "python":
-            exec(compile(smaller(text), str(guide), "exec"), {"__name__": "guide"})
-        for line in text.splitlines() if language == "sh" else ():
-            assert cli.main(shlex.split(smaller(line))[1:]) == 0, capsys.readouterr().err
-        ran += 1
-    assert ran
+    plain = [(language, text) for needs_torch, language, text in snippets(guide) if not needs_torch]
+    assert plain
+    for language, text in plain:
+        run(guide, language, text, capsys)
+
+
+@pytest.mark.usefixtures("runnable_model")
+@pytest.mark.parametrize(
+    "guide",
+    [guide for guide in GUIDES if any(needs_torch for needs_torch, _, _ in snippets(guide))],
+    ids=lambda path: path.stem,
+)
+def test_snippets_that_need_torch_run(guide, capsys):
+    for _, language, text in snippets(guide):
+        run(guide, language, text, capsys)
 
 
 def builder(name):

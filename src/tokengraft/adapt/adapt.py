@@ -56,7 +56,9 @@ def adapt(
         TokengraftError: As the steps raise it.
 
     Examples:
-        >>> adapt("Llama-3.2-1B", target="et/*.parquet", keep="en/*.parquet", swap=16_000, out="out")  # doctest: +SKIP
+        >>> done = tg.adapt("model", target="et.txt", keep="en.txt", swap=16, out="adapted")
+        >>> done.plan.summary.added, done.plan.summary.removed
+        (16, 16)
     """
     job = new_job(source, target, keep, out, Sizes(add, remove, swap), options)
     start = check_before_start(job)

@@ -82,7 +82,12 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         base: The tokenizer that it was made from, if any.
 
     Examples:
-        >>> check(new, base=tok).raise_for_failures()  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> result = tg.check(new, base=tok)
+        >>> {finding.outcome for finding in result.findings}
+        {'pass'}
+        >>> result.raise_for_failures()
     """
     looks: list[Callable[[], Finding]] = [
         lambda: _holes(tokenizer),

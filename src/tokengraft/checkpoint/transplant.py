@@ -121,7 +121,11 @@ def transplant(
         OutputError: The folder exists or cannot be written.
 
     Examples:
-        >>> transplant("Llama-3.2-1B", extended, "out")  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> done = tg.transplant("model", new, "adapted")
+        >>> done.rows_before, done.rows_after
+        (397, 413)
     """
     require_initialisers(init, output_init)
     _require_options(seed, verify=verify, dry=out is None)

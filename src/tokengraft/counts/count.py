@@ -125,7 +125,11 @@ def count(
         CorpusError: Something cannot be read.
 
     Examples:
-        >>> counts = count(tok, ["et.txt", "en.txt"], weights=[2, 1])  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> tg.count(tok, "en.txt").top(2)
+        [(b' cat', 1000), (b' the', 1000)]
+        >>> tg.count(tok, ["et.txt", "en.txt"], weights=[1, 3]).top(2)
+        [(b' cat', 3000), (b' the', 3000)]
     """
     read_options, count_options = read_options or ReadOptions(), count_options or CountOptions()
     if weights is None:
@@ -167,9 +171,11 @@ def count_with_hold_out(
         CorpusError: Something cannot be read.
 
     Examples:
-        >>> found = count_with_hold_out(  # doctest: +SKIP
-        ...     tok, "et/*.parquet", reading=ReadOptions(), effort=CountOptions(), hold_out=HoldOut(one_in=50)
-        ... )
+        >>> tok = tg.load("model")
+        >>> lines, limits, hold_out = ReadOptions(documents="lines"), CountOptions(), HoldOut(one_in=50)
+        >>> result = count_with_hold_out(tok, "et.txt", read_options=lines, count_options=limits, hold_out=hold_out)
+        >>> len(result.held_out), result.counts.totals.documents
+        (12, 388)
     """
     with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (described, counter):
         held_out = tuple(counter.held_out())

@@ -35,10 +35,13 @@ class PretokenCounts:
     """How often each distinct pretoken of a corpus occurs. Counts add up across shards, languages and machines.
 
     Examples:
-        >>> counts = count(tok, "et/*.parquet")  # doctest: +SKIP
-        >>> counts.top(2)  # doctest: +SKIP
-        [(b',', 1234567), (b' ja', 345678)]
-        >>> (counts + other.scale(2)).save("mix.parquet")  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> estonian, english = tg.count(tok, "et.txt"), tg.count(tok, "en.txt")
+        >>> estonian.top(2)
+        [(b' ja', 400), (b' jooksevad', 400)]
+        >>> path = (estonian + english.scale(2)).save("mix.parquet")
+        >>> tg.PretokenCounts.load(path).top(2)
+        [(b' cat', 2000), (b' the', 2000)]
     """
 
     table: _core.Counts

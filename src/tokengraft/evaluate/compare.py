@@ -70,8 +70,11 @@ def compare(
         CorpusError: The text cannot be read, is empty, or is a file of counts.
 
     Examples:
-        >>> compare(tok, new, "et.txt").earners[0].token  # doctest: +SKIP
-        'Ġvõib'
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> changed = tg.compare(tok, new, "et.txt")
+        >>> changed.tokens_before, changed.tokens_after
+        (18127, 9327)
     """
     text = text if isinstance(text, Text) else read_text("text", text, read_options)
     old, new = segment(before, text), segment(after, text)

@@ -37,7 +37,11 @@ def evaluate(
         CountsError: Counts were made for another pipeline.
 
     Examples:
-        >>> print(evaluate({"base": tok, "new": new}, {"et": "et.txt"}))  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> scores = tg.evaluate({"base": tok, "new": new}, {"et": "et.txt", "en": "en.txt"}).scores
+        >>> [(score.tokenizer, score.text, round(score.bytes_per_token, 2)) for score in scores]
+        [('base', 'et', 1.32), ('base', 'en', 3.26), ('new', 'et', 2.56), ('new', 'en', 3.26)]
     """
     if not tokenizers or not texts:
         raise OptionError("there is nothing to evaluate", hint="pass tokenizers and texts, each with a name")

@@ -79,8 +79,10 @@ def extend(
             vocabulary would drop without a trace.
 
     Examples:
-        >>> extend(tok, counts, 16_000).apply(tok)  # doctest: +SKIP
-        <Tokenizer byte-level: 144,256 vocabulary entries, 296,150 merges>
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> len(tok.tokens), len(new.tokens)
+        (397, 413)
     """
     limits = limits or Limits()
     require_extendable(tokenizer, n)

@@ -32,8 +32,15 @@ class Extension:
     ``extension[:k]`` has the first k tokens and is what training for k would have given.
 
     Examples:
-        >>> extension = extend(tok, counts, 16_000)  # doctest: +SKIP
-        >>> small = extension[:4_000].apply(tok)  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> counts = tg.count(tok, "et.txt")
+        >>> extension = tg.extend(tok, counts, 16)
+        >>> extension.tokens[:6]
+        ('ad', 'pÃµ', 'rad', 'ĠÃµu', 'drad', 'erad')
+        >>> extension[:4] == tg.extend(tok, counts, 4)
+        True
+        >>> len(extension[:4].apply(tok).tokens) - len(tok.tokens)
+        4
     """
 
     merges: tuple[LearnedMerge, ...]

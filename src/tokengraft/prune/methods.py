@@ -81,8 +81,10 @@ def prune_order(
         CountsError: The order needs counts, or they were made for another pipeline.
 
     Examples:
-        >>> prune_order(tok, counts)[:16_000].apply(tok)  # doctest: +SKIP
-        <Tokenizer byte-level: 112,256 vocabulary entries, 250,000 merges>
+        >>> tok = tg.load("model")
+        >>> small = tg.prune_order(tok, tg.count(tok, ["et.txt", "en.txt"]))[:16].apply(tok)
+        >>> len(tok.tokens), len(small.tokens)
+        (397, 381)
     """
     _require_options(method, scripts, by_merges)
     removable = removable_tokens(tokenizer, protection or Protection(), counts)

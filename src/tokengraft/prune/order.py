@@ -27,8 +27,12 @@ class PruneOrder:
     """Which tokens to remove, first to last. The order of n tokens is the beginning of the order of more.
 
     Examples:
-        >>> order = prune_order(tok, counts)  # doctest: +SKIP
-        >>> small = order[:16_000].apply(tok)  # doctest: +SKIP
+        >>> tok = tg.load("model")
+        >>> order = tg.prune_order(tok, tg.count(tok, "en.txt"))
+        >>> [(removal.token, removal.id) for removal in order.removals[-2:]]
+        [('th', 257), ('at', 256)]
+        >>> len(tok.tokens) - len(order[:16].apply(tok).tokens)
+        16
     """
 
     method: str

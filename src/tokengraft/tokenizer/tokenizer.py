@@ -56,9 +56,11 @@ class Tokenizer:
     other files.
 
     Examples:
-        >>> tok = load("model")  # doctest: +SKIP
-        >>> tok.kind, len(tok.tokens), tok.encode_pretoken("Ġtere")  # doctest: +SKIP
-        ('byte-level', 128256, [259, 486])
+        >>> tok = tg.load("model")
+        >>> tok.kind, len(tok.tokens)
+        ('byte-level', 397)
+        >>> tok.encode_pretoken("Ġcat"), tok.encode_pretoken("Ġcats")
+        ([290], [290, 82])
     """
 
     vocab: Mapping[str, int]

@@ -1,0 +1,49 @@
+"""The folder in which the snippets of the documentation run."""
+
+import json
+
+import builders
+import pytest
+from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+
+import tokengraft as tg
+from tokengraft.formats.huggingface import write_tokenizer_json
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with what the pages speak of, as the working directory."""
+    checkpoint(tmp_path / "model")
+    checkpoint(tmp_path / "padded", rows=448)
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "tokenizer.model").write_bytes(builders.llama2_like())
+    builders.write(tmp_path / "llama", json.loads(write_tokenizer_json(tg.load(tmp_path / "llama"))))
+    web = "".join(json.dumps({"content": text}) + "\n" for text in ESTONIAN[:9])
+    texts = {"et.txt": "\n".join(ESTONIAN), "en.txt": "\n".join(ENGLISH), "lv.txt": "\n".join(LATVIAN)}
+    texts |= {
+        "web.jsonl": web,
+        "broken.jsonl": web + "{",
+        "notes.log": "kass",
+        "deny.txt": "ad\n",
+        "keep.txt": "Ġcat\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def runnable_model(place):
+    """Gives `model` a tiny Llama that transformers can run, in place of weights that are noise. Needs torch."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: the snippets that need it are not run")
+    transformers = pytest.importorskip("transformers")
+    folder = place / "model"
+    for name in ("model.safetensors", "config.json", "generation_config.json", "pytorch_model.bin"):
+        (folder / name).unlink()
+    torch.manual_seed(11)
+    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    start, end = (token.id for token in tg.load(folder).added)
+    ids = {"vocab_size": tg.load(folder).n_rows, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+    config = transformers.LlamaConfig(num_key_value_heads=2, head_dim=8, **size, **ids)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
