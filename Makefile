@@ -1,7 +1,7 @@
 # Two commands for newcomers: `make demo` and `make test`. Both set up a virtual environment in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
+RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
 .PHONY: demo test docs format benchmark wheel clean
 

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a tokenizer, one sentence a variant.
+//! Every error of the core, with a hint that says what to do. Does not decide which Python class it becomes: see `py.rs`.
 
 use thiserror::Error as ThisError;
 
@@ -117,7 +117,7 @@ pub enum Error {
     },
     /// Two added tokens are the same once normalized.
     #[error(
-        "the added tokens `{first}` and `{second}` are the same after normalization: which one comes out is chance"
+        "the added tokens `{first}` and `{second}` are the same after normalization: which one is found is undefined"
     )]
     CollidingAddedTokens {
         /// The one that sorts first.
@@ -146,7 +146,7 @@ pub enum Error {
         /// Of what.
         what: &'static str,
     },
-    /// Whoever asked for the work does not want it any more.
+    /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
     /// The `tokenizers` library failed on a text.
@@ -195,7 +195,7 @@ impl Error {
             Self::BadLine { .. } => "fix the line, or pass --skip-bad to leave such lines out",
             Self::BadRow { .. } => "remove the row, or pass --skip-bad to leave such rows out",
             Self::Overflow { .. } => "lower the weights",
-            Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more rank_space",
+            Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more space",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
         }
     }

@@ -1,5 +1,5 @@
-//! Keeps the panics of other crates from becoming ours: some pipelines that the `tokenizers` library reads make it
-//! panic later, on a text or on an empty table of its own.
+//! Turns panics of other crates into errors. Some pipelines that the `tokenizers` library reads make it panic later, on
+//! a text or on an empty table of its own.
 
 use std::cell::Cell;
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
@@ -9,7 +9,7 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The result of `action`, or what it panicked with. Nothing is printed.
+/// The result of `action`, or the message that it panicked with. Nothing is printed.
 pub(crate) fn guarded<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

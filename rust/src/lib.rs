@@ -1,6 +1,13 @@
 //! The native core of tokengraft.
 //!
-//! Plain Rust: only `py` knows Python, and it is compiled in with the feature `python` alone.
+//! Plain Rust: only `py` knows Python, and it is compiled only with the feature `python`.
+//!
+//! # Folders
+//!
+//! * `bpe`: the merge table, and the encoding of pretokens with it.
+//! * `pretokenize`: text to pretokens.
+//! * `count`: blocks of a corpus to pretoken counts.
+//! * `train`: pretoken counts to new tokens and merges.
 //!
 //! # Words
 //!
@@ -11,8 +18,8 @@
 //! * A **pretoken** is what the pre-tokenizer hands to BPE. Merges never cross from one pretoken to the next.
 //! * A token is **atomic** when it is a starting symbol: one character, or a byte-fallback token `<0xNN>`.
 //! * A token is **reachable** when its own string, encoded by merges alone, gives back that one token.
-//!   If it is not, no input whatever produces it by merges: merges are local, so wherever the token came out,
-//!   the same merges would have made it from its string alone.
+//!   If it is not, no input produces it by merges: merges are local, so the same merges that made the token inside
+//!   a longer text would have made it from its own string.
 //!
 //! # Example
 //!
@@ -27,40 +34,19 @@
 //! # Ok::<(), tokengraft_core::Error>(())
 //! ```
 
-mod added;
-mod allowance;
-mod alphabet;
 mod bpe;
 mod count;
-mod counts;
-mod cut;
 mod error;
 mod guard;
-mod hold_out;
-mod merges;
-mod pieces;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
-mod rows;
-mod scan;
-mod structure;
-mod table;
-mod text;
 mod train;
-mod unicode;
-mod unicode_runs;
 
-pub use alphabet::Alphabet;
-pub use bpe::{Bpe, Options};
-pub use count::{Counter, Limits, Tally};
-pub use counts::Counts;
-pub use cut::Cutter;
+pub use bpe::{Alphabet, Bpe, Options, Origin, Structure};
+pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, Rows, Tally, Verdict};
 pub use error::{Error, Result};
-pub use hold_out::{HoldOut, Verdict};
-pub use pieces::{script_names, PieceRules};
-pub use pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Sink, Spelling};
-pub use rows::Rows;
-pub use structure::{Origin, Structure};
-pub use text::{Block, Document, Documents};
-pub use train::{Judge, Learned, LearnedMerge, Task};
+pub use pretokenize::{
+    encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,
+};
+pub use train::{Callbacks, Learned, LearnedMerge, Task};

@@ -1,4 +1,4 @@
-//! The Python face of the core: `tokengraft._core`. Converts values and errors and releases the GIL; nothing else.
+//! The Python module `tokengraft._core`: converts values and errors, and releases the GIL. Does nothing else.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,19 +7,11 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 
-use crate::alphabet::Alphabet;
-use crate::bpe::{Bpe, Options};
-use crate::count::{Counter, Limits};
-use crate::counts::Counts;
-use crate::cut::Cutter;
+use crate::bpe::{Alphabet, Bpe, Options, Origin, Structure};
+use crate::count::{Block, Counter, Counts, HoldOut, Limits, Rows};
 use crate::error::Error;
-use crate::hold_out::HoldOut;
-use crate::pieces::{script_names, PieceRules};
-use crate::pretokenize::{encode_upstream, Piece, Pipeline, Pretokenizer, Spelling};
-use crate::rows::Rows;
-use crate::structure::{Origin, Structure};
-use crate::text::Block;
-use crate::train::{Judge, Learned, Task};
+use crate::pretokenize::{encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling};
+use crate::train::{Callbacks, Learned, Task};
 
 impl From<Error> for PyErr {
     /// The class of `tokengraft.errors` that the error belongs to, with its hint.
@@ -200,7 +192,7 @@ impl PyCounter {
         if through_upstream {
             pretokenizer = pretokenizer.through_upstream();
         }
-        let mut counter = Counter::new(pretokenizer.within(document_memory));
+        let mut counter = Counter::new(pretokenizer).within(document_memory);
         if let Some((one_in, max_bytes)) = hold_out {
             counter = counter.holding_out(HoldOut::new(one_in, max_bytes));
         }
@@ -231,7 +223,7 @@ impl PyCounter {
     /// The longest document that memory allows, in bytes.
     #[getter]
     fn longest_document(&self) -> usize {
-        self.0.pretokenizer().longest_document()
+        self.0.longest_document()
     }
 
     fn last_cut(&self, py: Python<'_>, data: &[u8]) -> Option<usize> {
@@ -276,7 +268,7 @@ impl PyBlock<'_> {
     }
 }
 
-/// The documents of a block; and how many stretches were replaced, and how many documents skipped.
+/// The documents of a block; and how many parts of them were replaced, and how many documents skipped.
 #[pyfunction]
 fn documents(py: Python<'_>, block: PyBlock<'_>, skip_bad: bool) -> PyResult<(Vec<Py<PyString>>, u64, u64)> {
     let (mut texts, mut replaced, mut skipped) = (Vec::new(), 0, 0);
@@ -333,7 +325,7 @@ impl PyCounts {
         (PyBytes::new(py, bytes), PyBytes::new(py, &offsets), PyBytes::new(py, &counts))
     }
 
-    /// For pickling: the type, and what makes one.
+    /// For pickling: the type and its arguments.
     #[allow(clippy::type_complexity)]
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
@@ -382,7 +374,7 @@ impl PyCounts {
         Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
     }
 
-    /// How often each token of a model comes out of the pretokens, by ascending id.
+    /// How often each token of a model occurs in the encoded pretokens, by ascending id.
     #[pyo3(signature = (bpe, *, byte_level, by_merges, uses))]
     fn tokens(
         &self,
@@ -397,10 +389,10 @@ impl PyCounts {
     }
 }
 
-/// What `extend` gives: new tokens, merges as (left, right, product, count) with tokens by their place.
+/// What `extend` returns: new tokens, and merges as (left, right, product, count).
 type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
 
-/// Continued training. `allow` is asked about every new token; Ctrl-C is looked for several times a second.
+/// Continued training. `allow` is asked about every new token; Ctrl-C is checked several times a second.
 #[pyfunction]
 #[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow))]
 #[allow(clippy::too_many_arguments)]
@@ -421,9 +413,9 @@ fn extend(
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
     let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates };
-    let mut judge = PyJudge { allow, failure: None };
-    let learned = py.detach(|| Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut judge));
-    if let Some(failure) = judge.failure {
+    let mut callbacks = PyCallbacks { allow, failure: None };
+    let learned = py.detach(|| Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut callbacks));
+    if let Some(failure) = callbacks.failure {
         return Err(failure);
     }
     let learned = learned?;
@@ -432,13 +424,13 @@ fn extend(
 }
 
 /// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.
-struct PyJudge {
+struct PyCallbacks {
     allow: Option<Py<PyAny>>,
-    /// What was raised; from then on everything is refused.
+    /// The exception that was raised. After it, every token is refused.
     failure: Option<PyErr>,
 }
 
-impl Judge for PyJudge {
+impl Callbacks for PyCallbacks {
     fn allow(&mut self, token: &str) -> bool {
         let Some(allow) = &self.allow else { return true };
         let answer = || Python::attach(|py| allow.call1(py, (token,))?.extract(py));
@@ -449,7 +441,7 @@ impl Judge for PyJudge {
             })
     }
 
-    fn go_on(&mut self) -> Result<(), Error> {
+    fn check_interrupt(&mut self) -> Result<(), Error> {
         if self.failure.is_none() {
             self.failure = Python::attach(|py| py.check_signals()).err();
         }

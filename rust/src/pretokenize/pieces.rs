@@ -1,4 +1,4 @@
-//! Which pieces SentencePiece's trainer may make: the fields of its `trainer_spec` that decide it.
+//! Which pieces SentencePiece's trainer may make, by the fields of its `trainer_spec`. Does not split text.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,9 @@ use unicode_script::{Script, UnicodeScript};
 
 /// The white space of SentencePiece.
 pub(crate) const SPACE: char = '▁';
-/// Goes with every script: characters that inherit theirs from a neighbour.
+/// The script of characters that inherit theirs from a neighbour: it matches every script.
 const ANY: u8 = u8::MAX;
-/// What SentencePiece keeps for itself: no piece has one.
+/// Characters that SentencePiece reserves: no piece contains one.
 const RESERVED: [char; 4] = ['\0', '\t', ' ', '\u{2585}'];
 
 /// Fields of a `trainer_spec`, by SentencePiece's names.
@@ -17,7 +17,7 @@ const RESERVED: [char; 4] = ['\0', '\t', ' ', '\u{2585}'];
 pub struct PieceRules {
     /// Pieces keep to one script; Hiragana and Katakana count as Han.
     pub split_by_unicode_script: bool,
-    /// Digits are of the script Common, and so apart from letters; otherwise they go with every script.
+    /// Digits are of the script Common, and so separate from letters; otherwise they match every script.
     pub split_by_number: bool,
     /// Pieces do not span words; otherwise `▁` may stand inside one.
     pub split_by_whitespace: bool,
@@ -32,7 +32,7 @@ pub struct PieceRules {
 }
 
 impl Default for PieceRules {
-    /// Llama's.
+    /// The rules of Llama.
     fn default() -> Self {
         Self {
             split_by_unicode_script: true,
@@ -54,20 +54,20 @@ impl PieceRules {
         if length == 0 || length > self.max_sentencepiece_length {
             return false;
         }
-        let runs = self.allow_whitespace_only_pieces && piece.chars().all(|character| character == SPACE);
+        let is_allowed_run = self.allow_whitespace_only_pieces && piece.chars().all(|character| character == SPACE);
         let mut previous = ANY;
         piece.chars().enumerate().all(|(at, character)| {
             if character == SPACE {
-                return runs || self.allow_space(at, length);
+                return is_allowed_run || self.allow_space(at, length);
             }
             let script = match self.script(character) {
                 ANY if !is_digit(character) => previous, // inherited
                 script => script,
             };
-            let apart = self.split_by_unicode_script && script != ANY && previous != ANY && script != previous;
+            let mixes_scripts = self.split_by_unicode_script && script != ANY && previous != ANY && script != previous;
             previous = script;
-            let lone_digit = self.split_digits && is_digit(character) && length > 1;
-            !apart && !lone_digit && !RESERVED.contains(&character)
+            let joins_digit = self.split_digits && is_digit(character) && length > 1;
+            !mixes_scripts && !joins_digit && !RESERVED.contains(&character)
         })
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// A share of the largest hold-out that one document may take.
+/// One document may have at most one part in so many of the bytes.
 const LARGEST_SHARE: u64 = 8;
 
 /// Holds documents out: in the order of their hash, as many as fit into a number of bytes.
@@ -16,26 +16,27 @@ const LARGEST_SHARE: u64 = 8;
 pub struct HoldOut {
     one_in: u64,
     max_bytes: u64,
-    held: Mutex<Held>,
+    held: Mutex<HeldOut>,
 }
 
 type Key = (u64, Box<str>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldOut {
     /// The documents, with how often each was seen.
     copies: BTreeMap<Key, u64>,
     bytes: u64,
-    /// The smallest document ever evicted: nothing from it on is held out any more.
-    bar: Option<Key>,
+    /// The smallest document ever evicted. Documents from it on, by order, are not held out.
+    threshold: Option<Key>,
 }
 
-/// What became of a document that was offered.
+/// What to do with a document that was offered.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is not held out.
+    /// Count it.
     Count,
-    /// It is held out, and these are no longer, each seen so many times. It may be one of them itself.
+    /// Hold it out, and count these instead, which no longer are: each with the number of its occurrences. The offered
+    /// document may be one of them.
     Held(Vec<(Box<str>, u64)>),
 }
 
@@ -64,15 +65,15 @@ impl HoldOut {
         self.locked().copies.keys().map(|(_, text)| text.to_string()).collect()
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Held> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, HeldOut> {
         // Nothing that can panic runs under the lock.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl HeldOut {
     fn offer(&mut self, key: Key, max_bytes: u64) -> Verdict {
-        if self.bar.as_ref().is_some_and(|bar| key >= *bar) {
+        if self.threshold.as_ref().is_some_and(|threshold| key >= *threshold) {
             return Verdict::Count;
         }
         let size = key.1.len() as u64;
@@ -86,7 +87,7 @@ impl Held {
             let Some((key, copies)) = self.copies.pop_last() else { break };
             self.bytes -= key.1.len() as u64;
             evicted.push((key.1.clone(), copies));
-            self.bar = Some(key);
+            self.threshold = Some(key);
         }
         Verdict::Held(evicted)
     }
@@ -95,7 +96,7 @@ impl Held {
 /// A hash of bytes that is the same on every platform and in every version.
 ///
 /// Words of eight bytes, little end first, the last one filled with zeros, are folded in by multiplication; then the
-/// length, and the finalizer of MurmurHash3. Not made to withstand texts that are chosen to collide.
+/// length, and the finalizer of MurmurHash3. Not safe against texts that are chosen to collide.
 fn hash(bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     const SEED: u64 = 0xD1B5_4A32_D192_ED03;
@@ -120,15 +121,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_stays_what_it_is() {
-        let found = ["", "a", "12345678", "12345678a"].map(|text| hash(text.as_bytes()));
+    fn the_hash_does_not_change() {
+        let hashes = ["", "a", "12345678", "12345678a"].map(|text| hash(text.as_bytes()));
         let expected = [
             10_367_450_535_353_555_958,
             8_414_772_979_113_862_243,
             9_570_122_684_135_431_793,
             2_358_229_719_118_946_370,
         ];
-        assert_eq!(found, expected);
+        assert_eq!(hashes, expected);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Bounds the memory that documents take while they are processed, on all threads together.
+//! Bounds the memory of the documents that are processed at once, on all threads together.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// Shorter documents are let through: all of them together need little, and taking the lock would cost more.
+/// Shorter documents need no reservation: together they need little memory, and the lock would cost more.
 const SHORT: usize = 1 << 16;
 /// Documents of this length are always processed, whatever the memory: blocks of a corpus are as long.
 pub(crate) const ALWAYS: usize = 1 << 20;
@@ -16,12 +16,12 @@ pub(crate) struct Allowance {
     /// Bytes of memory for a byte of text.
     factor: usize,
     in_use: Mutex<usize>,
-    given_back: Condvar,
+    released: Condvar,
 }
 
 impl Allowance {
     pub(crate) fn new(memory: usize, factor: usize) -> Self {
-        Self { memory, factor, in_use: Mutex::new(0), given_back: Condvar::new() }
+        Self { memory, factor, in_use: Mutex::new(0), released: Condvar::new() }
     }
 
     /// The longest document that may be processed, in bytes.
@@ -29,34 +29,34 @@ impl Allowance {
         (self.memory / self.factor).max(ALWAYS)
     }
 
-    /// Waits until a document may be processed; it may until the result is dropped.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Taken<'_>> {
+    /// Waits until there is memory for a document. It is reserved until the result is dropped.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
         if bytes > self.longest() {
             return Err(Error::CostlyDocument { bytes: bytes as u64, factor: self.factor, longest: self.longest() });
         }
         if bytes <= SHORT {
-            return Ok(Taken { allowance: self, bytes: 0 });
+            return Ok(Reservation { allowance: self, bytes: 0 });
         }
         let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let full = |in_use: &mut usize| *in_use > 0 && *in_use + bytes > self.longest();
-        let mut in_use = self.given_back.wait_while(in_use, full).unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = self.released.wait_while(in_use, full).unwrap_or_else(PoisonError::into_inner);
         *in_use += bytes;
-        Ok(Taken { allowance: self, bytes })
+        Ok(Reservation { allowance: self, bytes })
     }
 }
 
-/// The share of a document; given back when dropped.
+/// The memory of a document that is processed; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct Reservation<'a> {
     allowance: &'a Allowance,
     bytes: usize,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             *self.allowance.in_use.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
-            self.allowance.given_back.notify_all();
+            self.allowance.released.notify_all();
         }
     }
 }
@@ -76,11 +76,11 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let taken = allowance.take(1 << 20).unwrap();
+                        let reservation = allowance.reserve(1 << 20).unwrap();
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         std::thread::yield_now();
                         now.fetch_sub(1, Ordering::SeqCst);
-                        drop(taken);
+                        drop(reservation);
                     }
                 });
             }
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_document_that_needs_more_than_all_memory_is_refused_and_a_short_one_never() {
         let allowance = Allowance::new(0, 10);
-        assert!(allowance.take(ALWAYS).is_ok());
+        assert!(allowance.reserve(ALWAYS).is_ok());
         let refused = Error::CostlyDocument { bytes: ALWAYS as u64 + 1, factor: 10, longest: ALWAYS };
-        assert_eq!(allowance.take(ALWAYS + 1).unwrap_err(), refused);
+        assert_eq!(allowance.reserve(ALWAYS + 1).unwrap_err(), refused);
     }
 }

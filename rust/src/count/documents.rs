@@ -1,4 +1,4 @@
-//! Blocks of a corpus to documents: the only place that decides what a document is.
+//! Blocks of a corpus to documents: the only place that decides what a document is. Does not read files.
 //!
 //! Counting and every other reader of text use [`Block::documents`], so they agree on each document.
 
@@ -46,7 +46,7 @@ pub enum Block<'b> {
 pub struct Document<'b> {
     /// The text.
     pub text: Cow<'b, str>,
-    /// How many stretches of it were not UTF-8, or were half a surrogate pair; each is one U+FFFD in the text.
+    /// How many parts of it were not UTF-8, or were half a surrogate pair; each is one U+FFFD in the text.
     pub replaced: u64,
 }
 
@@ -106,7 +106,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(u64::MAX, u64::from_le_bytes))
 }
 
-/// Text of bytes, each stretch that is not UTF-8 replaced by U+FFFD, and how many were.
+/// Text of bytes, each part that is not UTF-8 replaced by U+FFFD, and how many were replaced.
 fn decode(bytes: &[u8]) -> (Cow<'_, str>, u64) {
     match simdutf8::basic::from_utf8(bytes) {
         Ok(text) => (Cow::Borrowed(text), 0),
@@ -125,7 +125,7 @@ fn lines(block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 
 /// The string in a field of the JSON object on a line, or what is wrong; and how many characters were replaced.
 ///
-/// Half surrogate pairs, which web corpora are full of and JSON does not allow, become U+FFFD as bytes that are not
+/// Half surrogate pairs, which are common in web corpora and not allowed in JSON, become U+FFFD as bytes that are not
 /// UTF-8 do.
 fn json_field(line: &[u8], field: &str) -> std::result::Result<(String, u64), String> {
     let (line, mut replaced) = decode(line);
@@ -181,7 +181,7 @@ fn without_half_surrogates(json: &str) -> (String, u64) {
     (repaired, halves)
 }
 
-/// Reads one field of an object and passes over the others.
+/// Reads one field of an object and skips the others.
 struct Field<'f>(&'f str);
 
 impl<'de> DeserializeSeed<'de> for Field<'_> {
@@ -200,15 +200,15 @@ impl<'de> Visitor<'de> for Field<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<String, A::Error> {
-        let mut found = None;
+        let mut text = None;
         while let Some(key) = map.next_key::<Cow<'_, str>>()? {
             if key == self.0 {
-                found = Some(map.next_value()?);
+                text = Some(map.next_value()?);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        found.ok_or_else(|| serde::de::Error::custom(format!("the object has no field `{}`", self.0)))
+        text.ok_or_else(|| serde::de::Error::custom(format!("the object has no field `{}`", self.0)))
     }
 }
 
@@ -224,12 +224,12 @@ mod tests {
 
     #[test]
     fn lines_lose_their_ends_and_blank_ones_are_left_out() {
-        let found: Vec<_> = lines(b"a\r\n\n b \n \t\r\nc\rd").collect();
-        assert_eq!(found, [(1, &b"a"[..]), (3, b" b "), (5, b"c\rd")]);
+        let documents: Vec<_> = lines(b"a\r\n\n b \n \t\r\nc\rd").collect();
+        assert_eq!(documents, [(1, &b"a"[..]), (3, b" b "), (5, b"c\rd")]);
     }
 
     fn texts(block: Block<'_>) -> Vec<Result<String>> {
-        block.documents().unwrap().map(|found| found.map(|document| document.text.into_owned())).collect()
+        block.documents().unwrap().map(|result| result.map(|document| document.text.into_owned())).collect()
     }
 
     fn numbers<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_field_is_read_wherever_it_stands() {
+    fn one_field_is_read_at_any_position() {
         let line = r#"{"n": [1, {"text": "no"}], "text": "a\n\u00f5\ud83d\ude42", "z": null}"#;
         assert_eq!(json_field(line.as_bytes(), "text"), Ok(("a\nõ🙂".into(), 0)));
     }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_said() {
+    fn the_error_says_what_is_wrong_with_a_line() {
         let problem = |line: &str| json_field(line.as_bytes(), "text").unwrap_err();
         assert_eq!(problem(r#"{"other": "x"}"#), "the object has no field `text`");
         assert!(problem(r#"{"text": 5}"#).contains("expected a string"), "{}", problem(r#"{"text": 5}"#));

@@ -1,14 +1,14 @@
-//! Where every token of a vocabulary comes from: the merge tree as the encoder really uses it.
+//! The merge tree: the last merge that applies when each token's own string is encoded. Does not know added tokens.
 //!
-//! A token may be listed as the product of several merges (Llama-3: 280,147 merges for 128,000 tokens); only the
-//! one that fires when the token encodes itself matters for pruning and for reachability.
+//! A token may be listed as the product of several merges (Llama-3: 280,147 merges for 128,000 tokens). Only the one
+//! that applies when the token encodes itself matters for pruning and for reachability.
 
 use rayon::prelude::*;
 
-use crate::bpe::Bpe;
-use crate::merges::Merges;
+use super::merges::Merges;
+use super::model::Bpe;
 
-/// How a token comes about.
+/// How a token is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A starting symbol: one character, or a byte-fallback token.
@@ -67,20 +67,20 @@ mod tests {
     }
 
     #[test]
-    fn the_merge_that_fires_is_the_origin_and_not_the_first_listed() {
-        // `abc` is listed as a+bc and as ab+c; b+c is never listed, so only the second can fire.
-        let found = structure(&["a", "b", "c", "ab", "bc", "abc"], &[(0, 1), (0, 4), (3, 2)], &Options::default());
-        assert_eq!(found.origins[5], Origin::Merged(3, 2));
-        assert_eq!(found.origins[4], Origin::Unreachable);
-        assert_eq!(found.origins[0], Origin::Atomic);
+    fn the_merge_that_applies_is_the_origin_and_not_the_first_listed() {
+        // `abc` is listed as a+bc and as ab+c; b+c is never listed, so only the second can apply.
+        let result = structure(&["a", "b", "c", "ab", "bc", "abc"], &[(0, 1), (0, 4), (3, 2)], &Options::default());
+        assert_eq!(result.origins[5], Origin::Merged(3, 2));
+        assert_eq!(result.origins[4], Origin::Unreachable);
+        assert_eq!(result.origins[0], Origin::Atomic);
     }
 
     #[test]
     fn a_token_whose_parts_are_merged_away_is_unreachable_with_merge_skipping_too() {
         let skipping = Options { ignore_merges: true, ..Options::default() };
-        let found = structure(&["a", "b", "c", "bc", "ab", "abc"], &[(1, 2), (0, 1), (4, 2)], &skipping);
-        assert_eq!(found.origins[5], Origin::Unreachable);
-        assert_eq!(found.origins[4], Origin::Merged(0, 1));
+        let result = structure(&["a", "b", "c", "bc", "ab", "abc"], &[(1, 2), (0, 1), (4, 2)], &skipping);
+        assert_eq!(result.origins[5], Origin::Unreachable);
+        assert_eq!(result.origins[4], Origin::Merged(0, 1));
     }
 
     #[test]

@@ -1,19 +1,20 @@
-//! What was counted, in order: tables sorted in memory and sorted runs on disk, merged into rows read once.
+//! Merges tables in memory and sorted runs on disk into counts in the order of their bytes, to be read once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader};
 use std::path::PathBuf;
 
 use rayon::prelude::*;
 
-use crate::counts::Counts;
+use super::counts::Counts;
+use super::spill::{read_row, spill_error};
+use super::table::{Entry, Table};
 use crate::error::{Error, Result};
-use crate::table::{Entry, Table};
 
 /// The rows of some tables in ascending order, each key once.
-pub(crate) struct Sorted {
+pub(crate) struct SortedTables {
     /// The long keys of each table.
     arenas: Vec<Vec<u8>>,
     /// Entries, each with the number of its table.
@@ -21,7 +22,7 @@ pub(crate) struct Sorted {
     done: usize,
 }
 
-impl Sorted {
+impl SortedTables {
     pub(crate) fn new(tables: Vec<Table>) -> Self {
         let mut entries = Vec::with_capacity(tables.iter().map(Table::len).sum());
         let mut arenas = Vec::with_capacity(tables.len());
@@ -29,7 +30,7 @@ impl Sorted {
             entries.extend(table.entries().map(|entry| (entry, number)));
             arenas.push(table.into_arena());
         }
-        // Numbers decide, but for long keys with the same first bytes.
+        // `order` decides, except for long keys with the same first bytes.
         entries.par_sort_unstable_by(|(a, in_a): &(Entry, u32), (b, in_b)| {
             a.order.cmp(&b.order).then_with(|| {
                 let long = |entry: &Entry, number: u32| entry.long_key(&arenas[number as usize]);
@@ -71,20 +72,20 @@ impl Sorted {
             }
         }
         starts.push(self.entries.len());
-        let part = |range: &[usize]| -> Result<Counts> {
+        let collect_part = |range: &[usize]| -> Result<Counts> {
             let mut counts = Counts::default();
             let (mut at, mut key) = (range[0], Vec::new());
             counts.reserve(range[1] - at);
             while at < range[1] {
                 let Some((count, next)) = self.row(at, &mut key) else { break };
                 if count >= min_count {
-                    counts.push(&key, whole(count, &key)?)?;
+                    counts.push(&key, checked(count, &key)?)?;
                 }
                 at = next;
             }
             Ok(counts)
         };
-        let parts: Result<Vec<Counts>> = starts.par_windows(2).map(part).collect();
+        let parts: Result<Vec<Counts>> = starts.par_windows(2).map(collect_part).collect();
         let all = Counts::concatenated(&parts?);
         self.done = self.entries.len();
         Ok(all)
@@ -99,51 +100,24 @@ impl Sorted {
     }
 }
 
-/// A count, if it is not the one that sums beyond `u64` stop at.
-fn whole(count: u64, pretoken: &[u8]) -> Result<u64> {
+/// A count, or an error if the sum was beyond `u64`: such sums are `u64::MAX`.
+fn checked(count: u64, pretoken: &[u8]) -> Result<u64> {
     if count == u64::MAX {
         return Err(Error::Overflow { pretoken: String::from_utf8_lossy(pretoken).into_owned() });
     }
     Ok(count)
 }
 
-pub(crate) fn write_run(path: &PathBuf, mut next: impl FnMut(&mut Vec<u8>) -> Result<Option<u64>>) -> Result<()> {
-    let write = |file: &mut BufWriter<File>, key: &[u8], count: u64| {
-        file.write_all(&(key.len() as u64).to_le_bytes())?;
-        file.write_all(&count.to_le_bytes())?;
-        file.write_all(key)
-    };
-    let file = File::create(path).map_err(|error| spill_error(&error))?;
-    let mut file = BufWriter::with_capacity(1 << 20, file);
-    let mut key = Vec::new();
-    while let Some(count) = next(&mut key)? {
-        write(&mut file, &key, count).map_err(|error| spill_error(&error))?;
-    }
-    file.flush().map_err(|error| spill_error(&error))
-}
-
-fn read_row(file: &mut BufReader<File>, key: &mut Vec<u8>) -> io::Result<Option<u64>> {
-    let (mut length, mut count) = ([0; 8], [0; 8]);
-    match file.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        result => result?,
-    }
-    file.read_exact(&mut count)?;
-    key.resize(u64::from_le_bytes(length) as usize, 0);
-    file.read_exact(key)?;
-    Ok(Some(u64::from_le_bytes(count)))
-}
-
 /// What was counted, in ascending order, each pretoken once.
 pub struct Rows {
-    memory: Sorted,
+    memory: SortedTables,
     runs: Vec<BufReader<File>>,
     /// The next row of each source; the last source is memory.
     heap: BinaryHeap<Reverse<(Vec<u8>, usize, u64)>>,
 }
 
 impl Rows {
-    pub(crate) fn new(memory: Sorted, runs: &[PathBuf]) -> Result<Self> {
+    pub(crate) fn new(memory: SortedTables, runs: &[PathBuf]) -> Result<Self> {
         let open = |path: &PathBuf| File::open(path).map(|file| BufReader::with_capacity(1 << 18, file));
         let runs: io::Result<Vec<_>> = runs.iter().map(open).collect();
         let runs = runs.map_err(|error| spill_error(&error))?;
@@ -176,10 +150,10 @@ impl Rows {
             if sum > 0 && smallest != key {
                 break;
             }
-            let Some(Reverse((found, source, count))) = self.heap.pop() else { break };
+            let Some(Reverse((next_key, source, count))) = self.heap.pop() else { break };
             sum = sum.saturating_add(count);
-            key.clone_from(&found);
-            self.advance(source, found)?;
+            key.clone_from(&next_key);
+            self.advance(source, next_key)?;
         }
         Ok((sum > 0).then_some(sum))
     }
@@ -198,13 +172,9 @@ impl Rows {
         while counts.len() < most {
             let Some(sum) = self.next(&mut key)? else { break };
             if sum >= min_count {
-                counts.push(&key, whole(sum, &key)?)?;
+                counts.push(&key, checked(sum, &key)?)?;
             }
         }
         Ok(counts)
     }
-}
-
-pub(crate) fn spill_error(error: &io::Error) -> Error {
-    Error::Spill { reason: error.to_string() }
 }

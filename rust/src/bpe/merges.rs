@@ -1,12 +1,12 @@
-//! The application of ranked merges to a pretoken: lowest rank first, leftmost first.
+//! Applies ranked merges to a pretoken: lowest rank first, leftmost first. Does not know the strings of tokens.
 //!
-//! Knows nothing of strings: where merges come from is the implementor's. Two ways, which agree.
+//! There are two algorithms with the same result: a scan for short pretokens, a heap for long ones.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Pretokens of at most this many symbols are merged by scanning for the lowest rank. Longer ones use a heap:
-/// the scan is quadratic, and a gigabyte without a space is one pretoken.
+/// the scan is quadratic, and a document without a space can be one pretoken.
 const SCAN_AT_MOST: usize = 64;
 
 /// Rank and product of a merge, tokens as indices.
@@ -21,16 +21,16 @@ pub(crate) trait Merges {
     /// The merge of two neighbours, if they have one.
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge>;
 
-    /// Applies merges until none applies, lowest rank first, leftmost first; tells `used` of each.
-    fn merge(&self, symbols: &mut Vec<u32>, used: impl FnMut((u32, u32), Merge)) {
+    /// Applies merges until none applies, lowest rank first, leftmost first; calls `on_merge` with each.
+    fn merge(&self, symbols: &mut Vec<u32>, on_merge: impl FnMut((u32, u32), Merge)) {
         if symbols.len() <= SCAN_AT_MOST {
-            self.merge_by_scan(symbols, used);
+            self.merge_by_scan(symbols, on_merge);
         } else {
-            self.merge_by_heap(symbols, used);
+            self.merge_by_heap(symbols, on_merge);
         }
     }
 
-    fn merge_by_scan(&self, symbols: &mut Vec<u32>, mut used: impl FnMut((u32, u32), Merge)) {
+    fn merge_by_scan(&self, symbols: &mut Vec<u32>, mut on_merge: impl FnMut((u32, u32), Merge)) {
         const NONE: Merge = Merge { rank: u32::MAX, product: 0 };
         let mut next = [NONE; SCAN_AT_MOST];
         let mut pairs = symbols.len().saturating_sub(1);
@@ -43,7 +43,7 @@ pub(crate) trait Merges {
             if merge == NONE {
                 return;
             }
-            used((symbols[at], symbols[at + 1]), merge);
+            on_merge((symbols[at], symbols[at + 1]), merge);
             symbols[at] = merge.product;
             symbols.remove(at + 1);
             next.copy_within(at + 1..pairs, at);
@@ -57,8 +57,8 @@ pub(crate) trait Merges {
         }
     }
 
-    fn merge_by_heap(&self, symbols: &mut Vec<u32>, mut used: impl FnMut((u32, u32), Merge)) {
-        const GONE: u32 = u32::MAX;
+    fn merge_by_heap(&self, symbols: &mut Vec<u32>, mut on_merge: impl FnMut((u32, u32), Merge)) {
+        const MERGED: u32 = u32::MAX;
         let count = symbols.len();
         let mut previous: Vec<usize> = (0..count).map(|at| at.wrapping_sub(1)).collect();
         let mut following: Vec<usize> = (1..=count).collect();
@@ -76,9 +76,9 @@ pub(crate) trait Merges {
                 continue;
             }
             let Some(merge) = self.merge_of(left, right) else { continue };
-            used((left, right), merge);
+            on_merge((left, right), merge);
             symbols[at] = merge.product;
-            symbols[after] = GONE;
+            symbols[after] = MERGED;
             following[at] = following[after];
             if following[at] < count {
                 previous[following[at]] = at;
@@ -88,7 +88,7 @@ pub(crate) trait Merges {
                 heap.extend(entry(previous[at], symbols[previous[at]], symbols[at]));
             }
         }
-        symbols.retain(|&symbol| symbol != GONE);
+        symbols.retain(|&symbol| symbol != MERGED);
     }
 }
 

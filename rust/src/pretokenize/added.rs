@@ -1,4 +1,5 @@
-//! Added tokens, found in the text and split out of it before anything else, as the `tokenizers` library does it.
+//! Finds added tokens and splits text at them, as the `tokenizers` library does. Tokens that must be whole words are
+//! left to the library.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use rustc_hash::FxHashSet;
@@ -16,7 +17,7 @@ pub(crate) struct AddedToken {
     pub(crate) normalized: bool,
 }
 
-/// A stretch of text between added tokens, or an added token: its place in the list.
+/// Text between added tokens, or an added token by its index in the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Segment<'t> {
     Text(&'t str),
@@ -33,9 +34,9 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// A splitter, or None where the library must do it: `single_word` depends on its idea of a word, which of two
-    /// tokens of one content counts on the order of its maps, and white space that one token strips and another begins
-    /// with on how it goes on after a match.
+    /// A splitter, or None if the library must do it. That is so with `single_word`, which depends on the library's
+    /// definition of a word; with two tokens of one content, where the order of the library's maps decides; and with
+    /// white space that one token strips and another begins with, where the library's search position decides.
     pub(crate) fn new(tokens: Vec<AddedToken>) -> Result<Option<Self>> {
         let contents: FxHashSet<&str> = tokens.iter().map(|token| token.content.as_str()).collect();
         let overlapping = tokens.iter().any(|token| token.rstrip)
@@ -59,7 +60,7 @@ impl Splitter {
     }
 
     /// Whether text may be cut between something that is not white space and a space or newline after it: no token
-    /// spans such a place, and none reaches over it for white space to its right.
+    /// spans such a place, and none strips white space to its right.
     pub(crate) fn allows_cuts(&self) -> bool {
         self.tokens.iter().all(|token| {
             let spans = token.content.char_indices().any(|(at, character)| {
@@ -74,7 +75,7 @@ impl Splitter {
         self.tokens.iter().any(|token| token.content.ends_with(last))
     }
 
-    /// Tells `emit` every segment of the text, in order; none is empty text.
+    /// Calls `emit` with every segment of the text, in order; none is empty text.
     pub(crate) fn split<'t>(&self, text: &'t str, emit: &mut impl FnMut(Segment<'t>)) {
         self.split_pass(0, text, emit);
     }
@@ -87,10 +88,10 @@ impl Splitter {
             return;
         };
         let mut done = 0;
-        for found in finder.find_iter(text) {
-            let place = places[found.pattern().as_usize()];
+        for matched in finder.find_iter(text) {
+            let place = places[matched.pattern().as_usize()];
             let token = &self.tokens[place];
-            let (mut start, mut end) = (found.start(), found.end());
+            let (mut start, mut end) = (matched.start(), matched.end());
             if token.lstrip {
                 start = text[..start].trim_end().len().max(done);
             }

@@ -1,24 +1,24 @@
 //! Where the text of a SentencePiece-type tokenizer may be cut into short pieces without changing anything.
 //!
-//! These tokenizers have no pre-tokenizer: a pretoken is a whole document. Between two characters that no token has
-//! side by side, no merge ever crosses; if moreover SentencePiece's trainer would never make a piece that spans them,
-//! continued training will not either, and counting the pieces apart is exact. What stands for characters outside the
-//! vocabulary may reach further than its place: [`Bpe::cut_between`] says which characters are safe beside a cut.
+//! These tokenizers have no pre-tokenizer: a pretoken is a whole document. If no token contains two characters side by
+//! side, no merge crosses between them. If SentencePiece's trainer would never make a piece that spans them either,
+//! continued training will not, and counting the two sides separately is exact. Characters outside the vocabulary may
+//! affect tokens further away: [`Bpe::cut_between`] says which characters are safe beside a cut.
 
 use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
+use super::pieces::{PieceRules, SPACE};
 use crate::bpe::Bpe;
-use crate::pieces::{PieceRules, SPACE};
 
 const ASCII: usize = 128;
 
-/// Cuts text where no token and no piece to come can span.
+/// Cuts text where neither a token nor a piece that training could add can span.
 #[derive(Debug)]
 pub struct Cutter {
     rules: PieceRules,
-    /// Pairs of characters that the rules would keep apart and some token joins all the same.
+    /// Pairs of characters that the rules would keep apart and some token joins.
     joined: FxHashSet<(char, char)>,
     /// The characters that may stand beside a cut; None where all may.
     between: Option<FxHashSet<char>>,
@@ -29,8 +29,8 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// The cutter for a vocabulary and the pieces that may join it. The added tokens, which text is searched for before
-    /// it gets here, keep nothing together unless merges make them too.
+    /// The cutter for a vocabulary and the pieces that training could add. Added tokens are split out of the text before
+    /// it is cut, so they prevent no cut unless merges make them too.
     #[must_use]
     pub fn new(bpe: &Bpe, rules: PieceRules, added: &FxHashSet<String>) -> Self {
         let mut cutter = Self {
@@ -41,7 +41,7 @@ impl Cutter {
             before_space: Vec::new(),
             after_space: Vec::new(),
         };
-        for string in bpe.spelled_strings(added) {
+        for string in bpe.producible_strings(added) {
             let pairs = string.chars().zip(string.chars().skip(1));
             cutter.joined.extend(pairs.filter(|&(left, right)| !rules.may_join(left, right)));
         }
@@ -73,14 +73,11 @@ impl Cutter {
     }
 
     fn decide(&self, (left, right): (char, char)) -> bool {
-        let may_stand = |character: char| self.between.as_ref().is_none_or(|between| between.contains(&character));
-        !self.rules.may_join(left, right)
-            && !self.joined.contains(&(left, right))
-            && may_stand(left)
-            && may_stand(right)
+        let is_safe = |character: char| self.between.as_ref().is_none_or(|between| between.contains(&character));
+        !self.rules.may_join(left, right) && !self.joined.contains(&(left, right)) && is_safe(left) && is_safe(right)
     }
 
-    /// Tells `emit` the pieces of a text, in order, as the bytes around each and its place in them.
+    /// Calls `emit` with the pieces of a text, in order, as the bytes of the text and the range of each.
     pub(crate) fn cut(&self, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut characters = text.char_indices();
         let Some((_, mut left)) = characters.next() else { return };
@@ -102,8 +99,8 @@ mod tests {
     use crate::bpe::Options;
 
     fn cutter(strings: &[&str]) -> Cutter {
-        let lone = Options { unk_token: Some("a".into()), ..Options::default() };
-        Cutter::new(&model(strings, &[], &lone), PieceRules::default(), &FxHashSet::default())
+        let unknown = Options { unk_token: Some("a".into()), ..Options::default() };
+        Cutter::new(&model(strings, &[], &unknown), PieceRules::default(), &FxHashSet::default())
     }
 
     fn pieces(cutter: &Cutter, text: &str) -> Vec<String> {
@@ -123,9 +120,9 @@ mod tests {
 
     #[test]
     fn a_pair_that_a_token_has_is_never_cut() {
-        let odd = cutter(&["a", "ad▁õ", "x1"]);
-        assert_eq!(pieces(&odd, "▁ad▁õx1y2"), ["▁ad▁õx1", "y", "2"]);
-        assert_eq!(odd.joined(), [('d', '▁'), ('x', '1')]);
+        let joining = cutter(&["a", "ad▁õ", "x1"]);
+        assert_eq!(pieces(&joining, "▁ad▁õx1y2"), ["▁ad▁õx1", "y", "2"]);
+        assert_eq!(joining.joined(), [('d', '▁'), ('x', '1')]);
     }
 
     fn model(strings: &[&str], merges: &[(u32, u32)], options: &Options) -> Bpe {
@@ -134,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn cuts_stand_between_spelled_characters_where_unknown_ones_touch_their_neighbours() {
-        let bytes: Vec<String> = (0..=255u8).map(crate::alphabet::byte_token).collect();
+    fn text_is_cut_only_beside_known_characters_if_unknown_ones_affect_their_neighbours() {
+        let bytes: Vec<String> = (0..=255u8).map(crate::bpe::byte_token).collect();
         let bytes = || bytes.iter().map(String::as_str);
         let fallback = Options { byte_fallback: true, ..Options::default() };
         let unknown = |fuse_unk| Options { unk_token: Some("u".into()), fuse_unk, ..Options::default() };
@@ -154,7 +151,7 @@ mod tests {
         assert_eq!(between(&never, &[], &fallback), None); // no character has this byte
         let lead: Vec<&str> = without("<0xE2>").chain(["a"]).collect();
         assert_eq!(between(&lead, &[], &fallback), Some("a".into()));
-        assert_eq!(between(&plain, &[], &Options::default()), Some("au".into())); // unknown characters vanish
+        assert_eq!(between(&plain, &[], &Options::default()), Some("au".into())); // unknown characters are dropped
         assert_eq!(between(&plain, &[], &unknown(false)), None);
         assert_eq!(between(&plain, &[], &unknown(true)), Some("au".into()));
         assert_eq!(between(&plain, &[(0, 1)], &unknown(false)), Some("au".into()));
@@ -181,7 +178,7 @@ mod tests {
         }
     }
 
-    /// A model over a few characters, some of them without a token, with merges of any two tokens, stand-ins included.
+    /// A model over a few characters, some of them without a token, with merges of any two tokens, unknown and byte tokens included.
     fn random_model(numbers: &mut Numbers) -> Bpe {
         let byte_tokens = ["<0xC3>", "<0xB5>", "<0xA4>", "<0x09>"];
         let pool = ["a", "b", "1", "▁", "ж", ",", "õ", "ä", "\t", "<unk>"];
@@ -197,7 +194,7 @@ mod tests {
             let pair = (numbers.below(most + 1), numbers.below(most + 1));
             let is_placeholder = |string: &str| string.starts_with('<');
             if (is_placeholder(&strings[pair.0]) || is_placeholder(&strings[pair.1])) && numbers.below(4) > 0 {
-                continue; // in one model of a few, that is
+                continue; // in a quarter of the cases, such merges are kept
             }
             let product = strings[pair.0].clone() + &strings[pair.1];
             let pair = (pair.0 as u32, pair.1 as u32);
@@ -230,11 +227,11 @@ mod tests {
             let characters = ['a', 'b', '1', '▁', 'ж', ',', 'õ', 'ä', '\t', '猫'];
             let text: String = (0..length).map(|_| characters[numbers.below(characters.len())]).collect();
             let pieces = pieces(&cutter, &text);
-            let mut apart: Vec<u32> = pieces.iter().flat_map(|piece| bpe.encode(piece).unwrap()).collect();
+            let mut separate: Vec<u32> = pieces.iter().flat_map(|piece| bpe.encode(piece).unwrap()).collect();
             let mut whole = bpe.encode(&text).unwrap();
-            apart.sort_unstable();
+            separate.sort_unstable();
             whole.sort_unstable();
-            assert_eq!(apart, whole, "{text:?} as {pieces:?} in {bpe:?}");
+            assert_eq!(separate, whole, "{text:?} as {pieces:?} in {bpe:?}");
             cuts += pieces.len().saturating_sub(1);
             restricted += usize::from(bpe.cut_between().is_some() && pieces.len() > 1);
         }

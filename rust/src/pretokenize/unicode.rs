@@ -1,11 +1,11 @@
 //! The class of every character, exactly as the regular-expression engine of the `tokenizers` library sees it.
 //!
-//! An older or newer Unicode version gives other pretokens; `RUNS` is the engine's own, and a test compares every
+//! Another Unicode version would give other pretokens. `RUNS` was written from the engine, and a test compares every
 //! character with it.
 
 use std::sync::OnceLock;
 
-use crate::unicode_runs::RUNS;
+use super::unicode_runs::RUNS;
 
 /// Not one of the classes below: punctuation, symbols, control characters, what is unassigned.
 pub(crate) const OTHER: u8 = 0;
@@ -43,7 +43,7 @@ mod tests {
 
     /// The class of every character by the engine itself.
     fn by_engine() -> Vec<u8> {
-        let mut found = vec![OTHER; 0x11_0000];
+        let mut by_class = vec![OTHER; 0x11_0000];
         let patterns = [
             (r"\s", SPACE),
             (r"\p{N}", NUMBER),
@@ -56,8 +56,8 @@ mod tests {
         for (pattern, class) in patterns {
             for (start, end) in SysRegex::new(pattern).unwrap().find_iter(&text) {
                 let character = text[start..end].chars().next().unwrap();
-                assert_eq!(found[character as usize], OTHER, "{character:?} has two classes");
-                found[character as usize] = class;
+                assert_eq!(by_class[character as usize], OTHER, "{character:?} has two classes");
+                by_class[character as usize] = class;
             }
         }
         let letters: Vec<char> = SysRegex::new(r"\p{L}")
@@ -65,8 +65,8 @@ mod tests {
             .find_iter(&text)
             .map(|(start, _)| text[start..].chars().next().unwrap())
             .collect();
-        assert!(('\0'..=char::MAX).filter(|&c| found[c as usize] >= UPPER).eq(letters));
-        found
+        assert!(('\0'..=char::MAX).filter(|&c| by_class[c as usize] >= UPPER).eq(letters));
+        by_class
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    /// Writes `unicode_runs.rs` anew: `cargo test write_runs -- --ignored`, then `cargo fmt`.
+    /// Writes `unicode_runs.rs` again: `cargo test write_runs -- --ignored`, then `cargo fmt`.
     #[test]
     #[ignore = "writes a source file; run it after the engine's Unicode version changed"]
     fn write_runs() {
@@ -93,6 +93,6 @@ mod tests {
             source.push_str(&format!("({start}, {}),", classes[start]));
         }
         source.push_str("\n];\n");
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/unicode_runs.rs"), source).unwrap();
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/pretokenize/unicode_runs.rs"), source).unwrap();
     }
 }

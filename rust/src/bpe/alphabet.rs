@@ -1,4 +1,4 @@
-//! How vocabularies spell the bytes of a pretoken.
+//! How vocabularies spell the bytes of a pretoken: token string to bytes and back.
 
 use crate::error::{Error, Result};
 
@@ -16,7 +16,7 @@ impl Alphabet {
     ///
     /// # Errors
     ///
-    /// When the vocabulary spells text and the bytes are none.
+    /// When the vocabulary spells text and the bytes are not UTF-8.
     pub(crate) fn spell(self, pretoken: &[u8], string: &mut String) -> Result<()> {
         string.clear();
         match self {
@@ -25,9 +25,7 @@ impl Alphabet {
         }
         Ok(())
     }
-}
 
-impl Alphabet {
     /// How many bytes a token string stands for.
     pub(crate) fn byte_length(self, string: &str) -> usize {
         match self {

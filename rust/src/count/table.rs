@@ -1,15 +1,14 @@
-//! A hash table made for one job: counting short byte strings.
+//! A hash table that counts short byte strings. Keys are never removed, and iteration order is unspecified.
 //!
 //! Counting is bound by cache misses, not by arithmetic. A slot is 24 bytes with keys of up to 15 bytes inside it, and
-//! short keys are looked up in batches, whose slots are all asked for before the first is needed.
-//! Keys are never removed; iteration order is unspecified.
+//! short keys are looked up in batches, whose slots are all loaded before the first is needed.
 
 use std::hint::black_box;
 use std::ops::Range;
 
 /// Keys of at most this many bytes live inside their slot.
 const INLINE: usize = 15;
-/// Keys looked up together. 32 loads in flight are as many as cores of today keep track of.
+/// Keys looked up together. Current cores keep about 32 loads in flight.
 const BATCH: usize = 32;
 const LONG: u64 = 0xFF << 56;
 /// The bits of the second word that a long key has its length in: one of a terabyte would not fit into memory.
@@ -31,7 +30,7 @@ const SEEDS: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x8CB9_2B
 ///
 /// A short key is its bytes, little end first, with its length in the top byte of the second word. A long one has
 /// `LONG` there, then 16 bits of its hash and 40 of its length, and in the first word its place in the arena.
-/// Plain words, so that a table of free slots is memory that the system hands out zeroed and untouched.
+/// Plain words, so that a table of free slots is zeroed memory that the system has not yet mapped.
 type Slot = [u64; 3];
 const COUNT: usize = 2;
 
@@ -103,7 +102,7 @@ impl Table {
             self.add_long(&bytes[at], 1);
             return;
         }
-        // Sixteen bytes at once and a mask: copying just the key would branch on its length, which nothing predicts.
+        // Sixteen bytes at once and a mask: copying just the key would branch on its length, which cannot be predicted.
         let length = at.len();
         self.pending[self.waiting] = match bytes.get(at.start..at.start + 16) {
             Some(around) => {
@@ -130,7 +129,7 @@ impl Table {
         }
     }
 
-    /// Looks up the keys that are waiting. Before it, counts may be too low.
+    /// Counts the keys that are waiting. Until then, counts may be too low.
     pub(crate) fn flush(&mut self) {
         self.reserve(BATCH);
         let waiting = std::mem::take(&mut self.waiting);
@@ -161,7 +160,7 @@ impl Table {
         })
     }
 
-    /// The bytes of the long keys, for [`Entry::key`].
+    /// The bytes of the long keys, for [`Entry::long_key`].
     pub(crate) fn into_arena(self) -> Vec<u8> {
         self.arena
     }
@@ -225,7 +224,7 @@ impl Table {
         }
     }
 
-    /// Makes rank_space for `more` new keys: at most three quarters of the slots are ever in use.
+    /// Grows the table if `more` new keys need it: at most three quarters of the slots are ever in use.
     fn reserve(&mut self, more: usize) {
         if (self.used + more) * 4 <= self.slots.len() * 3 {
             return;
@@ -246,7 +245,7 @@ impl Table {
     }
 }
 
-/// Free slots, on huge pages where the system has them: with small ones, finding a page costs as much as the slot.
+/// Free slots, on huge pages where the system has them: with small pages, address translation costs as much as the slot.
 fn free_slots(count: usize) -> Vec<Slot> {
     let slots = vec![Slot::default(); count];
     #[cfg(target_os = "linux")]
@@ -263,7 +262,7 @@ fn advise_huge_pages(slots: &[Slot]) {
     let start = start.next_multiple_of(PAGE);
     if let Some(length) = end.checked_sub(start).filter(|&length| length >= 512 * PAGE) {
         // SAFETY: the range lies inside a live allocation, and this advice changes how it is backed, never what it
-        // holds. A refusal does no harm, so the result is not looked at.
+        // holds. A refusal does no harm, so the result is ignored.
         unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_HUGEPAGE) };
     }
 }

@@ -1,4 +1,4 @@
-//! Pretokens with their counts, as columns in the order of the bytes. What counting ends in and all else begins with.
+//! Pretoken counts as sorted columns: the result of counting, and the input of training and of token counts.
 
 use std::ops::Range;
 
@@ -83,14 +83,14 @@ impl Counts {
         all
     }
 
-    /// Makes rank_space for so many more pretokens.
+    /// Reserves memory for more pretokens.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.ends.reserve(more);
         self.counts.reserve(more);
         self.bytes.reserve(more * 12);
     }
 
-    /// All places in ranges of at most `most` pretokens, and of few more than `bytes` bytes.
+    /// All indices in ranges of at most `most` pretokens, and of little more than `bytes` bytes.
     pub(crate) fn chunks(&self, most: usize, bytes: u64) -> Vec<Range<usize>> {
         let (mut chunks, mut start, mut begin) = (Vec::new(), 0, 0);
         for (place, &end) in self.ends.iter().enumerate() {
@@ -159,8 +159,8 @@ impl Counts {
         }
     }
 
-    /// Every count times `numerator / denominator`, rounded to the nearest whole number, halves up; what rounds to
-    /// nothing goes.
+    /// Every count times `numerator / denominator`, rounded to the nearest whole number, halves up. Pretokens whose
+    /// count becomes 0 are left out.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Counts {
         Ok(scaled)
     }
 
-    /// The pretokens that occur at least so often.
+    /// The pretokens that occur at least `min_count` times.
     #[must_use]
     pub fn frequent(&self, min_count: u64) -> Self {
         let mut frequent = Self::default();
@@ -198,8 +198,8 @@ impl Counts {
                 *total = total.saturating_add(count);
             }
         }
-        let found = (0u32..).zip(totals).filter(|(_, total)| *total > 0);
-        found.filter_map(|(code, total)| Some((char::from_u32(code)?, total))).collect()
+        let counted = (0u32..).zip(totals).filter(|(_, total)| *total > 0);
+        counted.filter_map(|(code, total)| Some((char::from_u32(code)?, total))).collect()
     }
 
     /// The places of the `most` largest counts, largest first, equal ones in the order of their bytes.
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_rounds_halves_up_and_drops_what_becomes_nothing() {
+    fn scaling_rounds_halves_up_and_drops_counts_of_zero() {
         let scaled = counts(&[("a", 1), ("b", 2), ("c", 3), ("d", 5)]).scaled(1, 4).unwrap();
         assert_eq!(scaled, counts(&[("b", 1), ("c", 1), ("d", 1)]));
     }

@@ -1,77 +1,31 @@
 //! Parallel counting of pretokens. The result does not depend on threads, blocks or their order.
 //!
-//! Every thread that counts takes a table of its own and puts it back; sums do not care which table an occurrence went
-//! to. Tables beyond the memory limit are written to disk as sorted runs, which the end merges: exact, and bounded.
+//! Every thread takes a table of its own and returns it after each block. A table beyond the memory limit is written
+//! to disk as a sorted run (`spill.rs`), and all runs and tables are merged at the end (`rows.rs`).
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use super::allowance::Allowance;
+use super::documents::{Block, Document, Documents};
+use super::hold_out::{HoldOut, Verdict};
+use super::rows::{Rows, SortedTables};
+use super::spill::Spill;
+use super::table::Table;
+use super::tally::{count_characters, truncated, Limits, Tally};
 use crate::error::Result;
-use crate::hold_out::{HoldOut, Verdict};
 use crate::pretokenize::{Pretokenizer, Sink};
-use crate::rows::{spill_error, write_run, Rows, Sorted};
-use crate::table::Table;
-use crate::text::{Block, Document, Documents};
-
-/// What was counted of a block, and what was read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Documents counted, those that were begun. Documents that were held out before are among them if they are no
-    /// longer.
-    pub documents: u64,
-    /// Bytes of text counted, in UTF-8.
-    pub bytes: u64,
-    /// Characters of text counted.
-    pub characters: u64,
-    /// Occurrences of pretokens.
-    pub pretokens: u64,
-    /// Stretches of bytes read that were not UTF-8, each replaced by one character.
-    pub replaced: u64,
-    /// Documents left out because they cannot be read.
-    pub skipped: u64,
-    /// Documents read, those that are held out included.
-    pub read_documents: u64,
-    /// Bytes of text read, those of documents that are held out included.
-    pub read_bytes: u64,
-    /// Whether a text was cut short by the limit of bytes: nothing after it counts.
-    pub cut_short: bool,
-}
-
-/// How much more to count.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Documents.
-    pub documents: u64,
-    /// Bytes of text; the document that goes beyond is cut short between two characters.
-    pub bytes: u64,
-}
-
-impl Limits {
-    /// Everything.
-    pub const NONE: Self = Self { documents: u64::MAX, bytes: u64::MAX };
-}
 
 /// Counts the pretokens of text.
 pub struct Counter {
     pretokenizer: Pretokenizer,
     hold_out: Option<HoldOut>,
-    idle: Mutex<Vec<Shard>>,
+    shards: Mutex<Vec<Shard>>,
     spill: Option<Spill>,
-    runs: Mutex<Vec<PathBuf>>,
-    runs_begun: AtomicUsize,
-}
-
-/// So many runs are merged into one: each is an open file at the end.
-const MOST_RUNS: usize = 64;
-
-/// Where and when to write tables to disk.
-struct Spill {
-    folder: PathBuf,
-    bytes_per_table: usize,
+    allowance: Allowance,
 }
 
 #[derive(Default)]
@@ -80,14 +34,14 @@ struct Shard {
     added: FxHashMap<u32, u64>,
 }
 
-/// A table and the count of what went into it.
-struct Tallying<'a> {
+/// Adds pretokens to a table and counts them.
+struct TableSink<'a> {
     table: &'a mut Table,
     added: &'a mut FxHashMap<u32, u64>,
     pretokens: u64,
 }
 
-impl Sink for Tallying<'_> {
+impl Sink for TableSink<'_> {
     #[inline(always)]
     fn pretoken(&mut self, bytes: &[u8], at: Range<usize>) {
         self.pretokens += 1;
@@ -99,18 +53,11 @@ impl Sink for Tallying<'_> {
     }
 }
 
-/// How to count a block.
-struct Counting<'b> {
+/// A block, and how to count it.
+struct BlockTask<'b> {
     block: Block<'b>,
     limits: Limits,
     skip_bad: bool,
-}
-
-impl Tally {
-    /// Whether nothing more is to be read.
-    fn reaches(&self, limits: Limits) -> bool {
-        self.read_documents >= limits.documents || self.read_bytes >= limits.bytes || self.cut_short
-    }
 }
 
 impl Counter {
@@ -120,17 +67,30 @@ impl Counter {
         Self {
             pretokenizer,
             hold_out: None,
-            idle: Mutex::default(),
+            shards: Mutex::default(),
             spill: None,
-            runs: Mutex::default(),
-            runs_begun: AtomicUsize::new(0),
+            allowance: Allowance::new(usize::MAX, 1),
         }
     }
 
     /// The same, with tables written to `folder` when one grows beyond `bytes_per_table`.
     #[must_use]
     pub fn spilling(self, folder: PathBuf, bytes_per_table: usize) -> Self {
-        Self { spill: Some(Spill { folder, bytes_per_table }), ..self }
+        Self { spill: Some(Spill::new(folder, bytes_per_table)), ..self }
+    }
+
+    /// The same, with a limit in bytes on the memory for documents that are processed at once. A document that needs
+    /// more is refused, unless it is shorter than a megabyte.
+    #[must_use]
+    pub fn within(self, memory: usize) -> Self {
+        let allowance = Allowance::new(memory, self.pretokenizer.memory_factor());
+        Self { allowance, ..self }
+    }
+
+    /// The longest document that memory allows, in bytes.
+    #[must_use]
+    pub fn longest_document(&self) -> usize {
+        self.allowance.longest()
     }
 
     /// The same, with some documents held out and not counted.
@@ -158,19 +118,19 @@ impl Counter {
     /// When a text cannot be read or pretokenized; what was counted before it stays counted.
     pub fn count_block(&self, block: Block<'_>, limits: Limits, skip_bad: bool) -> Result<Tally> {
         let documents = block.documents()?;
-        let mut shard = lock(&self.idle).pop().unwrap_or_default();
-        let result = self.count_documents(documents, &mut shard, &Counting { block, limits, skip_bad });
+        let mut shard = lock(&self.shards).pop().unwrap_or_default();
+        let result = self.count_documents(documents, &mut shard, &BlockTask { block, limits, skip_bad });
         let result = result.and_then(|tally| self.spill_if_large(&mut shard).map(|()| tally));
-        lock(&self.idle).push(shard);
+        lock(&self.shards).push(shard);
         result
     }
 
-    /// Where to cut a block of a document whose rest is still to come, or None where the rest must be waited for.
+    /// Where to cut a block of a document whose rest is not read yet, or None if it must not be cut.
     #[must_use]
     pub fn last_cut(&self, block: &[u8]) -> Option<usize> {
         const NEAR_THE_END: usize = 1 << 16;
         let near = block.len().saturating_sub(NEAR_THE_END);
-        // The tail almost always has a place; the whole block is looked at only where it has none.
+        // The tail almost always has one; only otherwise the whole block is searched.
         [near, 0].into_iter().find_map(|from| {
             let mut at = from;
             let mut last = None;
@@ -182,16 +142,16 @@ impl Counter {
         })
     }
 
-    fn count_documents(&self, documents: Documents<'_>, shard: &mut Shard, counting: &Counting<'_>) -> Result<Tally> {
+    fn count_documents(&self, documents: Documents<'_>, shard: &mut Shard, task: &BlockTask<'_>) -> Result<Tally> {
         let table = shard.table.get_or_insert_with(Table::new);
-        let mut sink = Tallying { table, added: &mut shard.added, pretokens: 0 };
+        let mut sink = TableSink { table, added: &mut shard.added, pretokens: 0 };
         let mut tally = Tally::default();
         for document in documents {
-            if tally.reaches(counting.limits) {
+            if tally.reaches(task.limits) {
                 break;
             }
-            match self.count_document(document, &mut sink, &mut tally, counting) {
-                Err(error) if counting.skip_bad && error.is_bad_document() => tally.skipped += 1,
+            match self.count_document(document, &mut sink, &mut tally, task) {
+                Err(error) if task.skip_bad && error.is_bad_document() => tally.skipped += 1,
                 result => result?,
             }
         }
@@ -203,18 +163,18 @@ impl Counter {
     fn count_document(
         &self,
         document: Result<Document<'_>>,
-        sink: &mut Tallying<'_>,
+        sink: &mut TableSink<'_>,
         tally: &mut Tally,
-        counting: &Counting<'_>,
+        task: &BlockTask<'_>,
     ) -> Result<()> {
         let Document { text: whole, replaced } = document?;
-        let text = within(&whole, counting.limits.bytes - tally.read_bytes);
-        let at_start = counting.block.at_start();
+        let text = truncated(&whole, task.limits.bytes - tally.read_bytes);
+        let at_start = task.block.at_start();
         tally.cut_short = text.len() < whole.len();
         tally.replaced += replaced;
         tally.read_documents += u64::from(at_start);
         tally.read_bytes += text.len() as u64;
-        let hold_out = self.hold_out.as_ref().filter(|_| counting.block.is_whole() && !tally.cut_short);
+        let hold_out = self.hold_out.as_ref().filter(|_| task.block.is_whole() && !tally.cut_short);
         match hold_out.map_or(Verdict::Count, |hold_out| hold_out.offer(text)) {
             Verdict::Count => self.count_text(text, at_start, sink, tally),
             Verdict::Held(evicted) => {
@@ -224,7 +184,8 @@ impl Counter {
         }
     }
 
-    fn count_text(&self, text: &str, at_start: bool, sink: &mut Tallying<'_>, tally: &mut Tally) -> Result<()> {
+    fn count_text(&self, text: &str, at_start: bool, sink: &mut TableSink<'_>, tally: &mut Tally) -> Result<()> {
+        let _reservation = self.allowance.reserve(text.len())?;
         self.pretokenizer.run(text, at_start, sink)?;
         tally.documents += u64::from(at_start);
         tally.bytes += text.len() as u64;
@@ -238,13 +199,13 @@ impl Counter {
     ///
     /// When a table cannot be written to disk.
     pub fn add<'t>(&self, counts: impl IntoIterator<Item = (&'t [u8], u64)>) -> Result<()> {
-        let mut shard = lock(&self.idle).pop().unwrap_or_default();
+        let mut shard = lock(&self.shards).pop().unwrap_or_default();
         let table = shard.table.get_or_insert_with(Table::new);
         for (pretoken, count) in counts {
             table.add_many(pretoken, count);
         }
         let result = self.spill_if_large(&mut shard);
-        lock(&self.idle).push(shard);
+        lock(&self.shards).push(shard);
         result
     }
 
@@ -252,7 +213,7 @@ impl Counter {
     #[must_use]
     pub fn added(&self) -> Vec<(u32, u64)> {
         let mut sum: FxHashMap<u32, u64> = FxHashMap::default();
-        for shard in lock(&self.idle).iter() {
+        for shard in lock(&self.shards).iter() {
             for (id, count) in &shard.added {
                 *sum.entry(*id).or_default() += count;
             }
@@ -262,65 +223,31 @@ impl Counter {
         added
     }
 
-    /// All that was counted, in order, as rows to be read once. The counter is empty afterwards.
+    /// The counts in the order of their bytes, as rows to be read once. The counter is empty afterwards.
     ///
     /// # Errors
     ///
     /// When a run cannot be read back from disk.
     pub fn finish(&self) -> Result<Rows> {
-        let tables = lock(&self.idle).drain(..).filter_map(|shard| shard.table).collect();
-        let runs = std::mem::take(&mut *lock(&self.runs));
-        Rows::new(Sorted::new(tables), &runs)
+        let tables = lock(&self.shards).drain(..).filter_map(|shard| shard.table).collect();
+        let runs = self.spill.as_ref().map(Spill::take_runs).unwrap_or_default();
+        Rows::new(SortedTables::new(tables), &runs)
     }
 
     fn spill_if_large(&self, shard: &mut Shard) -> Result<()> {
-        let Some(spill) = &self.spill else { return Ok(()) };
-        if shard.table.as_ref().is_none_or(|table| table.memory() <= spill.bytes_per_table) {
-            return Ok(());
-        }
-        let mut sorted = Sorted::new(shard.table.take().into_iter().collect());
-        let path = self.new_run(spill);
-        write_run(&path, |key| Ok(sorted.next(key)))?;
-        let mut runs = lock(&self.runs);
-        runs.push(path);
-        if runs.len() >= MOST_RUNS {
-            let merged = self.new_run(spill);
-            let mut rows = Rows::new(Sorted::new(Vec::new()), &runs)?;
-            write_run(&merged, |key| rows.next(key))?;
-            runs.drain(..).try_for_each(std::fs::remove_file).map_err(|error| spill_error(&error))?;
-            runs.push(merged);
-        }
-        Ok(())
-    }
-
-    /// A path for a run, never given before.
-    fn new_run(&self, spill: &Spill) -> PathBuf {
-        spill.folder.join(format!("run-{}", self.runs_begun.fetch_add(1, Ordering::Relaxed)))
+        self.spill.as_ref().map_or(Ok(()), |spill| spill.write_if_large(&mut shard.table))
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A thread that panicked while it held the lock has not left half a shard behind: shards are moved whole.
+    // A thread that panicked while it held the lock has left no incomplete shard: shards are moved as a whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// As much of a text as fits into so many bytes.
-fn within(text: &str, bytes: u64) -> &str {
-    let most = usize::try_from(bytes).unwrap_or(usize::MAX).min(text.len());
-    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    &text[..end]
-}
-
-fn count_characters(text: &str) -> u64 {
-    // Chunks whose count fits a byte, so that the compiler can count many bytes at once.
-    let starts = |chunk: &[u8]| chunk.iter().map(|&byte| u8::from(byte & 0xC0 != 0x80)).sum::<u8>();
-    text.as_bytes().chunks(255).map(|chunk| u64::from(starts(chunk))).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counts::Counts;
+    use crate::count::Counts;
     use crate::error::Error;
     use crate::pretokenize::Spelling;
 
@@ -409,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_out_is_read_and_not_counted() {
+    fn held_out_documents_are_read_and_not_counted() {
         let counter = counter().holding_out(HoldOut::new(1, 80));
         let tally = count(&counter, &["b", "a", "b", " "], Limits::NONE);
         assert_eq!((tally.read_documents, tally.read_bytes), (4, 4));

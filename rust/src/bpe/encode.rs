@@ -1,0 +1,234 @@
+//! Encodes one pretoken, as `tokenizers::models::bpe::BPE` does, with unknown characters and byte fallback.
+//! Does not split text into pretokens.
+
+use rustc_hash::FxHashMap;
+
+use super::alphabet::{byte_of, character_of, Alphabet};
+use super::merges::{Merge, Merges};
+use super::model::{Bpe, Unknown};
+use crate::error::{Error, Result};
+
+impl Bpe {
+    /// The ids of the tokens that the model makes of one pretoken.
+    ///
+    /// # Errors
+    ///
+    /// When a character is outside the vocabulary and `unk_token` names no token.
+    pub fn encode(&self, pretoken: &str) -> Result<Vec<u32>> {
+        if self.ignore_merges && !pretoken.is_empty() {
+            if let Some(&index) = self.index_of.get(pretoken) {
+                return Ok(vec![self.id(index)]);
+            }
+        }
+        self.encode_by_merges(pretoken)
+    }
+
+    /// As [`Bpe::encode`], with merge skipping (`ignore_merges`) off.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bpe::encode`].
+    pub fn encode_by_merges(&self, pretoken: &str) -> Result<Vec<u32>> {
+        let mut symbols = Vec::with_capacity(pretoken.len());
+        self.symbols(pretoken, &mut symbols)?;
+        self.merge(&mut symbols, |_, _| ());
+        Ok(symbols.into_iter().map(|index| self.id(index)).collect())
+    }
+
+    /// The starting symbols of a pretoken, before any merge.
+    pub(crate) fn symbols(&self, pretoken: &str, symbols: &mut Vec<u32>) -> Result<()> {
+        let mut pending: Option<u32> = None;
+        for character in pretoken.chars() {
+            if let Some(&index) = self.characters.get(&character) {
+                symbols.extend(pending.take());
+                symbols.push(index);
+            } else if self.push_bytes(character, symbols) {
+                // subtle: upstream leaves a pending unknown token pending here, so it is placed *after* these bytes
+            } else if let Some(unknown) = self.unknown()? {
+                if let (Some(previous), false) = (pending, self.fuse_unknown) {
+                    symbols.push(previous);
+                }
+                pending = Some(unknown);
+            }
+        }
+        symbols.extend(pending);
+        Ok(())
+    }
+
+    /// Pushes the byte tokens of a character, if byte fallback is on and has one for each of its bytes.
+    fn push_bytes(&self, character: char, symbols: &mut Vec<u32>) -> bool {
+        if self.bytes.is_empty() {
+            return false;
+        }
+        let start = symbols.len();
+        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+            match self.bytes[byte as usize] {
+                Some(index) => symbols.push(index),
+                None => {
+                    symbols.truncate(start);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn unknown(&self) -> Result<Option<u32>> {
+        match &self.unknown {
+            Unknown::Dropped => Ok(None),
+            Unknown::Token(index) => Ok(Some(*index)),
+            Unknown::Missing(token) => Err(Error::MissingUnknown { token: token.clone() }),
+        }
+    }
+
+    /// An encoder of pretokens that are given as bytes. Building it takes time: build one and share it.
+    pub(crate) fn pretoken_encoder(&self, alphabet: Alphabet, skip_merges: bool) -> PretokenEncoder<'_> {
+        let mut encoder = PretokenEncoder {
+            bpe: self,
+            alphabet,
+            skip_merges,
+            symbols: vec![None; 256],
+            token_of_bytes: FxHashMap::default(),
+        };
+        if alphabet == Alphabet::ByteLevel {
+            let character = |byte: u8| self.characters.get(&character_of(byte)).copied();
+            encoder.symbols = (0..=255).map(character).collect();
+            if skip_merges {
+                let bytes = |string: &String| string.chars().map(byte_of).collect::<Option<Vec<u8>>>();
+                let tokens =
+                    self.strings.iter().zip(0u32..).filter_map(|(string, index)| Some((bytes(string)?, index)));
+                encoder.token_of_bytes = tokens.collect();
+            }
+        }
+        encoder
+    }
+}
+
+/// Encodes pretokens that are given as bytes.
+pub(crate) struct PretokenEncoder<'b> {
+    bpe: &'b Bpe,
+    alphabet: Alphabet,
+    skip_merges: bool,
+    /// Byte-level: the token of each byte that has one.
+    symbols: Vec<Option<u32>>,
+    /// Byte-level, where merges are skipped: every token by its bytes.
+    token_of_bytes: FxHashMap<Vec<u8>, u32>,
+}
+
+impl PretokenEncoder<'_> {
+    /// The tokens of a pretoken, as indices, in `symbols`; `string` is a buffer to reuse.
+    pub(crate) fn encode(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<()> {
+        self.encode_with(pretoken, string, symbols, |_, _| ())
+    }
+
+    /// As [`PretokenEncoder::encode`]; calls `on_merge` with every merge.
+    pub(crate) fn encode_with(
+        &self,
+        pretoken: &[u8],
+        string: &mut String,
+        symbols: &mut Vec<u32>,
+        on_merge: impl FnMut((u32, u32), Merge),
+    ) -> Result<()> {
+        symbols.clear();
+        if let Some(&index) = self.token_of_bytes.get(pretoken) {
+            symbols.push(index);
+            return Ok(());
+        }
+        if self.alphabet == Alphabet::ByteLevel {
+            symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));
+            if symbols.len() == pretoken.len() {
+                self.bpe.merge(symbols, on_merge);
+                return Ok(());
+            }
+            symbols.clear(); // a byte has no token: the general path below handles it
+        }
+        self.alphabet.spell(pretoken, string)?;
+        match self.bpe.index(string).filter(|_| self.skip_merges) {
+            Some(index) => symbols.push(index),
+            None => {
+                self.bpe.symbols(string, symbols)?;
+                self.bpe.merge(symbols, on_merge);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::Options;
+
+    fn tokens(strings: &[&str]) -> Vec<(u32, String)> {
+        strings.iter().zip(0..).map(|(string, id)| (id, (*string).to_string())).collect()
+    }
+
+    /// Merges that compete for the same characters.
+    fn competing_merges() -> Bpe {
+        let strings = ["a", "b", "ab", "aa", "aab", "ba", "abab"];
+        let merges = [(0, 1), (0, 0), (3, 1), (1, 0), (0, 2), (2, 2)];
+        Bpe::new(tokens(&strings), &merges, &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn lowest_rank_wins_then_the_leftmost() {
+        assert_eq!(competing_merges().encode("aab").unwrap(), [4]); // a+b first, then a+ab
+        assert_eq!(competing_merges().encode("aaa").unwrap(), [3, 0]);
+    }
+
+    #[test]
+    fn scan_and_heap_agree_on_every_word_over_two_letters() {
+        let bpe = competing_merges();
+        for length in 0..12u32 {
+            for bits in 0..1u32 << length {
+                let word: String = (0..length).map(|at| if bits >> at & 1 == 0 { 'a' } else { 'b' }).collect();
+                let (mut by_scan, mut by_heap) = (Vec::new(), Vec::new());
+                let (mut scan_merges, mut heap_merges) = (Vec::new(), Vec::new());
+                bpe.symbols(&word, &mut by_scan).unwrap();
+                bpe.symbols(&word, &mut by_heap).unwrap();
+                bpe.merge_by_scan(&mut by_scan, |pair, _| scan_merges.push(pair));
+                bpe.merge_by_heap(&mut by_heap, |pair, _| heap_merges.push(pair));
+                assert_eq!((by_scan, scan_merges), (by_heap, heap_merges), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_pretoken_is_encoded_without_quadratic_time() {
+        let word = "ab".repeat(200_000);
+        assert_eq!(competing_merges().encode(&word).unwrap().len(), 100_000);
+    }
+
+    #[test]
+    fn merge_skipping_returns_a_token_that_merges_do_not_make() {
+        let strings = ["a", "b", "c", "bc", "abc", "ab"];
+        let merges = [(1, 2), (0, 1), (5, 2)]; // b+c applies before a+b, so `abc` never forms
+        let skipping = Options { ignore_merges: true, ..Options::default() };
+        let bpe = Bpe::new(tokens(&strings), &merges, &skipping).unwrap();
+        assert_eq!(bpe.encode("abc").unwrap(), [4]);
+        assert_eq!(bpe.encode_by_merges("abc").unwrap(), [0, 3]);
+    }
+
+    #[test]
+    fn byte_fallback_spells_what_the_vocabulary_lacks() {
+        let strings = ["a", "<0xC3>", "<0xB5>", "<unk>"];
+        let options =
+            Options { byte_fallback: true, unk_token: Some("<unk>".into()), fuse_unk: true, ..Options::default() };
+        let bpe = Bpe::new(tokens(&strings), &[], &options).unwrap();
+        assert_eq!(bpe.encode("aõ").unwrap(), [0, 1, 2]);
+        assert_eq!(bpe.encode("a€€a").unwrap(), [0, 3, 0]); // no byte token for €: one fused unknown
+    }
+
+    #[test]
+    fn without_unknown_token_an_unknown_character_is_dropped() {
+        assert_eq!(competing_merges().encode("aXb").unwrap(), [2]);
+    }
+
+    #[test]
+    fn an_unknown_token_outside_the_vocabulary_is_an_error_only_when_it_is_needed() {
+        let options = Options { unk_token: Some("<unk>".into()), ..Options::default() };
+        let bpe = Bpe::new(tokens(&["a"]), &[], &options).unwrap();
+        assert_eq!(bpe.encode("aa").unwrap(), [0, 0]);
+        assert_eq!(bpe.encode("b"), Err(Error::MissingUnknown { token: "<unk>".into() }));
+    }
+}

@@ -1,0 +1,57 @@
+//! Counts tokens: encodes every distinct pretoken once and adds up its count, on all cores.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::alphabet::Alphabet;
+use super::model::Bpe;
+use crate::count::Counts;
+use crate::error::Result;
+
+impl Bpe {
+    /// How often each token occurs when counted pretokens are encoded, by ascending id. Tokens that never occur are left
+    /// out.
+    ///
+    /// With `uses`, every use of a token in a merge counts too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
+    pub fn token_counts(
+        &self,
+        counts: &Counts,
+        alphabet: Alphabet,
+        by_merges: bool,
+        uses: bool,
+    ) -> Result<Vec<(u32, u64)>> {
+        let encoder = self.pretoken_encoder(alphabet, self.ignore_merges && !by_merges);
+        let count_chunk = |places: Range<usize>| -> Result<Vec<u64>> {
+            let mut totals = vec![0u64; self.ids.len()];
+            let (mut string, mut symbols) = (String::new(), Vec::new());
+            for place in places {
+                let count = counts.counts()[place];
+                let mut add = |index: u32| totals[index as usize] = totals[index as usize].saturating_add(count);
+                let on_merge = |(left, right): (u32, u32), _| {
+                    if uses {
+                        add(left);
+                        add(right);
+                    }
+                };
+                encoder.encode_with(counts.pretoken(place), &mut string, &mut symbols, on_merge)?;
+                symbols.iter().for_each(|&index| add(index));
+            }
+            Ok(totals)
+        };
+        const CHUNK: usize = 1 << 16;
+        let chunks: Vec<Range<usize>> =
+            (0..counts.len()).step_by(CHUNK).map(|at| at..counts.len().min(at + CHUNK)).collect();
+        let add = |mut sum: Vec<u64>, more: Vec<u64>| {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+            Ok(sum)
+        };
+        let zero = || vec![0; self.ids.len()];
+        let totals = chunks.into_par_iter().map(count_chunk).try_reduce(zero, add)?;
+        Ok(self.ids.iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
+    }
+}

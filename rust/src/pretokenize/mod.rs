@@ -1,0 +1,20 @@
+//! Text to pretokens, exactly as the `tokenizers` library does it. Does not encode.
+//!
+//! Every pipeline can run through the library. Common pipelines are recognized and run by faster code with the same
+//! result.
+
+mod added;
+mod cut;
+mod normalize;
+mod pieces;
+mod pipeline;
+mod pretokenizer;
+mod route;
+mod scan;
+mod unicode;
+mod unicode_runs;
+
+pub use cut::Cutter;
+pub use pieces::{script_names, PieceRules};
+pub use pipeline::{encode_upstream, Piece, Pipeline};
+pub use pretokenizer::{Pretokenizer, Sink, Spelling};

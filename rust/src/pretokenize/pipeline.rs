@@ -1,0 +1,147 @@
+//! The normalizer, pre-tokenizer and added tokens of a `tokenizer.json`, read and run by the `tokenizers` library.
+//! Does not encode: the vocabulary it reads holds the added tokens alone.
+
+use std::str::FromStr;
+
+use rustc_hash::FxHashMap;
+use tokenizers::{NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
+
+use crate::error::{Error, Result};
+use crate::guard::guarded;
+
+/// A part of a text: what the model gets, or an added token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// A pretoken, in the alphabet of the vocabulary.
+    Pretoken(String),
+    /// An added token, found in the text and split out of it: its id.
+    Added(u32),
+}
+
+/// The normalizer, pre-tokenizer and added tokens of a `tokenizer.json`.
+pub struct Pipeline {
+    tokenizer: Tokenizer,
+}
+
+impl Pipeline {
+    /// Reads a `tokenizer.json` whose vocabulary holds the added tokens alone and whose merges are empty.
+    ///
+    /// The library assigns an id of its own to an added token that the vocabulary lacks; with the added tokens in the
+    /// vocabulary, pieces carry the ids given there.
+    ///
+    /// # Errors
+    ///
+    /// When the library cannot read it.
+    pub fn from_json(skeleton: &str) -> Result<Self> {
+        let refuse = |reason: String| Error::Pipeline { reason };
+        let read = guarded(|| Tokenizer::from_str(skeleton)).map_err(refuse)?;
+        // A position in `skeleton` is not a position in the user's file.
+        let tokenizer = read.map_err(|e| refuse(e.to_string().split(" at line ").next().unwrap_or_default().into()))?;
+        let pipeline = Self { tokenizer };
+        guarded(|| pipeline.check_added_tokens()).map_err(refuse)??;
+        Ok(pipeline)
+    }
+
+    /// Refuses added tokens that are empty or equal after normalization: the library would find them everywhere, or find
+    /// one instead of the other.
+    fn check_added_tokens(&self) -> Result<()> {
+        let mut contents = FxHashMap::default();
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        for token in added.values().filter(|token| token.normalized) {
+            let mut string = NormalizedString::from(token.content.as_str());
+            if let Some(normalizer) = self.tokenizer.get_normalizer() {
+                normalizer.normalize(&mut string).map_err(|error| Error::Pipeline { reason: error.to_string() })?;
+            }
+            if string.is_empty() {
+                return Err(Error::VanishingAddedToken { token: token.content.clone() });
+            }
+            if let Some(other) = contents.insert(string.get().to_string(), token.content.clone()) {
+                let (first, second) =
+                    if other < token.content { (other, token.content.clone()) } else { (token.content.clone(), other) };
+                return Err(Error::CollidingAddedTokens { first, second });
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of a text, in order. Normalization may drop, add and change characters.
+    ///
+    /// # Errors
+    ///
+    /// When the library's pre-tokenizer fails, or anything in it panics. The library ignores a failing normalizer.
+    pub fn pieces(&self, text: &str) -> Result<Vec<Piece>> {
+        guarded(|| self.unguarded_pieces(text)).unwrap_or_else(|reason| Err(Error::Pretokenize { reason }))
+    }
+
+    fn unguarded_pieces(&self, text: &str) -> Result<Vec<Piece>> {
+        let normalizer = self.tokenizer.get_normalizer();
+        let mut split = self.tokenizer.get_added_vocabulary().extract_and_normalize(normalizer, text);
+        if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut split).map_err(|error| Error::Pretokenize { reason: error.to_string() })?;
+        }
+        let splits = split.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
+        Ok(splits
+            .into_iter()
+            .flat_map(|(string, _, tokens)| match tokens {
+                Some(tokens) => tokens.iter().map(|token| Piece::Added(token.id)).collect(),
+                None => vec![Piece::Pretoken(string.to_string())],
+            })
+            .collect())
+    }
+}
+
+/// The ids that the `tokenizers` library itself gives for texts, without special tokens, truncation or padding.
+///
+/// # Errors
+///
+/// When the library cannot read the tokenizer or encode a text.
+pub fn encode_upstream(tokenizer_json: &str, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+    let refuse = |reason: String| Error::Pipeline { reason };
+    let read = guarded(|| Tokenizer::from_str(tokenizer_json)).map_err(refuse)?;
+    let mut tokenizer = read.map_err(|error| refuse(error.to_string()))?;
+    tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?.with_padding(None);
+    let encode =
+        |text: &String| tokenizer.encode_fast(text.as_str(), false).map(|encoding| encoding.get_ids().to_vec());
+    let failed = |reason: String| Error::Pretokenize { reason };
+    texts
+        .iter()
+        .map(|text| guarded(|| encode(text)).map_err(failed)?.map_err(|error| failed(error.to_string())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::byte_of;
+    use crate::pretokenize::pretokenizer::tests::{skeleton, BYTE_LEVEL};
+
+    #[test]
+    fn text_is_normalized_split_and_spelled_in_the_alphabet_of_the_vocabulary() {
+        let pipeline = Pipeline::from_json(&skeleton(r#"{"type": "NFC"}"#, BYTE_LEVEL)).unwrap();
+        let pretoken = |string: &str| Piece::Pretoken(string.to_string());
+        let pieces = pipeline.pieces("o\u{303} tema<s>!").unwrap();
+        assert_eq!(pieces, [pretoken("Ãµ"), pretoken("Ġtema"), Piece::Added(7), pretoken("!")]);
+    }
+
+    #[test]
+    fn empty_text_has_no_pieces_that_carry_text() {
+        let pipeline = Pipeline::from_json(&skeleton("null", "null")).unwrap();
+        assert!(pipeline.pieces("").unwrap().iter().all(|piece| *piece == Piece::Pretoken(String::new())));
+    }
+
+    #[test]
+    fn a_pipeline_the_library_refuses_is_an_error() {
+        assert!(matches!(Pipeline::from_json("{"), Err(Error::Pipeline { .. })));
+    }
+
+    #[test]
+    fn the_alphabet_is_that_of_the_library() {
+        let pipeline = Pipeline::from_json(&skeleton("null", BYTE_LEVEL)).unwrap();
+        for character in '\0'..='\u{7ff}' {
+            let text = character.to_string();
+            let Piece::Pretoken(spelled) = &pipeline.pieces(&text).unwrap()[0] else { panic!("{text:?}") };
+            let bytes: Option<Vec<u8>> = spelled.chars().map(byte_of).collect();
+            assert_eq!(bytes.unwrap(), text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Recognizes pipelines that need not go through the library. A pipeline that differs in any setting is not recognized.
+
+use serde_json::Value;
+
+use super::added::{AddedToken, Splitter};
+use super::normalize::Prefix;
+use super::pieces::SPACE;
+use super::pretokenizer::Spelling;
+use super::scan::Pattern;
+use crate::error::Result;
+
+/// How the pretokens of a pipeline are computed.
+pub(super) enum Route {
+    /// Through the `tokenizers` crate: slow, and correct for every pipeline.
+    Upstream,
+    /// A known pattern after no normalization or NFC.
+    Scan { added: Splitter, nfc: bool, pattern: Pattern },
+    /// Spaces become `▁`, after no normalization or NFKC, with no other step.
+    Spaces { added: Splitter, nfkc: bool, prefix: Prefix },
+}
+
+impl Route {
+    pub(super) fn recognize(document: &Value, spelling: &Spelling, tokens: Vec<AddedToken>) -> Result<Self> {
+        let (normalizer, pre_tokenizer) = (&document["normalizer"], &document["pre_tokenizer"]);
+        let normalized_tokens = tokens.iter().any(|token| token.normalized);
+        let Some(added) = Splitter::new(tokens)? else { return Ok(Self::Upstream) };
+        if matches!(spelling, Spelling::ByteLevel) {
+            let nfc = normalizer["type"] == "NFC";
+            let plain = normalizer.is_null() || nfc && !normalized_tokens;
+            return Ok(match Pattern::recognize(pre_tokenizer) {
+                Some(pattern) if plain => Self::Scan { added, nfc, pattern },
+                _ => Self::Upstream,
+            });
+        }
+        let (nfkc, normalizer) = without_nfkc(normalizer);
+        Ok(match prefix_rule(normalizer, pre_tokenizer) {
+            Some(prefix) if !normalized_tokens => Self::Spaces { added, nfkc, prefix },
+            _ => Self::Upstream,
+        })
+    }
+}
+
+/// Whether a normalizer begins with NFKC, and its other steps.
+fn without_nfkc(normalizer: &Value) -> (bool, &Value) {
+    match normalizer["normalizers"].as_array().map(Vec::as_slice) {
+        Some([first, rest]) if first["type"] == "NFKC" => (true, rest),
+        Some([first]) if first["type"] == "NFKC" => (true, &Value::Null),
+        _ => (false, normalizer),
+    }
+}
+
+/// The rule of a pipeline that turns spaces into `▁` and does nothing else.
+fn prefix_rule(normalizer: &Value, pre_tokenizer: &Value) -> Option<Prefix> {
+    let is_space = |step: &Value| {
+        step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == SPACE.to_string()
+    };
+    let is_prefix = |step: &Value| step["type"] == "Prepend" && step["prepend"] == SPACE.to_string();
+    // Gemma's pre-tokenizer splits at spaces, but its normalizer has replaced them all.
+    let splits_at_space = pre_tokenizer["type"] == "Split" && pre_tokenizer["pattern"]["String"] == " ";
+    if normalizer.is_null() {
+        let plain = pre_tokenizer["type"] == "Metaspace"
+            && pre_tokenizer["replacement"] == SPACE.to_string()
+            && pre_tokenizer["split"] == false;
+        return match pre_tokenizer["prepend_scheme"].as_str() {
+            Some("always") if plain => Some(Prefix::Missing),
+            Some("first") if plain => Some(Prefix::MissingAtStart),
+            Some("never") if plain => Some(Prefix::Never),
+            _ => None,
+        };
+    }
+    if !(pre_tokenizer.is_null() || splits_at_space) {
+        return None;
+    }
+    match normalizer["normalizers"].as_array().map(Vec::as_slice) {
+        None if is_space(normalizer) => Some(Prefix::Never),
+        Some([step]) if is_space(step) => Some(Prefix::Never),
+        Some([first, second]) if is_prefix(first) && is_space(second) => Some(Prefix::Always),
+        _ => None,
+    }
+}

@@ -1,0 +1,47 @@
+//! The pattern of Llama-3 and Qwen-2, after OpenAI's `cl100k_base`.
+
+use std::ops::Range;
+
+use super::scanner::{is_letter, Scanner};
+use crate::pretokenize::unicode::NUMBER;
+
+impl Scanner<'_> {
+    #[inline(always)]
+    pub(super) fn cl100k(&self, digits: u8, mut emit: impl FnMut(&[u8], Range<usize>)) {
+        let mut start = 0;
+        while start < self.bytes.len() {
+            if self.bytes[start] == b' ' && self.bytes.get(start + 1).is_some_and(u8::is_ascii_alphabetic) {
+                let end = self.letters(start + 1); // most pretokens are of this form
+                emit(self.bytes, start..end);
+                start = end;
+                continue;
+            }
+            let (class, width) = self.class(start);
+            let next = start + width;
+            let end = if is_letter(class) {
+                self.letters(next)
+            } else if class == NUMBER {
+                self.numbers(next, digits - 1)
+            } else {
+                self.cl100k_other(start, class, next)
+            };
+            emit(self.bytes, start..end);
+            start = end;
+        }
+    }
+
+    #[inline(always)]
+    fn cl100k_other(&self, start: usize, class: u8, next: usize) -> usize {
+        let first = self.bytes[start];
+        if first == b'\'' {
+            if let Some(end) = self.contraction(next, true) {
+                return end;
+            }
+        }
+        let (following, width) = self.class(next);
+        if is_letter(following) && !matches!(first, b'\r' | b'\n') {
+            return self.letters(next + width);
+        }
+        self.other_or_white_space(start, class, next, following, b"\r\n")
+    }
+}

@@ -1,0 +1,172 @@
+//! What the scanners share: the class of a character, and the ends of runs of a class.
+
+use crate::pretokenize::unicode::{classes, CASELESS, MARK, NUMBER, OTHER, SPACE, UPPER};
+
+/// The class of the position after the last character: neither `\s` nor `\S`.
+pub(super) const END: u8 = 7;
+
+#[inline(always)]
+pub(super) fn is_letter(class: u8) -> bool {
+    class.wrapping_sub(UPPER) <= CASELESS - UPPER
+}
+
+/// `[^\s\p{L}\p{N}]`
+#[inline(always)]
+pub(super) fn is_other(class: u8) -> bool {
+    class == OTHER || class == MARK
+}
+
+/// The top bit of every byte that is not an ASCII letter.
+#[inline(always)]
+fn not_ascii_letters(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const TOP: u64 = 0x80 * EACH;
+    // With the case bit set and the top bit clear, adding carries into the top bit exactly from a bound on.
+    let folded = (word | (0x20 * EACH)) & !TOP;
+    let from_a = folded + (0x80 - b'a' as u64) * EACH;
+    let beyond_z = folded + (0x80 - b'z' as u64 - 1) * EACH;
+    !(from_a & !beyond_z & !word) & TOP
+}
+
+/// Reads the characters of a text by their classes.
+pub(super) struct Scanner<'t> {
+    pub(super) bytes: &'t [u8],
+    pub(super) classes: &'static [u8],
+}
+
+impl<'t> Scanner<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { bytes: text.as_bytes(), classes: classes() }
+    }
+
+    /// The class and width of the character at a boundary between characters.
+    #[inline(always)]
+    pub(super) fn class(&self, at: usize) -> (u8, usize) {
+        match self.bytes.get(at) {
+            None => (END, 0),
+            Some(&first) if first < 0x80 => (self.classes[first as usize], 1),
+            Some(&first) => self.wide_class(at, first),
+        }
+    }
+
+    #[inline]
+    fn wide_class(&self, at: usize, first: u8) -> (u8, usize) {
+        let tail = |place: usize| u32::from(self.bytes.get(at + place).copied().unwrap_or(0) & 0x3F);
+        let first = u32::from(first);
+        let (code, width) = match first {
+            ..=0xDF => (((first & 0x1F) << 6) | tail(1), 2),
+            0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(1) << 6) | tail(2), 3),
+            _ => (((first & 0x07) << 18) | (tail(1) << 12) | (tail(2) << 6) | tail(3), 4),
+        };
+        (self.classes[code as usize], width)
+    }
+
+    /// The end of the run of characters from `at` on whose class is wanted.
+    #[inline(always)]
+    pub(super) fn run(&self, mut at: usize, wanted: impl Fn(u8) -> bool) -> usize {
+        loop {
+            let (class, width) = self.class(at);
+            if width == 0 || !wanted(class) {
+                return at;
+            }
+            at += width;
+        }
+    }
+
+    /// The end of the run of letters from `at` on.
+    #[inline(always)]
+    pub(super) fn letters(&self, mut at: usize) -> usize {
+        // Eight ASCII letters at a time, without a branch per letter: branch predictors miss word lengths.
+        while let Some(word) = self.bytes.get(at..at + 8) {
+            let stops = not_ascii_letters(word.try_into().map_or(0, u64::from_le_bytes));
+            if stops != 0 {
+                at += stops.trailing_zeros() as usize / 8;
+                if self.bytes[at] < 0x80 {
+                    return at;
+                }
+                break;
+            }
+            at += 8;
+        }
+        self.run(at, is_letter)
+    }
+
+    /// The end of the run of the bytes `wanted` from `at` on.
+    #[inline(always)]
+    fn run_of(&self, mut at: usize, wanted: &[u8]) -> usize {
+        while self.bytes.get(at).is_some_and(|byte| wanted.contains(byte)) {
+            at += 1;
+        }
+        at
+    }
+
+    /// The end of a contraction whose apostrophe is just before `at`: `'s|'t|'re|'ve|'m|'ll|'d`.
+    #[inline]
+    pub(super) fn contraction(&self, at: usize, ignore_case: bool) -> Option<usize> {
+        let letter = |place: usize| {
+            let byte = self.bytes.get(at + place).copied().unwrap_or(0);
+            if ignore_case {
+                byte.to_ascii_lowercase()
+            } else {
+                byte
+            }
+        };
+        match (letter(0), letter(1)) {
+            (b's' | b't' | b'm' | b'd', _) => Some(at + 1),
+            (b'r' | b'v', b'e') | (b'l', b'l') => Some(at + 2),
+            // U+017F, the long s, is an s where case does not count.
+            (0xC5, 0xBF) if ignore_case => Some(at + 2),
+            _ => None,
+        }
+    }
+
+    /// The end of the match of `\s*[\r\n]+|\s+(?!\S)|\s+` (the first part where `newlines`) at white space.
+    #[inline]
+    pub(super) fn white_space(&self, start: usize, newlines: bool) -> usize {
+        let (mut at, mut last, mut after_newline) = (start, start, 0);
+        loop {
+            let (class, width) = self.class(at);
+            if class == SPACE {
+                last = at;
+                at += width;
+                if newlines && matches!(self.bytes[last], b'\r' | b'\n') {
+                    after_newline = at;
+                }
+                continue;
+            }
+            return match class {
+                _ if after_newline > 0 => after_newline,
+                END => at,
+                _ if last > start => last,
+                _ => at,
+            };
+        }
+    }
+
+    /// The end of ` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, with `tail` for the `[\r\n]`.
+    #[inline(always)]
+    pub(super) fn other_or_white_space(
+        &self,
+        start: usize,
+        class: u8,
+        next: usize,
+        following: u8,
+        tail: &[u8],
+    ) -> usize {
+        if is_other(class) || (self.bytes[start] == b' ' && is_other(following)) {
+            self.run_of(self.run(next, is_other), tail)
+        } else {
+            self.white_space(start, true)
+        }
+    }
+
+    pub(super) fn numbers(&self, mut at: usize, more: u8) -> usize {
+        for _ in 0..more {
+            match self.class(at) {
+                (NUMBER, width) => at += width,
+                _ => break,
+            }
+        }
+        at
+    }
+}

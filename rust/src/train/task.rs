@@ -1,0 +1,178 @@
+//! What continued training is asked for, what it returns, and how the caller can interrupt it.
+
+use rustc_hash::FxHashSet;
+
+use super::learner::Learner;
+use super::words::Words;
+use crate::bpe::{Alphabet, Bpe};
+use crate::count::Counts;
+use crate::error::Result;
+use crate::pretokenize::PieceRules;
+
+/// What continued training is asked for.
+#[derive(Debug)]
+pub struct Task {
+    /// How many new tokens.
+    pub tokens: usize,
+    /// Pairs that occur less often are not merged.
+    pub min_count: u64,
+    /// The longest token that may be made, in bytes.
+    pub max_token_bytes: usize,
+    /// Strings that must become neither tokens nor parts of tokens: the added tokens.
+    pub forbidden: FxHashSet<String>,
+    /// SentencePiece: which pieces may be made.
+    pub rules: Option<PieceRules>,
+    /// For SentencePiece, where every pair that makes a token is a merge, listed or not: the tokens that the base cannot
+    /// reach, each with the rank of the first merge that would follow its own, and its order among those of that rank.
+    /// A new token may make one of them reachable.
+    pub unreachable_ranks: Vec<(String, u32, u32)>,
+    /// How many of the most frequent pairs to keep on the heap. The result does not depend on it, only the speed.
+    pub max_candidates: usize,
+}
+
+/// A merge that was learned. Tokens are numbered: base tokens by ascending id, then the new ones in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LearnedMerge {
+    /// Left token.
+    pub left: u32,
+    /// Right token.
+    pub right: u32,
+    /// Their product.
+    pub product: u32,
+    /// How often the pair occurred when it was learned.
+    pub count: u64,
+}
+
+/// The result of continued training.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learned {
+    /// The new tokens, in the order they were learned.
+    pub tokens: Vec<String>,
+    /// The merges, in order. Those whose product existed make no new token.
+    pub merges: Vec<LearnedMerge>,
+}
+
+/// What training asks its caller.
+pub trait Callbacks {
+    /// Whether a string may become a token; a pair that is refused is not proposed again.
+    fn allow(&mut self, token: &str) -> bool;
+
+    /// Called several times a second, in every phase of training.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Stopped`] ends the training.
+    fn check_interrupt(&mut self) -> Result<()>;
+}
+
+/// Calls [`Callbacks::check_interrupt`] once for a number of symbols.
+pub(super) struct InterruptChecks<'c> {
+    pub(super) callbacks: &'c mut dyn Callbacks,
+    symbols: usize,
+}
+
+impl<'c> InterruptChecks<'c> {
+    /// The symbols between two calls: about as many as are processed in a tenth of a second.
+    pub(super) const SYMBOLS: usize = 1 << 20;
+    /// What taking a pair from the heap counts as.
+    pub(super) const STEP: usize = Self::SYMBOLS / 256;
+
+    fn new(callbacks: &'c mut dyn Callbacks) -> Self {
+        Self { callbacks, symbols: 0 }
+    }
+
+    pub(super) fn step(&mut self, symbols: usize) -> Result<()> {
+        self.symbols += symbols;
+        if self.symbols < Self::SYMBOLS {
+            return Ok(());
+        }
+        self.symbols = 0;
+        self.check_now()
+    }
+
+    pub(super) fn check_now(&mut self) -> Result<()> {
+        self.callbacks.check_interrupt()
+    }
+}
+
+impl Learned {
+    /// Learns merges until there are `task.tokens` new tokens, or no pair is frequent enough. `callbacks` may refuse
+    /// any new token.
+    ///
+    /// # Errors
+    ///
+    /// When a pretoken cannot be encoded, there are too many, or the caller stops the training.
+    pub fn new(
+        bpe: &Bpe,
+        counts: &Counts,
+        alphabet: Alphabet,
+        task: &Task,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<Self> {
+        let mut interrupts = InterruptChecks::new(callbacks);
+        let words = Words::new(bpe, counts, alphabet, &mut interrupts)?;
+        let mut learner = Learner::new(bpe, words, alphabet, task, &mut interrupts)?;
+        learner.learn(task, &mut interrupts)?;
+        Ok(Self { tokens: learner.learned_strings(), merges: learner.learned })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::Options;
+    use crate::error::Error;
+
+    /// Allows every token, and stops the training at the first check after `answers` ones.
+    struct StopAfter {
+        answers: usize,
+        asked: usize,
+    }
+
+    impl Callbacks for StopAfter {
+        fn allow(&mut self, _: &str) -> bool {
+            true
+        }
+
+        fn check_interrupt(&mut self) -> Result<()> {
+            self.asked += 1;
+            if self.asked > self.answers {
+                return Err(Error::Stopped);
+            }
+            Ok(())
+        }
+    }
+
+    /// The result of training on many words, and the number of checks.
+    fn trained(answers: usize) -> (Result<Learned>, usize) {
+        let letters: Vec<(u32, String)> = ('a'..='z').zip(0..).map(|(letter, id)| (id, letter.to_string())).collect();
+        let bpe = Bpe::new(letters, &[], &Options::default()).unwrap();
+        let word = |number: u32| (0..64).map(move |at| b'a' + (number >> (at % 16)) as u8 % 4);
+        let bytes: Vec<u8> = (0..40_000).flat_map(word).collect();
+        let offsets: Vec<u64> = (0..=40_000).map(|at| 64 * at).collect();
+        let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]);
+        let task = Task {
+            tokens: 2,
+            min_count: 1,
+            max_token_bytes: 99,
+            forbidden: FxHashSet::default(),
+            rules: None,
+            unreachable_ranks: Vec::new(),
+            max_candidates: 99,
+        };
+        let mut callbacks = StopAfter { answers, asked: 0 };
+        let learned = Learned::new(&bpe, &counts.unwrap(), Alphabet::ByteLevel, &task, &mut callbacks);
+        (learned, callbacks.asked)
+    }
+
+    #[test]
+    fn training_can_be_stopped_in_any_phase() {
+        let (whole, asked) = trained(usize::MAX);
+        assert_eq!(whole.unwrap().tokens.len(), 2);
+        // After each group of words, in the table of pairs, in merges that touch many words, and at the end.
+        assert!(asked > 5, "asked {asked} times");
+        for answers in [0, 1, 2, 3, asked / 2, asked - 1] {
+            assert_eq!(trained(answers), (Err(Error::Stopped), answers + 1));
+        }
+    }
+}
