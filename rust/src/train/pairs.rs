@@ -21,6 +21,7 @@ pub(super) struct Candidate {
 }
 
 impl Ord for Candidate {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let by_strings = || (&other.left, &other.right).cmp(&(&self.left, &self.right));
         self.count.cmp(&other.count).then_with(by_strings)
@@ -28,6 +29,7 @@ impl Ord for Candidate {
 }
 
 impl PartialOrd for Candidate {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

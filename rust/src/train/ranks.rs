@@ -16,6 +16,7 @@ impl RankSpace {
     }
 
     /// The rank of the merge at an index of the list. All ranks beyond 32 bits are the last rank.
+    #[inline]
     pub(super) fn rank(self, index: u32) -> u32 {
         index.saturating_mul(self.0).saturating_add(self.0 - 1)
     }
@@ -34,6 +35,7 @@ pub(super) struct AllMerges<'m> {
 }
 
 impl Merges for AllMerges<'_> {
+    #[inline]
     fn merge_of(&self, left: u32, right: u32) -> Option<Merge> {
         let listed = self.base.merge_of(left, right);
         let listed = listed.map(|merge| Merge { rank: self.rank_space.rank(merge.rank), ..merge });

@@ -65,11 +65,13 @@ impl Words {
         }
     }
 
+    #[inline]
     pub(super) fn span(&self, number: u32) -> Range<usize> {
         let start = self.starts[number as usize] as usize;
         start..start + self.lengths[number as usize] as usize
     }
 
+    #[inline]
     pub(super) fn word(&self, number: u32) -> &[u32] {
         &self.symbols[self.span(number)]
     }

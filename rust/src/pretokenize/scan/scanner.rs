@@ -160,6 +160,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
+    #[inline]
     pub(super) fn numbers(&self, mut at: usize, more: u8) -> usize {
         for _ in 0..more {
             match self.class(at) {
