@@ -21,8 +21,8 @@ def counts_of(words):
 
 def learned(tokens, merges, words, n, *, min_count=1, ignore_merges=False, **options):
     """The merges that the core learns, as strings."""
-    settings = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "asleep": []}
-    settings |= {"allow": None, "at_hand": UNBOUNDED} | options
+    settings = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unreachable_ranks": []}
+    settings |= {"allow": None, "max_candidates": UNBOUNDED} | options
     bpe = core_of(tokens, merges, ignore_merges=ignore_merges)
     new, found = _core.extend(bpe, counts_of(words), n, byte_level=True, min_count=min_count, **settings)
     strings, made, result = [*tokens, *new], len(tokens), []
