@@ -362,3 +362,10 @@ def test_added_tokens_that_merges_make_have_their_split(tmp_path):
     assert run in tokenizer.encode("a  b")
     assert run in tokenizer.structure.splits
     assert next(token.bytes for token in tokenizer.tokens if token.id == run) == b"  "
+
+
+@pytest.mark.parametrize("name", builders.TINY)
+def test_strings_is_the_inverse_of_ids(tmp_path, name):
+    tokenizer = load_document(tmp_path, builders.TINY[name]())
+    assert {string: token_id for token_id, string in tokenizer.strings.items()} == tokenizer.ids
+    assert [tokenizer.strings[token.id] for token in tokenizer.added] == [token.content for token in tokenizer.added]

@@ -86,8 +86,7 @@ def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
 
 
 def _document(tokenizer: Tokenizer) -> dict[str, Any]:
-    strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
-    pairs = [(strings[left], strings[right]) for left, right in tokenizer.merges]
+    pairs = tokenizer.merge_strings()
     as_text = tokenizer.merges_as_text and _have_text_form(tokenizer.vocab, pairs)
     document: dict[str, Any] = json.loads(tokenizer.rest)
     document["model"]["vocab"] = dict(tokenizer.vocab)

@@ -87,9 +87,8 @@ def prune_order(
     _require_options(method, scripts, by_merges)
     removable = removable_tokens(tokenizer, protection or Protection(), counts)
     question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
-    strings = {token.id: token.string for token in tokenizer.tokens}
     reserved = ((token_id, token_id) for token_id in removable.reserved)
-    removals = tuple(Removal(strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
+    removals = tuple(Removal(tokenizer.strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
     kept = {**removable.kept, "others": len(removable.ids) - len(removals)}
     provenance = {
         "tokengraft": _core.__version__,

@@ -121,15 +121,15 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     model = tokenizer.piece_model
     if not model or not tokenizer.structure.unreachable:
         return {}
-    strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
     scores = model.normal
-    found = [strings[token_id] for token_id in tokenizer.structure.unreachable if strings[token_id] in scores]
+    unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
+    pieces = [string for string in unreachable if string in scores]
     products = (left + right for left, right in tokenizer.merge_strings())
     # What is no normal piece has no score that counts: it goes with the merge before it.
     descending = list(accumulate((-scores.get(product, inf) for product in products), max))
     ranks: dict[str, tuple[int, int]] = {}
     at_place = Counter[int]()
-    for string in sorted(found, key=lambda string: (-scores[string], tokenizer.ids[string])):
+    for string in sorted(pieces, key=lambda string: (-scores[string], tokenizer.ids[string])):
         place = bisect_right(descending, -scores[string])
         ranks[string] = (place, at_place[place])
         at_place[place] += 1

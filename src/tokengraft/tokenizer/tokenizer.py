@@ -174,6 +174,11 @@ class Tokenizer:
         return MappingProxyType({**self.vocab, **{token.content: token.id for token in self.added}})
 
     @cached_property
+    def strings(self) -> Mapping[int, str]:
+        """The string of every token by its id, added tokens included: the inverse of ``ids``."""
+        return MappingProxyType({token_id: string for string, token_id in self.ids.items()})
+
+    @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
         return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in self.ids.items()))
@@ -310,7 +315,7 @@ class Tokenizer:
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
-        strings = {token_id: string for string, token_id in self.vocab.items()}
+        strings = self.strings
         return [(strings[left], strings[right]) for left, right in self.merges]
 
     def encode_pretoken(self, pretoken: str) -> list[int]:
