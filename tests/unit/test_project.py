@@ -82,6 +82,7 @@ LAYERS = [
     "checkpoint",
     "check.verify",
     "check.check",
+    "check.save",
     "check",
     "evaluate.evaluation",
     "evaluate.metrics",
