@@ -30,6 +30,7 @@ LAYERS = [
     "tokenizer.sentencepiece",
     "tokenizer.rewrite",
     "tokenizer.settings",
+    "tokenizer.upstream",
     "tokenizer.tokenizer",
     "tokenizer.edit",
     "tokenizer.inspect",

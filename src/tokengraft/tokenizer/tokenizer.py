@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from tokengraft.tokenizer.merge_tree import MergeStructure
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
 from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
 from tokengraft.tokenizer.settings import FLAGS, Entry, settings_entries
+from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
 
 
 class Token(NamedTuple):
@@ -335,6 +336,61 @@ class Tokenizer:
             else:
                 ids.extend(self.bpe.encode(piece))
         return ids
+
+    def to_tokenizers(self) -> Any:
+        """The tokenizer as a `tokenizers.Tokenizer`, which gives the same ids as ``encode``.
+
+        Added tokens that only `tokenizer_config.json` names are included.
+
+        Raises:
+            OptionError: The `tokenizers` library is not installed.
+
+        Examples:
+            >>> tok.to_tokenizers().encode("Tere", add_special_tokens=False).ids  # doctest: +SKIP
+            [259, 486]
+        """
+        return tokenizers_object(self._whole_document())
+
+    def to_transformers(self) -> Any:
+        """The tokenizer as a fast tokenizer of transformers, with its special tokens and chat template.
+
+        The same as saving the tokenizer and loading the folder with `AutoTokenizer`. Code among the files is not
+        executed.
+
+        Raises:
+            OptionError: transformers is not installed.
+            UnsupportedTokenizerError: transformers cannot load the tokenizer.
+            InvalidTokenizerError: transformers builds another tokenizer: its class for this model may ignore parts of
+                `tokenizer.json`.
+
+        Examples:
+            >>> tok.to_transformers()("Tere", add_special_tokens=False)["input_ids"]  # doctest: +SKIP
+            [259, 486]
+        """
+        loaded = transformers_object({**self.files, "tokenizer.json": self._whole_document().encode()})
+        texts = self._probe_texts()
+        wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != self.encode(text)]
+        if wrong:
+            raise InvalidTokenizerError(
+                f"transformers' {type(loaded).__name__} encodes {len(wrong):,} of {len(texts):,} sample texts "
+                f"differently, such as {wrong[0]!r}",
+                hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
+            )
+        return loaded
+
+    def _whole_document(self) -> str:
+        """`tokenizer.json` with all added tokens, also those that only other files name."""
+        document = json.loads(self.rest)
+        document["added_tokens"] = self.added_entries
+        document["model"] |= {"vocab": dict(self.vocab), "merges": self.merge_strings()}
+        return json.dumps(document, ensure_ascii=False)
+
+    def _probe_texts(self) -> list[str]:
+        """Text of up to 2,000 tokens from all over the vocabulary, eight at a time, each followed by an added token."""
+        chosen = [token.bytes for token in self.tokens[:: len(self.tokens) // 2000 + 1]]
+        texts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
+        added = [token.content for token in self.added][: len(texts)]
+        return [text + content for text, content in zip_longest(texts, added, fillvalue="")]
 
 
 def _require_nothing_added(tokenizer: Tokenizer) -> None:
