@@ -339,7 +339,12 @@ def test_an_impossible_path_is_an_error(source):
 
 def test_a_tokenizer_can_be_pickled_and_has_a_short_repr(tmp_path):
     tokenizer = load_document(tmp_path, builders.byte_level())
-    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    assert tokenizer.encode("the cat")  # what is computed on demand is not pickled
+    again = pickle.loads(pickle.dumps(tokenizer))
+    assert again == tokenizer
+    assert again.encode("the cat") == tokenizer.encode("the cat")
+    with pytest.raises(TypeError, match="cannot be changed"):
+        again.vocab["new"] = 1
     assert len(repr(tokenizer)) < 100
 
 

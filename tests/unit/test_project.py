@@ -18,6 +18,7 @@ PACKAGE = ROOT / "src" / "tokengraft"
 LAYERS = [
     "_core",
     "errors",
+    "frozen",
     "output.json_file",
     "output.partial",
     "output.rename",

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from tokengraft import _core
@@ -22,6 +21,7 @@ from tokengraft.corpus.blocks import BLOCK
 from tokengraft.counts.fingerprint import Fingerprint, cutter
 from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
 from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, require_positive
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -272,7 +272,7 @@ def counted(
         described = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
             totals=totals,
-            added=MappingProxyType(dict(sorted((contents[i], n) for i, n in counter.added()))),
+            added=FrozenDict(dict(sorted((contents[i], n) for i, n in counter.added()))),
             fingerprint=fingerprint,
             min_count=count_options.min_count,
             normalize=read_options.normalize,

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from types import MappingProxyType
 from unicodedata import category
 
 from tokengraft import _core
@@ -12,6 +11,7 @@ from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
 from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
@@ -233,9 +233,9 @@ def _rules(tokenizer: Tokenizer, counts: PretokenCounts) -> PieceRules | None:
     return (counts.fingerprint.rules or piece_rules(tokenizer)) if tokenizer.kind == "sentencepiece" else None
 
 
-def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> MappingProxyType[str, object]:
+def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> FrozenDict[str, object]:
     rules = _rules(tokenizer, counts)
-    return MappingProxyType(
+    return FrozenDict(
         {
             "tokengraft": _core.__version__,
             "counted": asdict(counts.totals),

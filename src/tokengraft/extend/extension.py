@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tokengraft.errors import OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.result_file import as_hash, read_result, write_result_file
 from tokengraft.tokenizer.edit import add_tokens, require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class Extension:
     min_count: int
     base_hash: str
     """The `Tokenizer.content_hash` of the tokenizer it was learned for; `apply` refuses any other."""
-    provenance: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    provenance: Mapping[str, Any] = field(default_factory=FrozenDict)
     """Version, and what the counts it was learned from came from."""
     characters: tuple[str, ...] = ()
     """SentencePiece types: characters that the vocabulary lacked, which come before all merges."""
@@ -92,10 +92,6 @@ class Extension:
         require_base(tokenizer, self.base_hash, what="extension")
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        numbers = self.asked, self.min_count
-        return _rebuild, (self.merges, numbers, self.base_hash, dict(self.provenance), self.characters)
-
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the extension as JSON and returns the path.
 
@@ -126,7 +122,7 @@ def _parse(document: Any) -> Extension:
     merges = tuple(_learned_merge(*merge) for merge in document["merges"])
     characters = tuple(_character(string) for string in document["characters"])
     numbers = int(document["asked"]), int(document["min_count"])
-    return _rebuild(merges, numbers, as_hash(document["base_hash"]), dict(document["provenance"]), characters)
+    return Extension(merges, *numbers, as_hash(document["base_hash"]), FrozenDict(document["provenance"]), characters)
 
 
 def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedMerge:
@@ -140,13 +136,3 @@ def _character(string: str) -> str:
     if not isinstance(string, str) or len(string) != 1:
         raise TypeError(f"{string!r} is no character")
     return string
-
-
-def _rebuild(
-    merges: tuple[LearnedMerge, ...],
-    numbers: tuple[int, int],
-    base_hash: str,
-    provenance: dict[str, Any],
-    characters: tuple[str, ...],
-) -> Extension:
-    return Extension(merges, *numbers, base_hash, MappingProxyType(provenance), characters)

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from types import MappingProxyType
 
 from tokengraft.errors import SourceNotFoundError, UnreadableFileError
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import write_folder
 from tokengraft.tokenizer.sentencepiece import NAMES, piece_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
 
 def load_file(path: Path) -> Tokenizer:
     """The tokenizer of a single `tokenizer.json` or SentencePiece model; nothing else of its folder comes along."""
-    raw, nothing = _read(path), MappingProxyType[str, bytes]({})
+    raw, nothing = _read(path), FrozenDict[str, bytes]({})
     file = path.name if path.name in NAMES else NAMES[0]
     if piece_file({file: raw}) and path.suffix != ".json":
         return read_piece_model(raw, name=str(path), file=file, files=nothing)

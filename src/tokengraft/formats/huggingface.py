@@ -7,11 +7,11 @@ import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.tokenizer.kind import detect_kind
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -66,10 +66,10 @@ def _checked(
     vocab: dict[str, int], merges: list[Any], rest: str, files: Mapping[str, bytes], style: JsonStyle
 ) -> Tokenizer:
     tokenizer = Tokenizer(
-        vocab=MappingProxyType(vocab),
+        vocab=FrozenDict(vocab),
         merges=_merge_ids(merges, vocab),
         rest=rest,
-        files=MappingProxyType(dict(files)),
+        files=FrozenDict(dict(files)),
         style=style,
         merges_as_text=bool(merges) and isinstance(merges[0], str),
     )

@@ -10,11 +10,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import require_added_ids
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -42,10 +42,10 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
         raise InvalidTokenizerError(f"`{name}` has the piece {double!r} twice", hint="pass another model")
     _require_expressible(model, name)
     tokenizer = Tokenizer(
-        vocab=MappingProxyType(ids),
+        vocab=FrozenDict(ids),
         merges=tuple((ids[left], ids[right]) for left, right in all_splits(model.normal, ids)),
         rest=json.dumps(_document(model, name), ensure_ascii=False),
-        files=MappingProxyType({**files, file: raw}),
+        files=FrozenDict({**files, file: raw}),
         main=file,
     )
     _ = tokenizer.bpe

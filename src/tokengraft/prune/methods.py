@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.remaining import RemainingMerges
@@ -95,7 +95,7 @@ def prune_order(
         "counted": asdict(counts.totals) if counts else None,
         "by_merges": by_merges if method in COUNTED else None,
     }
-    return PruneOrder(method, removals, tokenizer.content_hash, MappingProxyType(kept), MappingProxyType(provenance))
+    return PruneOrder(method, removals, tokenizer.content_hash, FrozenDict(kept), FrozenDict(provenance))
 
 
 def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> None:

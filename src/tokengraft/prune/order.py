@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tokengraft.errors import OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.result_file import as_hash, read_result, write_result_file
 from tokengraft.tokenizer.edit import remove_tokens, require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -35,9 +35,9 @@ class PruneOrder:
     removals: tuple[Removal, ...]
     base_hash: str
     """The `Tokenizer.content_hash` of the tokenizer it was made for; `apply` refuses any other."""
-    kept: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    kept: Mapping[str, int] = field(default_factory=FrozenDict)
     """How many tokens are never removed, by reason."""
-    provenance: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    provenance: Mapping[str, Any] = field(default_factory=FrozenDict)
     """Version, totals of the counted text, and whether tokens were counted by merges alone (`by_merges`)."""
 
     @property
@@ -78,9 +78,6 @@ class PruneOrder:
         require_base(tokenizer, self.base_hash, what="prune order")
         return remove_tokens(tokenizer, self.tokens)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.method, self.removals, self.base_hash, dict(self.kept), dict(self.provenance))
-
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the order as JSON and returns the path.
 
@@ -108,9 +105,9 @@ class PruneOrder:
 
 def _parse(document: Any) -> PruneOrder:
     removals = tuple(_removal(*removal) for removal in document["removals"])
-    kept = {str(reason): int(count) for reason, count in document["kept"].items()}
+    kept = FrozenDict({str(reason): int(count) for reason, count in document["kept"].items()})
     base_hash = as_hash(document["base_hash"])
-    return _rebuild(str(document["method"]), removals, base_hash, kept, dict(document["provenance"]))
+    return PruneOrder(str(document["method"]), removals, base_hash, kept, FrozenDict(document["provenance"]))
 
 
 def _removal(token: str, token_id: int, decided_by: int) -> Removal:
@@ -118,9 +115,3 @@ def _removal(token: str, token_id: int, decided_by: int) -> Removal:
     if not (isinstance(token, str) and isinstance(token_id, int) and isinstance(decided_by, int)):
         raise TypeError(f"{(token, token_id, decided_by)!r} is no removal")
     return Removal(token, token_id, decided_by)
-
-
-def _rebuild(
-    method: str, removals: tuple[Removal, ...], base_hash: str, kept: dict[str, int], provenance: dict[str, Any]
-) -> PruneOrder:
-    return PruneOrder(method, removals, base_hash, MappingProxyType(kept), MappingProxyType(provenance))

@@ -4,10 +4,10 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -48,7 +48,7 @@ class Removable:
     ids: frozenset[int]
     reserved: tuple[int, ...]
     """Of them reserved added tokens, highest id first."""
-    kept: MappingProxyType[str, int]
+    kept: FrozenDict[str, int]
     """How many tokens are kept for which reason."""
 
 
@@ -89,7 +89,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     return Removable(
         ids=frozenset(ids),
         reserved=tuple(sorted(reserved & ids, reverse=True)),
-        kept=MappingProxyType({reason: len(tokens) for reason, tokens in kept.items()}),
+        kept=FrozenDict({reason: len(tokens) for reason, tokens in kept.items()}),
     )
 
 

@@ -7,15 +7,15 @@ import json
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, zip_longest
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
 from tokengraft.tokenizer.kind import detect_kind
@@ -68,7 +68,7 @@ class Tokenizer:
     """Pairs of ids; the place in the list is the rank."""
     rest: str
     """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
-    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    files: Mapping[str, bytes] = field(default_factory=FrozenDict)
     """The other tokenizer files of the folder, by relative path."""
     style: JsonStyle = field(default_factory=JsonStyle)
     """The layout of the file, for writing it back alike."""
@@ -77,29 +77,19 @@ class Tokenizer:
     main: str = "tokenizer.json"
     """The file that says all this: a `tokenizer.json`, or the SentencePiece model among the files, from which the rest
     was derived and which alone is written."""
-    freed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Tokens that were taken away, with the ids they had: one that is learned again gets its own back. Not written."""
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        state = (
-            dict(self.vocab),
-            self.merges,
-            self.rest,
-            dict(self.files),
-            self.style,
-            self.merges_as_text,
-            self.main,
-            dict(self.freed),
-        )
-        return _rebuild, state
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # without what was computed from them
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
         """``rest`` as data. A fresh copy a tokenizer, to be read only."""
-        return MappingProxyType(json.loads(self.rest))
+        return FrozenDict(json.loads(self.rest))
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -172,12 +162,12 @@ class Tokenizer:
     @cached_property
     def ids(self) -> Mapping[str, int]:
         """The id of every token, added ones included."""
-        return MappingProxyType({**self.vocab, **{token.content: token.id for token in self.added}})
+        return FrozenDict({**self.vocab, **{token.content: token.id for token in self.added}})
 
     @cached_property
     def strings(self) -> Mapping[int, str]:
         """The string of every token by its id, added tokens included: the inverse of ``ids``."""
-        return MappingProxyType({token_id: string for string, token_id in self.ids.items()})
+        return FrozenDict({token_id: string for string, token_id in self.ids.items()})
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
@@ -235,7 +225,7 @@ class Tokenizer:
         merged, atomic, unreachable = self.bpe.structure()
         added = {token.id for token in self.added}
         return MergeStructure(
-            splits=MappingProxyType({token: (left, right) for token, left, right in merged}),
+            splits=FrozenDict({token: (left, right) for token, left, right in merged}),
             atomic=frozenset(atomic),
             unreachable=tuple(token for token in unreachable if token not in added),
         )
@@ -299,11 +289,11 @@ class Tokenizer:
         )
         changed = replace(
             self,
-            vocab=MappingProxyType(dict(sorted(ids.items(), key=lambda item: item[1]))),
+            vocab=FrozenDict(dict(sorted(ids.items(), key=lambda item: item[1]))),
             merges=tuple((ids[left], ids[right]) for left, right in pairs),
             rest=rewrite_document(self.rest, self.added_entries, change),
-            files=MappingProxyType(dict(rewrite_files(self.files, change, pairs))),
-            freed=MappingProxyType({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
+            files=FrozenDict(rewrite_files(self.files, change, pairs)),
+            freed=FrozenDict({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
         )
         _ = changed.bpe  # building the table checks every id and merge
         _require_nothing_added(changed)
@@ -312,7 +302,7 @@ class Tokenizer:
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
         ids = {string: place for place, string in enumerate(sorted(self.ids, key=self.ids.__getitem__))}
-        return replace(self.with_tokens(ids, self.merge_strings()), freed=MappingProxyType({}))
+        return replace(self.with_tokens(ids, self.merge_strings()), freed=FrozenDict())
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
@@ -402,11 +392,3 @@ def _require_nothing_added(tokenizer: Tokenizer) -> None:
             f"again, with the id {back.id:,}",
             hint="keep the token, or take its name out of tokenizer_config.json and special_tokens_map.json",
         )
-
-
-def _rebuild(
-    vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *others: Any
-) -> Tokenizer:
-    style, as_text, main, freed = others
-    maps = MappingProxyType(vocab), MappingProxyType(files), MappingProxyType(freed)
-    return Tokenizer(maps[0], merges, rest, maps[1], style, as_text, main, maps[2])
