@@ -34,6 +34,7 @@ LAYERS = [
     "tokenizer.upstream",
     "tokenizer.tokenizer",
     "tokenizer.edit",
+    "tokenizer.edit_result",
     "tokenizer.inspect",
     "tokenizer",
     "formats.huggingface",
