@@ -1,8 +1,12 @@
-"""The errors a user can cause, each with what was found, what was expected and what to do.
+"""The errors a user can cause, each with what was found, what was expected and what to do; and `Progress`.
 
-Anything else that escapes from tokengraft is a bug in it.
+Any other exception that tokengraft raises is a bug in it.
 """
 
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+"""Called with (the file, bytes on disk processed since the last call, bytes on disk in total). Shared by all steps."""
 MAX_CHARACTERS = 1000
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,12 +20,10 @@ from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, op
 from tokengraft.corpus.blocks import BLOCK
 from tokengraft.counts.fingerprint import Fingerprint, cutter
 from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
-from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, require_positive
+from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, require_positive
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Progress = Callable[[str, int, int], None]
-"""Told of (input, bytes on disk read since the last call, bytes on disk in all)."""
 UNLIMITED = (2**64 - 1, 2**64 - 1)
 DEFAULT_MEMORY = 4 << 30
 

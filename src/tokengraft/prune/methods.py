@@ -14,7 +14,6 @@ from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.remaining import RemainingMerges
 from tokengraft.prune.removable import Protection, removable_tokens, token_text
-from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Method = Literal[
@@ -193,7 +192,7 @@ def _unproduced(question: Question) -> Iterator[int]:
     failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
     failing -= question.frequencies().keys() if question.counts else set()  # text is better evidence than trying
     for token in question.tokenizer.tokens:
-        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
+        if token.id in failing and not question.tokenizer.is_whole_pretoken(token):
             yield token.id
 
 

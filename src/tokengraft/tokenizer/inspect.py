@@ -8,10 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from tokengraft.tokenizer.alphabet import Kind
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
-_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
-"""Text beside which a token may be a pretoken of its own although alone it is not."""
 EXAMPLES = 8
 
 
@@ -101,7 +99,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         shared_bytes=sum(count for count in sharing.values() if count > 1),
         unreachable=len(unreachable),
         unreachable_examples=tuple(token.string for token in unreachable[:EXAMPLES]),
-        usable_whole=sum(is_whole_pretoken(tokenizer, token) for token in unreachable),
+        usable_whole=sum(tokenizer.is_whole_pretoken(token) for token in unreachable),
         not_utf8=sum(not _is_utf8(token.bytes) for token in learned),
         longest=tuple(t.string for t in sorted(learned, key=lambda t: (-len(t.bytes), t.id))[:EXAMPLES]),
         files=tuple(sorted(tokenizer.files)),
@@ -132,15 +130,6 @@ def spelling_warning(tokenizer: Tokenizer) -> str | None:
     missing = tokenizer.missing_bytes
     what = f"{len(missing)} of the 256 bytes" if missing else "most characters"
     return f"{what} have no token: text with them {becomes}"
-
-
-def is_whole_pretoken(tokenizer: Tokenizer, token: Token) -> bool:
-    """Whether the token's own text, alone or beside other text, is a whole pretoken, which skips the merges."""
-    if not tokenizer.ignore_merges or not _is_utf8(token.bytes):
-        return False
-    text = token.bytes.decode()
-    places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
-    return any(token.string in tokenizer.pretokenize(place) for place in places)
 
 
 def _is_utf8(data: bytes) -> bool:

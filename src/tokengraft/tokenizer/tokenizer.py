@@ -25,6 +25,9 @@ from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
 from tokengraft.tokenizer.settings import FLAGS, Entry, settings_entries
 from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
 
+_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
+"""Text beside which a token may be a pretoken although it is none when alone."""
+
 
 class Token(NamedTuple):
     """A token: the string identifies it, for two tokens may share bytes (``A`` and ``<0x41>``)."""
@@ -316,6 +319,15 @@ class Tokenizer:
     def pretokenize(self, text: str) -> list[str | int]:
         """The pretokens of a text, and in their place the ids of the added tokens found in it."""
         return self.pipeline.pieces(text)
+
+    def is_whole_pretoken(self, token: Token) -> bool:
+        """Whether merge skipping can produce a token: its text, alone or beside other text, is a whole pretoken."""
+        try:
+            text = token.bytes.decode()
+        except UnicodeDecodeError:
+            return False
+        places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
+        return self.ignore_merges and any(token.string in self.pretokenize(place) for place in places)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text: no special tokens put around it, no truncation, no padding."""
