@@ -176,14 +176,14 @@ def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_c
     total = sum(counted.values())
     covered = sum(count for character, count in counted.items() if _is_known(character, known, tokenizer))
     missing = [character for character in counted if not _is_known(character, known, tokenizer)]
-    found: list[str] = []
+    chosen: list[str] = []
     for character in sorted(missing, key=lambda character: (-counted[character], character)):
         # subtle: exact in whole numbers; a quotient would depend on how floats round
         if covered >= Fraction(str(character_coverage)) * total:
             break
-        found.append(character)
+        chosen.append(character)
         covered += counted[character]
-    return tuple(found)
+    return tuple(chosen)
 
 
 def _is_visible(character: str) -> bool:

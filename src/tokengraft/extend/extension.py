@@ -55,10 +55,10 @@ class Extension(EditResult):
     @property
     def stopped(self) -> str:
         """Why training ended, in words."""
-        found = len(self.tokens)
-        if found >= self.asked:
-            return f"{found:,} new tokens, as asked"
-        return f"{found:,} new tokens, {self.asked:,} asked: pairs seen at least {self.min_count:,} times ran out"
+        learned = len(self.tokens)
+        if learned >= self.asked:
+            return f"{learned:,} new tokens, as asked"
+        return f"{learned:,} new tokens, {self.asked:,} asked: pairs seen at least {self.min_count:,} times ran out"
 
     def __len__(self) -> int:
         """The number of new tokens."""

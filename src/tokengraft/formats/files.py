@@ -52,16 +52,16 @@ def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
         SourceNotFoundError: The folder has neither a `tokenizer.json` nor a SentencePiece model.
         InvalidTokenizerError: It has both, and they differ.
     """
-    found = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
+    paths = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
     main = folder / MAIN
-    files = {path.relative_to(folder).as_posix(): _read(path) for path in found if path != main}
-    if main in found:
+    files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
+    if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
         return tokenizer
     model = piece_file(files)
     if model is None:
-        others = ", ".join(f"`{path.relative_to(folder)}`" for path in found) or "no tokenizer file at all"
+        others = ", ".join(f"`{path.relative_to(folder)}`" for path in paths) or "no tokenizer file at all"
         raise SourceNotFoundError(
             f"`{folder}` has neither a `{MAIN}` nor a SentencePiece model; it has {others}",
             hint="pass another folder, or write the file: "

@@ -163,29 +163,29 @@ def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
     by_text: dict[str, set[int]] = {}
     for token_id, text in texts.items():
         by_text.setdefault(text, set()).add(token_id)
-    found: set[int] = set()
+    protected: set[int] = set()
     for wanted in protection.tokens:
         ids = by_text.get(wanted, set()) | ({strings[wanted]} if wanted in strings else set())
         if not ids:
             raise OptionError(
                 f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
             )
-        found |= ids
+        protected |= ids
     if protection.highest_id and texts:
-        found.add(max(texts))
+        protected.add(max(texts))
     pattern = re.compile(protection.pattern) if protection.pattern else None
-    return found | {i for i, text in texts.items() if pattern and pattern.search(text)}
+    return protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
 
 
 def _with_parts(tokenizer: Tokenizer, roots: Iterable[int]) -> set[int]:
     """The tokens and everything that they are built from."""
-    found, left = set[int](), list(roots)
+    tokens, left = set[int](), list(roots)
     while left:
         token = left.pop()
-        if token not in found:
-            found.add(token)
+        if token not in tokens:
+            tokens.add(token)
             left.extend(tokenizer.structure.splits.get(token, ()))
-    return found
+    return tokens
 
 
 def token_text(tokenizer: Tokenizer, string: str) -> str:

@@ -99,9 +99,9 @@ class PieceModel:
     @cached_property
     def rules(self) -> PieceRules:
         """The rules that the trainer kept."""
-        found = {name: self._trainer.get(number, default) for name, (number, default) in _RULES.items()}
-        length = found.pop("max_sentencepiece_length")
-        flags = {name: bool(value) for name, value in found.items()}
+        rules = {name: self._trainer.get(number, default) for name, (number, default) in _RULES.items()}
+        length = rules.pop("max_sentencepiece_length")
+        flags = {name: bool(value) for name, value in rules.items()}
         return PieceRules(**flags, max_sentencepiece_length=length if isinstance(length, int) else 16)
 
     @property
@@ -112,13 +112,13 @@ class PieceModel:
     @cached_property
     def normalizer(self) -> NormalizerSpec:
         """What is done to text before it is split."""
-        found = self._message(_NORMALIZER)
-        charsmap = found.get(_CHARSMAP, b"")
+        settings = self._message(_NORMALIZER)
+        charsmap = settings.get(_CHARSMAP, b"")
         return NormalizerSpec(
             charsmap=charsmap if isinstance(charsmap, bytes) else b"",
-            add_dummy_prefix=bool(found.get(_DUMMY_PREFIX, True)),
-            remove_extra_whitespaces=bool(found.get(_REMOVE_EXTRA, True)),
-            escape_whitespaces=bool(found.get(_ESCAPE, True)),
+            add_dummy_prefix=bool(settings.get(_DUMMY_PREFIX, True)),
+            remove_extra_whitespaces=bool(settings.get(_REMOVE_EXTRA, True)),
+            escape_whitespaces=bool(settings.get(_ESCAPE, True)),
         )
 
     @cached_property
@@ -198,8 +198,10 @@ class PieceModel:
         return self._message(_TRAINER)
 
     def _message(self, number: int) -> dict[int, int | bytes]:
-        found = [value for field, value, _, _ in _fields(self.others) if field == number and isinstance(value, bytes)]
-        return {field: value for raw in found for field, value, _, _ in _fields(raw)}
+        messages = [
+            value for field, value, _, _ in _fields(self.others) if field == number and isinstance(value, bytes)
+        ]
+        return {field: value for raw in messages for field, value, _, _ in _fields(raw)}
 
 
 def piece_file(files: Mapping[str, bytes]) -> str | None:

@@ -134,22 +134,22 @@ class Tokenizer:
         the vocabulary lacks gets the next free id, whatever the file lists; with one that it has, the vocabulary's id
         counts. Flags that are given later replace earlier ones.
         """
-        found: dict[str, AddedToken] = {}
+        tokens: dict[str, AddedToken] = {}
         listed = self.document.get("added_tokens") or ()
         for batch in (listed, settings_entries(self.files, listed)):
-            next_id = max(len(self.vocab), max((token.id for token in found.values()), default=-1) + 1)
+            next_id = max(len(self.vocab), max((token.id for token in tokens.values()), default=-1) + 1)
             for entry in batch:
                 content = entry["content"]
                 if not content:
                     continue  # as upstream
-                before = found.get(content)
+                before = tokens.get(content)
                 token_id = before.id if before else self.vocab.get(content)
                 if token_id is None:
                     token_id, next_id = next_id, next_id + 1
                 listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
                 flags = {name: entry[name] for name in FLAGS}
-                found[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
-        return tuple(sorted(found.values()))
+                tokens[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
+        return tuple(sorted(tokens.values()))
 
     @property
     def added_entries(self) -> list[Entry]:
