@@ -1,4 +1,4 @@
-"""What is in a tokenizer: sizes, layout of the ids, and everything odd about it. Looks, and changes nothing."""
+"""`inspect`: sizes of a tokenizer, the layout of its ids, and anything unusual about it. Changes nothing."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,11 +53,11 @@ class Inspection:
     """Learned tokens that merges never make (the Self-Tokenization Test)."""
     unreachable_examples: tuple[str, ...]
     usable_whole: int
-    """Unreachable tokens whose own text is one pretoken, so that merge skipping brings them out."""
+    """Unreachable tokens whose own text is one pretoken, so that merge skipping produces them."""
     not_utf8: int
-    """Tokens whose bytes are no text by themselves."""
+    """Tokens whose bytes are not valid UTF-8."""
     longest: tuple[str, ...]
-    """The learned tokens of most bytes."""
+    """The learned tokens with the most bytes."""
     files: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Inspection:
 
 
 def inspect(tokenizer: Tokenizer) -> Inspection:
-    """Everything worth knowing about a tokenizer before one edits it.
+    """A summary of a tokenizer: what to know before editing it.
 
     Examples:
         >>> inspect(load("Llama-3")).unreachable  # doctest: +SKIP
@@ -123,7 +123,7 @@ def _step_names(step: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def spelling_warning(tokenizer: Tokenizer) -> str | None:
-    """What text a vocabulary cannot spell, in words; None where it spells all text."""
+    """A message about the text that a vocabulary cannot encode; None if it encodes all text."""
     if tokenizer.spells_everything:
         return None
     becomes = "is dropped" if tokenizer.bpe.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"

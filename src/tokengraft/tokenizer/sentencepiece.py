@@ -1,7 +1,7 @@
-"""A SentencePiece `.model` file: its pieces, and the rules that its trainer kept. Read and written losing nothing.
+"""A SentencePiece `.model` file: its pieces, and the rules of its trainer. Reading and writing loses nothing.
 
-The file is a message of protocol buffers. Only the fields that decide something here are looked into; the bytes of all
-others, of kept pieces, and of the trainer's and normalizer's settings are carried along as they are.
+The file is a message of protocol buffers. Only the fields that matter here are parsed. The bytes of
+all other fields, of kept pieces, and of the settings of trainer and normalizer are copied unchanged.
 """
 
 import math
@@ -47,18 +47,18 @@ class PieceRules:
 
 
 class Piece(NamedTuple):
-    """A piece; its place in the file is its id."""
+    """A piece of the vocabulary. Its position in the file is its id."""
 
     string: str
     score: float
     type: int
     raw: bytes
-    """The message it came in."""
+    """Its protocol buffer message."""
 
 
 @dataclass(frozen=True)
 class NormalizerSpec:
-    """What the file says of normalization."""
+    """The normalizer settings of the file."""
 
     charsmap: bytes
     """Compiled rules; empty for the identity."""
@@ -73,7 +73,7 @@ class PieceModel:
 
     pieces: tuple[Piece, ...]
     others: bytes
-    """Every other field of the file, as it stands there."""
+    """All other fields of the file, as bytes."""
 
     @classmethod
     def read(cls, raw: bytes, name: str) -> "PieceModel":
@@ -98,7 +98,7 @@ class PieceModel:
 
     @cached_property
     def rules(self) -> PieceRules:
-        """The rules that the trainer kept."""
+        """Which pieces the trainer was allowed to make."""
         rules = {name: self._trainer.get(number, default) for name, (number, default) in _RULES.items()}
         length = rules.pop("max_sentencepiece_length")
         flags = {name: bool(value) for name, value in rules.items()}
@@ -111,7 +111,7 @@ class PieceModel:
 
     @cached_property
     def normalizer(self) -> NormalizerSpec:
-        """What is done to text before it is split."""
+        """How text is normalized before it is split."""
         settings = self._message(_NORMALIZER)
         charsmap = settings.get(_CHARSMAP, b"")
         return NormalizerSpec(

@@ -60,11 +60,11 @@ def settings_entries(files: Mapping[str, bytes], listed: Sequence[Mapping[str, A
 
 
 def _arguments(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as transformers gives them to the constructor of a tokenizer.
+    """The settings as transformers passes them to the constructor of a tokenizer.
 
     Args:
         settings: The content of `tokenizer_config.json`.
-        specials: That of `special_tokens_map.json`, where it is read.
+        specials: The content of `special_tokens_map.json`; empty if transformers does not read it.
     """
     merged = {key: value for key, value in settings.items() if key not in _SWITCHES}
     if ADDITIONAL in merged and not merged.get(EXTRA):
@@ -86,7 +86,7 @@ def _is_own(key: str) -> bool:
 
 
 def _named_values(arguments: Mapping[str, Any]) -> list[Any]:
-    """The tokens that settings name, in the order in which they are added."""
+    """The tokens that settings name, in the order in which transformers adds them."""
     typed = {key: value for key, value in arguments.items() if _is_own(key) and _is_token(value)}
     own = arguments.get(OWN)
     return [*({name: arguments.get(name) for name in _NAMED} | typed | (own if isinstance(own, dict) else {})).values()]
@@ -160,7 +160,7 @@ def _old_entries(listing: Mapping[str, Any], special: set[str]) -> Iterator[tupl
 
 
 def _entry(value: Any) -> Entry | None:
-    """A token given as its text, then special, or as an object; None for what names no token."""
+    """The entry of a token given as text, which makes it special, or as an object; None for other values."""
     if isinstance(value, str):
         return {"content": _plain(value, SETTINGS), "special": True}
     if not isinstance(value, dict) or not isinstance(value.get("content", ""), str):

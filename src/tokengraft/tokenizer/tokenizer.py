@@ -1,6 +1,7 @@
 """The frozen `Tokenizer`: tokens, merges, added tokens, and the untouched rest of the file.
 
-Holds what the file says and derives everything else. Reads and writes nothing: that is `tokengraft.formats`.
+It stores the content of the files and computes everything else from that. It reads and writes no files:
+`tokengraft.formats` does.
 """
 
 import json
@@ -30,7 +31,7 @@ _NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
 
 
 class Token(NamedTuple):
-    """A token: the string identifies it, for two tokens may share bytes (``A`` and ``<0x41>``)."""
+    """A token. Its string identifies it: two tokens may stand for the same bytes (``A`` and ``<0x41>``)."""
 
     id: int
     string: str
@@ -38,7 +39,7 @@ class Token(NamedTuple):
 
 
 class AddedToken(NamedTuple):
-    """A token that is split out of the text before BPE, with the id that loaders really give it."""
+    """A token that is split out of the text before BPE, with the id that loaders give it."""
 
     id: int
     content: str
@@ -54,9 +55,9 @@ class AddedToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A BPE tokenizer, never changed in place.
+    """A BPE tokenizer. It is never changed in place.
 
-    ``load`` makes one and ``save`` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
+    `load` reads one and `save` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
     other files.
 
     Examples:
@@ -68,20 +69,20 @@ class Tokenizer:
     vocab: Mapping[str, int]
     """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
     merges: tuple[tuple[int, int], ...]
-    """Pairs of ids; the place in the list is the rank."""
+    """Pairs of ids. The position in the list is the rank."""
     rest: str
     """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
     files: Mapping[str, bytes] = field(default_factory=FrozenDict)
     """The other tokenizer files of the folder, by relative path."""
     style: JsonStyle = field(default_factory=JsonStyle)
-    """The layout of the file, for writing it back alike."""
+    """The layout of the file (indentation and the like), which is kept when it is written."""
     merges_as_text: bool = False
     """Whether the file lists merges as ``"a b"`` rather than as pairs."""
     main: str = "tokenizer.json"
-    """The file that says all this: a `tokenizer.json`, or the SentencePiece model among the files, from which the rest
-    was derived and which alone is written."""
+    """The main file: `tokenizer.json`, or the name of a SentencePiece model among the files. In the second case the
+    other fields were derived from the model, and no `tokenizer.json` is written."""
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
-    """Tokens that were taken away, with the ids they had: one that is learned again gets its own back. Not written."""
+    """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
@@ -91,7 +92,7 @@ class Tokenizer:
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
-        """``rest`` as data. A fresh copy a tokenizer, to be read only."""
+        """``rest`` as data. Do not change it."""
         return FrozenDict(json.loads(self.rest))
 
     @property
@@ -118,7 +119,7 @@ class Tokenizer:
 
     @property
     def ignore_merges(self) -> bool:
-        """Whether a pretoken that is a token becomes that token whatever the merges say (merge skipping)."""
+        """Whether a pretoken that is a token is encoded as that token without using merges (merge skipping)."""
         return bool(self.model.get("ignore_merges"))
 
     @property
@@ -130,9 +131,9 @@ class Tokenizer:
     def added(self) -> tuple[AddedToken, ...]:
         """The added tokens by ascending id, with the ids and flags that transformers gives them.
 
-        First those that `tokenizer.json` lists, then those that only the other files name (see `settings`). One that
-        the vocabulary lacks gets the next free id, whatever the file lists; with one that it has, the vocabulary's id
-        counts. Flags that are given later replace earlier ones.
+        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`). A
+        token that is in the vocabulary has its id there. Any other gets the next free id, whatever id the file lists.
+        If two files give different flags, those of the later one count.
         """
         tokens: dict[str, AddedToken] = {}
         listed = self.document.get("added_tokens") or ()
@@ -184,7 +185,7 @@ class Tokenizer:
 
     @cached_property
     def bpe(self) -> _core.Bpe:
-        """The merge table in the core. Building it proves that ids and merges are consistent."""
+        """The merge table in the core. Building it checks that ids and merges are consistent."""
         return _core.Bpe(
             dict(self.vocab),
             list(self.merges),
@@ -196,7 +197,7 @@ class Tokenizer:
 
     @property
     def missing_bytes(self) -> tuple[int, ...]:
-        """The bytes that no token spells, where the vocabulary is meant to spell bytes: text may be lost with them."""
+        """The bytes that have no token, for byte-level vocabularies and byte fallback. Text with them may be lost."""
         if self.kind == "byte-level":
             return tuple(byte for byte, character in CHARACTER_OF.items() if character not in self.vocab)
         # A character that is a token needs no byte tokens.
@@ -206,12 +207,12 @@ class Tokenizer:
 
     @cached_property
     def spells_everything(self) -> bool:
-        """Whether any text survives: no character is dropped or replaced by the unknown token."""
+        """Whether all text can be encoded: no character is dropped or replaced by the unknown token."""
         return not self.missing_bytes if self.kind == "byte-level" else self.bpe.spells_every_character
 
     @cached_property
     def skeleton(self) -> str:
-        """``rest`` with the added tokens as its whole vocabulary, so that a pipeline made of it has their real ids."""
+        """``rest`` with the added tokens as its only vocabulary, so that a pipeline built from it has their ids."""
         document = json.loads(self.rest)
         document["added_tokens"] = self.added_entries
         document["model"]["vocab"] = {token.content: token.id for token in self.added}
@@ -235,12 +236,12 @@ class Tokenizer:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256, in hex, of everything that decides which tokens a text becomes.
+        """SHA-256, in hex, of everything that decides how text is split into tokens.
 
-        Ids, layout and the format of the files do not count: a tokenizer that was compacted, or saved and loaded, has
-        the same hash. Results that were made for one tokenizer carry it, and are refused by another. The scores of a
-        SentencePiece model count where there are tokens that merges cannot reach: they rank the merges that an
-        extension gives such tokens.
+        Ids, layout and the format of the files are not included: a tokenizer that was compacted, or saved and loaded,
+        has the same hash. Extensions and prune orders store it and refuse to be applied to another tokenizer. The
+        scores of a SentencePiece model are included if merges cannot reach some tokens, because they rank the merges
+        that an extension adds for such tokens.
         """
         settings = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
         strings = sorted(self.ids)
@@ -269,10 +270,10 @@ class Tokenizer:
     def with_tokens(
         self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
     ) -> "Tokenizer":
-        """The tokenizer with these tokens and merges and no others; every file that names one follows.
+        """The tokenizer with exactly these tokens and merges; all files that name tokens are rewritten to match.
 
-        All added tokens, also those that only `tokenizer_config.json` listed, are then listed in `tokenizer.json` and
-        in its vocabulary, which makes every loader give them these ids.
+        All added tokens, including those that only `tokenizer_config.json` listed, are written to `added_tokens` and
+        to the vocabulary of `tokenizer.json`, so that every loader gives them these ids.
 
         Args:
             ids: All tokens.
@@ -280,7 +281,7 @@ class Tokenizer:
             learned: The tokens that are new, in the order they were learned.
 
         Raises:
-            InvalidTokenizerError: They contradict each other, or a token is left out that the settings name.
+            InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
         """
         pairs = list(merges)
         change = Change(
@@ -317,7 +318,7 @@ class Tokenizer:
         return self.bpe.encode(pretoken)
 
     def pretokenize(self, text: str) -> list[str | int]:
-        """The pretokens of a text, and in their place the ids of the added tokens found in it."""
+        """The pretokens of a text in order, and the id of each added token at its position."""
         return self.pipeline.pieces(text)
 
     def is_whole_pretoken(self, token: Token) -> bool:
@@ -330,7 +331,7 @@ class Tokenizer:
         return self.ignore_merges and any(token.string in self.pretokenize(place) for place in places)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text: no special tokens put around it, no truncation, no padding."""
+        """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
         ids: list[int] = []
         for piece in self.pretokenize(text):
             if isinstance(piece, int):
@@ -396,7 +397,7 @@ class Tokenizer:
 
 
 def _require_nothing_added(tokenizer: Tokenizer) -> None:
-    """Refuses a change after which loaders would add a token again, since a file still names it."""
+    """Refuses a change after which loaders would add a removed token again because a file still names it."""
     back = next((token for token in tokenizer.added if token.content not in tokenizer.vocab), None)
     if back is not None:
         raise InvalidTokenizerError(
