@@ -1,4 +1,4 @@
-"""`Extension`: new tokens and merges in the order they were learned. Plain data; cut it anywhere, apply it, save it."""
+"""`Extension`: new tokens and merges in the order they were learned. It can be cut, applied, saved and loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ class LearnedMerge(NamedTuple):
     frequency: int
     """How often the pair occurred when it was learned."""
     new: bool
-    """Whether it made a new token; the product of any other existed already."""
+    """Whether it makes a new token. If not, the token that it makes existed already."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Extension(EditResult):
     _what = "an extension"
     _command = "tokengraft extend --extension FILE"
     merges: tuple[LearnedMerge, ...]
-    """In order; a new token is the join of the two tokens of its merge."""
+    """In order. A new token is the concatenation of the two tokens of its merge."""
     asked: int
     """How many new tokens were asked for."""
     min_count: int
     base_hash: str
     """The `Tokenizer.content_hash` of the tokenizer it was learned for; `apply` refuses any other."""
     provenance: Mapping[str, Any] = field(default_factory=FrozenDict)
-    """Version, and what the counts it was learned from came from."""
+    """Version, and totals and settings of the counted text."""
     characters: tuple[str, ...] = ()
-    """SentencePiece types: characters that the vocabulary lacked, which come before all merges."""
+    """SentencePiece types: characters that the vocabulary lacked, which are added before all merges."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class Extension(EditResult):
         """The extension of the first n new tokens, ending at the merge that makes the last of them."""
         size = len(range(*slice(n).indices(len(self))))
         made = list(accumulate((merge.new for merge in self.merges), initial=len(self.characters)))
-        # Merges after the last token asked for make none, and training for so many would have stopped before them.
+        # Later merges make no new token: training for n tokens would have stopped before them.
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
         return replace(self, merges=self.merges[:end], asked=asked, characters=self.characters[:size])

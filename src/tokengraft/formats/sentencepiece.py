@@ -1,8 +1,8 @@
 """SentencePiece `.model` files as tokenizers: one that stands alone, and one beside a `tokenizer.json`.
 
-A model that stands alone is seen as the `tokenizer.json` that Hugging Face's converter would make of it. Two things are
-then as with transformers rather than as with `sentencepiece`: text that spells a control piece, ``<s>``, is read as
-that piece, and a ``▁`` is put before text that follows one.
+A model alone is converted as Hugging Face's converter does. Two things then follow transformers and not
+`sentencepiece`: the text of a control piece, such as ``<s>``, is encoded as that piece, and text after such a piece
+gets a ``▁`` in front.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""`PruneOrder`: tokens in the order of their removal. Plain data; cut it anywhere, apply it, save it."""
+"""`PruneOrder`: tokens in the order of their removal. It can be cut, applied, saved and loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,12 +12,12 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 class Removal(NamedTuple):
-    """A token to remove, and what decided its place."""
+    """A token to remove, and the number that decided its position in the order."""
 
     token: str
     id: int
     decided_by: int
-    """The count, or the id, that put it in its place."""
+    """The count or the id that the order is sorted by."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PruneOrder(EditResult):
         return len(self.removals)
 
     def stops(self) -> str:
-        """Why the other tokens are kept, in words."""
+        """A message: why the other tokens are kept."""
         reasons = [f"{count:,} {reason}" for reason, count in self.kept.items() if count]
         return "kept are " + ", ".join(reasons) if reasons else "there are no others"
 

@@ -1,4 +1,4 @@
-"""How the string of a token is encoded by merges alone while tokens are being removed."""
+"""Encodes the strings of tokens by merges alone, without the tokens that are already removed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Encoding(NamedTuple):
 
     @property
     def uses(self) -> list[int]:
-        """Every token as often as it is in the result or is merged into another."""
+        """Every token, once for each time it is in the result or is merged into another."""
         return [*self.tokens, *(part for pair in self.merges for part in pair)]
 
 
