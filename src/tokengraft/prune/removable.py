@@ -94,7 +94,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
 
 
 def _named(tokenizer: Tokenizer) -> Iterator[str]:
-    """Tokens that settings, special-token maps and post-processors name. Some, such as padding, may be ordinary tokens."""
+    """Tokens that settings, special-token maps and post-processors name. Padding may be an ordinary token."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             content = json.loads(tokenizer.files.get(name, b"{}"))
