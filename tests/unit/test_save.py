@@ -113,3 +113,9 @@ def test_save_verifies_and_keeps_nothing_that_a_loader_reads_differently(tmp_pat
     assert names(tmp_path) == ["model", "other"]
     assert tg.save(base, tmp_path / "unverified", verify=False).is_dir()
     assert tg.save(base, tmp_path / "as the base", base=base).is_dir()
+
+
+def test_a_base_that_nothing_is_compared_with_is_refused(tokenizer, tmp_path):
+    with pytest.raises(errors.OptionError, match="no effect"):
+        tg.save(tokenizer, tmp_path / "out", base=tokenizer, verify=False)
+    assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokengraft.check.verify import Verification, verify_folder
-from tokengraft.errors import InvalidTokenizerError
+from tokengraft.errors import InvalidTokenizerError, OptionError
 from tokengraft.formats import files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -36,11 +36,14 @@ def save(
     Raises:
         OutputError: The folder exists or cannot be written.
         InvalidTokenizerError: A loader gives other ids for the written files.
+        OptionError: ``base`` is given, but nothing is verified.
 
     Examples:
         >>> save(new, "extended", base=tok)  # doctest: +SKIP
         PosixPath('extended')
     """
+    if base is not None and not verify:
+        raise OptionError("`base` has no effect with verify=False", hint="drop base=, or drop verify=False")
     if not verify:
         return files.save(tokenizer, out, force=force)
     save_verified(tokenizer, out, base=base, force=force)

@@ -128,18 +128,18 @@ class PieceModel:
 
     @cached_property
     def holes(self) -> frozenset[int]:
-        """Ids whose piece only keeps the place."""
+        """Ids without a token, which have a placeholder piece."""
         return frozenset(i for i, piece in enumerate(self.pieces) if piece[:3] == _placeholder(i)[:3])
 
     def rewritten(
         self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
     ) -> "PieceModel":
-        """The model with other pieces. What is no longer there leaves a placeholder, if others come after it.
+        """The model with other pieces. The id of a removed piece gets a placeholder, unless it is after all others.
 
         Args:
             new: New normal pieces with their ids, best first; they score below all others but runs of white space.
-            moved: Old ids and new ones of the pieces that stay.
-            specials: Added tokens by id, whether the file has them or not: text, and whether it is special.
+            moved: The new ids of kept pieces, by old id.
+            specials: All added tokens by id, in the file or not: the text, and whether it is special.
 
         Raises:
             UnsupportedTokenizerError: There is no room for so many scores.
@@ -259,12 +259,12 @@ def _piece(string: str, score: float, kind: int) -> Piece:
 
 
 def _placeholder(token_id: int) -> Piece:
-    """What stands where an id has no token. Nothing merges into it: no piece begins like it."""
+    """The piece of an id without a token. No merge makes it, because no other piece begins like it."""
     return _piece(f"<unused id {token_id}>", 0.0, UNUSED)
 
 
 def _next_below(score: float) -> float:
-    """The next score: one less, or the next 32-bit number where that makes no difference."""
+    """The next lower score: one less, or the next 32-bit float if subtracting one changes nothing."""
     (less,) = struct.unpack("<f", struct.pack("<f", score - 1))
     if less < score:
         return float(less)
