@@ -3,6 +3,7 @@
 from tokengraft._core import __version__
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate
 from tokengraft.check.check import Check, Finding, check
+from tokengraft.check.save import save
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.corpus import ReadOptions, Totals
 from tokengraft.counts.count import CountOptions, count
@@ -12,7 +13,7 @@ from tokengraft.evaluate import Evaluation, Score, evaluate
 from tokengraft.evaluate.compare import Comparison, compare
 from tokengraft.evaluate.curve import Curve, curve
 from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
-from tokengraft.formats import load, save
+from tokengraft.formats import load
 from tokengraft.plan import VocabPlan, plan
 from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
 from tokengraft.tokenizer.inspect import Inspection, inspect

@@ -1,8 +1,12 @@
-"""The errors a user can cause, each with what was found, what was expected and what to do.
+"""The errors a user can cause, each with what was found, what was expected and what to do; and `Progress`.
 
-Anything else that escapes from tokengraft is a bug in it.
+Any other exception that tokengraft raises is a bug in it.
 """
 
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+"""Called with (the file, bytes on disk processed since the last call, bytes on disk in total). Shared by all steps."""
 MAX_CHARACTERS = 1000
 
 
@@ -35,19 +39,19 @@ def _rebuild(error: "type[TokengraftError]", message: str, hint: str) -> "Tokeng
 
 
 class SourceNotFoundError(TokengraftError):
-    """There is no tokenizer where the caller pointed."""
+    """There is no tokenizer at the given path or name."""
 
 
 class UnreadableFileError(TokengraftError):
-    """A file is there, but it is not what its name promises: not JSON, not UTF-8, cut off."""
+    """A file exists but cannot be read: it is not JSON, not UTF-8, or truncated."""
 
 
 class UnsupportedTokenizerError(TokengraftError):
-    """The tokenizer is sound, but not of a type that tokengraft edits."""
+    """The tokenizer is valid, but not of a type that tokengraft edits."""
 
 
 class InvalidTokenizerError(TokengraftError):
-    """The tokenizer contradicts itself: a merge without a product, an id given twice."""
+    """The tokenizer is inconsistent: a merge makes no token, or two tokens have one id."""
 
 
 class CorpusError(TokengraftError):
@@ -63,11 +67,11 @@ class CheckpointError(TokengraftError):
 
 
 class OptionError(TokengraftError):
-    """An option has a value that makes no sense."""
+    """An option has an invalid value, or does not apply."""
 
 
 def require_positive(name: str, value: int | None) -> None:
-    """Refuses an option below 1 or beyond what 63 bits hold; None is an option left alone.
+    """Refuses an option below 1 or beyond what 63 bits hold; None means that the option was not given.
 
     Raises:
         OptionError: With the flag of the option.

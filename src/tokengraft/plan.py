@@ -1,6 +1,6 @@
-"""`VocabPlan`: where every row of a new embedding table comes from. Plain data: the difference of any two tokenizers.
+"""`VocabPlan`: where every row of a new embedding table comes from. Plain data, computed from any two tokenizers.
 
-Left of it nothing knows tensors; right of it nothing knows BPE.
+Modules before it in the data flow know no tensors; modules after it know no BPE.
 """
 
 import os
@@ -16,13 +16,13 @@ from tokengraft.tokenizer.alphabet import Kind, byte_token, spell, token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 Source = int | tuple[int, ...] | None
-"""Where a row comes from: an old row, the mean of old rows, or nowhere."""
+"""Where a row comes from: one old row, several old rows that an initialiser combines, or none."""
 ROWS_PER_TOKEN, ALWAYS_ALLOWED = 16, 1 << 20
-"""A vocabulary with more rows than so many times its tokens is no vocabulary of a model, unless it is small."""
+"""More than ROWS_PER_TOKEN ids for each token are refused, unless there are at most ALWAYS_ALLOWED ids."""
 
 
 class PlanSummary(NamedTuple):
-    """A plan in numbers."""
+    """The number of rows of a plan, by what happens to them."""
 
     kept: int
     """Tokens that keep their row and their id."""
@@ -38,7 +38,7 @@ class PlanSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class VocabPlan:
-    """For every new id the source of its row, and the old ids that are gone.
+    """The source of the row of every new id, and the old ids that are removed.
 
     Examples:
         >>> VocabPlan(3, (0, None, (1, 2)), (1, 2)).summary
@@ -49,9 +49,9 @@ class VocabPlan:
     """Rows that the old tokenizer needs: its highest id plus one."""
     sources: tuple[Source, ...]
     """By new id. An int copies that old row. A tuple has the pieces of a new token under the old tokenizer, possibly
-    none. None is a hole, whose row nothing reads: it keeps the old row of the same number, where there is one."""
+    none. None is a hole, an id without a token: it keeps the old row of the same id, if there is one."""
     removed: tuple[int, ...]
-    """Old ids whose token is gone, ascending."""
+    """Old ids of removed tokens, ascending."""
 
     @property
     def rows_after(self) -> int:
@@ -60,12 +60,12 @@ class VocabPlan:
 
     @cached_property
     def moved(self) -> dict[int, int]:
-        """Old ids that are still there, and their new ones."""
+        """The new id of every kept token, by its old id."""
         return {source: new for new, source in enumerate(self.sources) if isinstance(source, int)}
 
     @property
     def summary(self) -> PlanSummary:
-        """The plan in numbers."""
+        """How many rows are kept, moved, added and removed."""
         copies = [(new, source) for new, source in enumerate(self.sources) if isinstance(source, int)]
         return PlanSummary(
             kept=sum(new == old for new, old in copies),
@@ -110,10 +110,10 @@ def _parse(document: Any) -> VocabPlan:
 
 
 def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
-    """How the rows of ``new`` come out of those of ``old``. Works for any two tokenizers, whoever made them.
+    """The source of every embedding row of ``new`` among the rows of ``old``, for any two tokenizers.
 
-    A token that both have is copied. What is new takes the pieces that the old model splits its raw string into; no
-    text is normalized or pre-tokenized on the way, for a token is no text.
+    The row of a token that both have is copied. For a new token, the plan lists the tokens that the old model splits
+    its string into. The string is not normalized or pre-tokenized, because a token is not text.
 
     Raises:
         InvalidTokenizerError: The ids of one reach so far beyond its tokens that its table would be almost empty.
@@ -139,9 +139,9 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
 
 
 def _ids_by_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
-    """The id of the token with some bytes; of several, a piece before a byte token, and then the lowest.
+    """The id of the token for some bytes. Of several, an ordinary token before a byte token, then the lowest id.
 
-    Text is encoded as `<0x41>` only where there is no piece `A`: beside one, the row of the byte is hardly trained.
+    Text is encoded as `<0x41>` only if there is no piece `A`. If there is one, the row of `<0x41>` is hardly trained.
     """
     bytes_first = sorted(tokenizer.tokens, key=lambda token: (not _is_byte_token(token), -token.id))
     return {token.bytes: token.id for token in bytes_first}
@@ -162,7 +162,7 @@ def _require_dense(tokenizer: Tokenizer, which: str) -> None:
 
 
 def _pieces(old: Tokenizer, string: str, kind: Kind) -> tuple[int, ...]:
-    """The ids under the old model of a token that it does not have."""
+    """The ids that the old model splits a new token into."""
     data = token_bytes(string, kind)
     # Byte-level vocabularies may list added tokens as text, which the alphabet does not spell.
     if old.kind == kind and (kind == "sentencepiece" or spell(data, kind) == string):

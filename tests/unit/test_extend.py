@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 
 import builders
@@ -116,13 +117,11 @@ def test_an_added_word_that_its_id_would_bring_out_inside_others_is_refused(tmp_
 
 
 def test_a_result_that_does_not_verify_leaves_no_folder(base, counts, tmp_path, monkeypatch):
-    from tokengraft.cli import extend as command
-
     def fail(*_, **__):
         raise errors.InvalidTokenizerError("`tokenizers` encodes otherwise", hint="please report this")
 
-    monkeypatch.setattr(command, "verify_folder", fail)
     tg.save(base, tmp_path / "saved")
+    monkeypatch.setattr(import_module("tokengraft.check.save"), "verify_folder", fail)
     counts.save(tmp_path / "c.parquet")
     arguments = [
         "extend",

@@ -9,7 +9,6 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.check.verify import verify_folder
 from tokengraft.formats.huggingface import write_tokenizer_json
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad 123 123"] * 3 + ["猫が座る 猫が座る ежик ежик"] * 4
@@ -202,9 +201,9 @@ def test_a_model_alone_is_extended_and_written_alone(folder, tmp_path, capsys):
 def test_a_model_that_splits_otherwise_is_not_written(base, counts, tmp_path):
     extended = tg.extend(base, counts, 5).apply(base)
     stale = replace(extended, files=base.files)
-    out = tg.save(stale, tmp_path / "out")
     with pytest.raises(errors.InvalidTokenizerError, match="otherwise than"):
-        verify_folder(out, stale, TEXT)
+        tg.save(stale, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def pieces(tmp_path, listed, **settings):

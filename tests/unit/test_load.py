@@ -339,7 +339,12 @@ def test_an_impossible_path_is_an_error(source):
 
 def test_a_tokenizer_can_be_pickled_and_has_a_short_repr(tmp_path):
     tokenizer = load_document(tmp_path, builders.byte_level())
-    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    assert tokenizer.encode("the cat")  # what is computed on demand is not pickled
+    again = pickle.loads(pickle.dumps(tokenizer))
+    assert again == tokenizer
+    assert again.encode("the cat") == tokenizer.encode("the cat")
+    with pytest.raises(TypeError, match="cannot be changed"):
+        again.vocab["new"] = 1
     assert len(repr(tokenizer)) < 100
 
 
@@ -362,3 +367,10 @@ def test_added_tokens_that_merges_make_have_their_split(tmp_path):
     assert run in tokenizer.encode("a  b")
     assert run in tokenizer.structure.splits
     assert next(token.bytes for token in tokenizer.tokens if token.id == run) == b"  "
+
+
+@pytest.mark.parametrize("name", builders.TINY)
+def test_strings_is_the_inverse_of_ids(tmp_path, name):
+    tokenizer = load_document(tmp_path, builders.TINY[name]())
+    assert {string: token_id for token_id, string in tokenizer.strings.items()} == tokenizer.ids
+    assert [tokenizer.strings[token.id] for token in tokenizer.added] == [token.content for token in tokenizer.added]

@@ -4,7 +4,7 @@ import builders
 import pytest
 
 import tokengraft as tg
-from tokengraft import errors
+from tokengraft import errors, formats
 from tokengraft.output import atomic
 
 
@@ -55,12 +55,12 @@ def test_force_does_not_reach_into_folders_or_through_links(tokenizer, tmp_path)
 
 def test_force_replaces_other_files_by_their_path_not_by_their_name(tokenizer, tmp_path):
     others = {"report.html": b"new"}
-    out = tg.save(tokenizer, tmp_path / "out", others=others)
-    tg.save(tokenizer, out, force=True, others=others)
+    out = formats.save(tokenizer, tmp_path / "out", others=others)
+    formats.save(tokenizer, out, force=True, others=others)
     (out / "mine").mkdir()
     (out / "mine" / "report.html").write_text("mine")
     with pytest.raises(errors.OutputError, match=r"mine/report\.html.* --force would delete"):
-        tg.save(tokenizer, out, force=True, others=others)
+        formats.save(tokenizer, out, force=True, others=others)
 
 
 def test_a_name_of_the_greatest_length_and_one_with_a_nul(tokenizer, tmp_path):
@@ -97,3 +97,25 @@ def test_a_parent_that_is_a_file_is_a_clear_error(tokenizer, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(errors.OutputError, match="cannot write"):
         tg.save(tokenizer, tmp_path / "file" / "out")
+
+
+def test_save_verifies_and_keeps_nothing_that_a_loader_reads_differently(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    base = tg.load(builders.write(tmp_path / "model", builders.byte_level()))
+
+    def damaged(*_, **__):
+        return transformers.PreTrainedTokenizerFast(tokenizer_file=f"{tmp_path}/other/tokenizer.json")
+
+    builders.write(tmp_path / "other", builders.specials_first())
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", damaged)
+    with pytest.raises(errors.InvalidTokenizerError, match="verify=False"):
+        tg.save(base, tmp_path / "out")
+    assert names(tmp_path) == ["model", "other"]
+    assert tg.save(base, tmp_path / "unverified", verify=False).is_dir()
+    assert tg.save(base, tmp_path / "as the base", base=base).is_dir()
+
+
+def test_a_base_that_nothing_is_compared_with_is_refused(tokenizer, tmp_path):
+    with pytest.raises(errors.OptionError, match="no effect"):
+        tg.save(tokenizer, tmp_path / "out", base=tokenizer, verify=False)
+    assert not (tmp_path / "out").exists()

@@ -17,7 +17,8 @@ from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
 from tokengraft.adapt.write import write_result
 from tokengraft.corpus import Corpus
-from tokengraft.counts.count import HeldOutCounts, Progress
+from tokengraft.counts.count import HeldOutCounts
+from tokengraft.errors import Progress
 
 
 def adapt(

@@ -16,9 +16,9 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.adapt.options import AdaptOptions
 from tokengraft.corpus import Corpus, open_corpus
-from tokengraft.counts.count import HeldOutCounts, Progress, count_with_hold_out
+from tokengraft.counts.count import HeldOutCounts, count_with_hold_out
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CorpusError, CountsError
+from tokengraft.errors import CorpusError, CountsError, Progress
 from tokengraft.formats.files import folder_files
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.tokenizer import Tokenizer

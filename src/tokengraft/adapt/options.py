@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.corpus import Corpus, ReadOptions
-from tokengraft.counts.count import CountOptions, HoldOut, Progress
-from tokengraft.errors import OptionError
+from tokengraft.counts.count import CountOptions, HoldOut
+from tokengraft.errors import OptionError, Progress
 from tokengraft.extend import Limits
 from tokengraft.prune import Protection
 

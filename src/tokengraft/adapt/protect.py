@@ -33,13 +33,12 @@ def protection(tokenizer: Tokenizer, source: Source, asked: Protection) -> Prote
     Raises:
         UnreadableFileError: A config is not JSON.
     """
-    strings = {token_id: string for string, token_id in tokenizer.ids.items()}
     used = {token_id for text in (*PLAIN_TEXTS, *chat_templates(tokenizer)) for token_id in tokenizer.encode(text)}
     tokenizer_configs = {name: _tokenizer_config(tokenizer, name) for name in TOKENIZER_CONFIGS}
     for config in (tokenizer_configs | model_configs(source)).values():
         used |= named_ids(config)
         used |= {tokenizer.ids[string] for string in _named_strings(config) if string in tokenizer.ids}
-    always = sorted(strings[token_id] for token_id in used if token_id in strings)
+    always = sorted(tokenizer.strings[token_id] for token_id in used if token_id in tokenizer.strings)
     return replace(asked, tokens=[*asked.tokens, *always])
 
 

@@ -1,5 +1,6 @@
-"""Verifies a tokenizer: what must hold for any (`check`), against its base, and in other loaders (`verify`)."""
+"""Verifies a tokenizer: alone and against its base (`check`), in other loaders (`verify`), when written (`save`)."""
 
 from tokengraft.check.check import Check, Finding, check
+from tokengraft.check.save import save
 
-__all__ = ["Check", "Finding", "check"]
+__all__ = ["Check", "Finding", "check", "save"]

@@ -181,8 +181,7 @@ def _same_text(spelled: bytes, text: str) -> bool:
 
 def _reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Tokens that merges cannot make; with a base, kept ones that it could."""
-    strings = {i: string for string, i in tokenizer.ids.items()}
-    failing = [strings[i] for i in tokenizer.structure.unreachable]
+    failing = [tokenizer.strings[i] for i in tokenizer.structure.unreachable]
     if base is None:
         outcome: Outcome = "note" if failing else "pass"
         return Finding(

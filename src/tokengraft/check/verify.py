@@ -289,7 +289,7 @@ def _transformers_problems(
             f"texts, such as {different[0]!r}; perhaps its class for this model rebuilds it. Try "
             "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json",
         )
-    taken = {token_id: string for string, token_id in tokenizer.ids.items()}
+    taken = tokenizer.strings
     for content, token_id in added.items():
         if taken.get(token_id, content) != content:
             text = f"transformers adds the token {content!r} with the id {token_id}, which {taken[token_id]!r} has"

@@ -22,8 +22,7 @@ from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, w
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
 from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
-from tokengraft.counts.count import Progress
-from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.errors import CheckpointError, OptionError, Progress
 from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import new_folder, require_distinct, require_new

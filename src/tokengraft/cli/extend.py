@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.check.verify import Verification, sample_pretokens, verify_folder
+from tokengraft.check.save import save, save_verified
+from tokengraft.check.verify import Verification, sample_pretokens
 from tokengraft.cli.display import print_table, print_warnings, readable
 from tokengraft.cli.options import (
     Commands,
@@ -27,7 +28,7 @@ from tokengraft.counts.count import reading_warnings
 from tokengraft.errors import OptionError
 from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
 from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
-from tokengraft.formats import load, save
+from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.tokenizer.rewrite import stale_files
@@ -81,7 +82,6 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    out = Path(options.out)
     _require_options(options)
     tokenizer = load(options.source)
     warn_of_spelling(tokenizer)
@@ -105,17 +105,11 @@ def _run(options: argparse.Namespace) -> int:
     character_coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     extension = extend(tokenizer, counts, options.add, limits=limits, character_coverage=character_coverage)
     extended = extension.apply(tokenizer)
-    verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind)
-
-    def verify(folder: Path) -> None:
-        verified.append(verify_folder(folder, extended, texts, base=tokenizer))
-        verified[0].raise_for_failures()
-
-    save(extended, out, force=options.force, check=verify)
+    verified = save_verified(extended, options.out, base=tokenizer, texts=texts, force=options.force)
     if options.extension:
         extension.save(options.extension, force=options.force)
-    _report(tokenizer, extended, extension, verified[0], warnings, options)
+    _report(tokenizer, extended, extension, verified, warnings, options)
     return 0
 
 
@@ -150,7 +144,7 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     print_warnings(warnings)
     donor = load(options.donor) if options.donor else None
     extended = extend_naively(tokenizer, counts, options.add, options.method, donor=donor)
-    save(extended, options.out, force=options.force)
+    save(extended, options.out, force=options.force, verify=False)
     failing = set(extended.structure.unreachable)
     new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
     unreachable = sum(i in failing for i in new)

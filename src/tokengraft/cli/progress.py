@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tokengraft.counts.count import Progress
+from tokengraft.errors import Progress
 
 SECONDS = 5.0
 

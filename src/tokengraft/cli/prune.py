@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tokengraft.check.verify import Verification, sample_pretokens, verify_folder
+from tokengraft.check.save import save_verified
+from tokengraft.check.verify import Verification, sample_pretokens
 from tokengraft.cli.display import print_table, print_warnings, readable
 from tokengraft.cli.options import (
     Commands,
@@ -24,7 +25,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.formats import load, save
+from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
@@ -109,17 +110,11 @@ def _run(options: argparse.Namespace) -> int:
         pruned = pruned.compact()
     lengths = [sum(counts.tokens(tok).values()) for tok in (tokenizer, pruned)] if counts else []
     text = _Text(lengths, warnings)
-    verified: list[Verification] = []
     texts = sample_pretokens(counts, tokenizer.kind) if counts else []
-
-    def verify(folder: Path) -> None:
-        verified.append(verify_folder(folder, pruned, texts, base=tokenizer))
-        verified[0].raise_for_failures()
-
-    save(pruned, Path(options.out), force=options.force, check=verify)
+    verified = save_verified(pruned, options.out, base=tokenizer, texts=texts, force=options.force)
     if options.order:
         order.save(options.order, force=options.force)
-    _report(tokenizer, pruned, chosen, text, verified[0], options)
+    _report(tokenizer, pruned, chosen, text, verified, options)
     return 0
 
 

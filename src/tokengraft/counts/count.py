@@ -7,13 +7,12 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from tokengraft import _core
@@ -21,11 +20,10 @@ from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, op
 from tokengraft.corpus.blocks import BLOCK
 from tokengraft.counts.fingerprint import Fingerprint, cutter
 from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
-from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, require_positive
+from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, require_positive
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Progress = Callable[[str, int, int], None]
-"""Told of (input, bytes on disk read since the last call, bytes on disk in all)."""
 UNLIMITED = (2**64 - 1, 2**64 - 1)
 DEFAULT_MEMORY = 4 << 30
 
@@ -278,7 +276,7 @@ def counted(
         described = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
             totals=totals,
-            added=MappingProxyType(dict(sorted((contents[i], n) for i, n in counter.added()))),
+            added=FrozenDict(dict(sorted((contents[i], n) for i, n in counter.added()))),
             fingerprint=fingerprint,
             min_count=count_options.min_count,
             normalize=read_options.normalize,

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from tokengraft import _core
 from tokengraft.corpus import Totals, binary_buffers
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import CountsError, OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -57,9 +57,6 @@ class PretokenCounts:
     def __len__(self) -> int:
         return len(self.table)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.table, self.totals, dict(self.added), self.fingerprint, self.min_count, self.normalize)
-
     def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
         """The counts of both corpora together.
 
@@ -78,7 +75,7 @@ class PretokenCounts:
             self,
             table=self.table.plus(other.table),
             totals=self.totals + other.totals,
-            added=MappingProxyType({n: self.added.get(n, 0) + other.added.get(n, 0) for n in sorted(names)}),
+            added=FrozenDict({n: self.added.get(n, 0) + other.added.get(n, 0) for n in sorted(names)}),
             min_count=max(self.min_count, other.min_count),
         )
 
@@ -96,7 +93,7 @@ class PretokenCounts:
             for name, count in self.added.items()
         }
         table = self.table.scaled(ratio.numerator, ratio.denominator)
-        return replace(self, table=table, added=MappingProxyType(scaled))
+        return replace(self, table=table, added=FrozenDict(scaled))
 
     def top(self, most: int) -> list[tuple[bytes, int]]:
         """The most frequent pretokens, equal counts in the order of their bytes."""
@@ -255,7 +252,7 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
         counts = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
             totals=Totals(**{name: int(value) for name, value in described["totals"].items()}),
-            added=MappingProxyType({str(name): int(value) for name, value in described["added"].items()}),
+            added=FrozenDict({str(name): int(value) for name, value in described["added"].items()}),
             fingerprint=Fingerprint.from_dict(described["fingerprint"]),
             min_count=int(described["min_count"]),
             normalize=described.get("normalize"),
@@ -317,9 +314,3 @@ def _description(counts: PretokenCounts) -> str:
         "normalize": counts.normalize,
     }
     return json.dumps(described, ensure_ascii=False)
-
-
-def _rebuild(
-    table: _core.Counts, totals: Totals, added: dict[str, int], fingerprint: Fingerprint, *others: Any
-) -> PretokenCounts:
-    return PretokenCounts(table, totals, MappingProxyType(added), fingerprint, *others)

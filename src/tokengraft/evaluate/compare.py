@@ -84,7 +84,6 @@ def compare(
     known = set(base_names.values())
     lacking = {i: name for i, name in names.items() if name not in known}
     counted = new.counted()
-    strings = {i: string for string, i in after.ids.items()}
     spelled = [{token.id: token.bytes for token in tok.tokens} for tok in (before, after)]
 
     def document(at: int) -> Document:
@@ -101,7 +100,7 @@ def compare(
         lost=tuple(document(at) for at in by_ratio[::-1][:SHOWN] if ratios[at] > 1),
         added=len(lacking),
         savings=tuple(_savings(before, after, lacking, counted)[:20]),
-        unused=tuple(strings[i] for i in sorted(lacking) if not counted[i]),
+        unused=tuple(after.strings[i] for i in sorted(lacking) if not counted[i]),
         warnings=(*text_warnings(text.name, text), *_dropped("first", old), *_dropped("second", new)),
     )
 
@@ -118,10 +117,9 @@ def _savings(
     before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]
 ) -> list[TokenSaving]:
     sources = plan(before, after).sources
-    strings = {i: string for string, i in after.ids.items()}
     found = []
     for token_id in lacking:
         pieces = sources[token_id]
         if counted[token_id] and isinstance(pieces, tuple):
-            found.append(TokenSaving(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
+            found.append(TokenSaving(after.strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
     return sorted(found, key=lambda earner: (-earner.saved, earner.token))

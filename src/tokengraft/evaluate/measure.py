@@ -99,8 +99,7 @@ def _score(
     pretokens: int,
 ) -> Score:
     facts, total = text.without(lost), sum(counted.values())
-    strings = {i: string for string, i in tokenizer.ids.items() if i in counted}
-    partial = sum(count for i, count in counted.items() if _is_partial(tokenizer, strings[i]))
+    partial = sum(count for i, count in counted.items() if _is_partial(tokenizer, tokenizer.strings[i]))
     return Score(
         tokenizer=name,
         text=facts.text,
@@ -182,10 +181,10 @@ def _with_documents(score: Score, ours: Tokenizer, found: Segments, base: Tokeni
     )
 
 
-def token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[dict[int, Hashable], dict[int, Hashable]]:
+def token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[Mapping[int, Hashable], Mapping[int, Hashable]]:
     """Names of tokens by which two tokenizers may be compared: strings, or bytes where they spell them differently."""
     if ours.kind == theirs.kind:
-        return {i: string for string, i in ours.ids.items()}, {i: string for string, i in theirs.ids.items()}
+        return ours.strings, theirs.strings
     return {token.id: token.bytes for token in ours.tokens}, {token.id: token.bytes for token in theirs.tokens}
 
 

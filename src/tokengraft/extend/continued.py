@@ -1,10 +1,9 @@
-"""Continued BPE training: `extend`. The method of the paper, exactly; the loop is in the core (`train.rs`)."""
+"""Continued BPE training: `extend`. The method of the paper; the training loop is in the core."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from types import MappingProxyType
 from unicodedata import category
 
 from tokengraft import _core
@@ -12,6 +11,7 @@ from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
 from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
@@ -21,7 +21,7 @@ UNBOUNDED = 2**63 - 1
 MAX_ID = 2**32 - 1
 CHARACTER_COVERAGE = 0.9995
 RESERVED = "\u2585\ufffd"
-"""What SentencePiece's trainer keeps for unknown characters, and what stands for bytes that were no text."""
+"""The character that SentencePiece's trainer reserves, and the replacement character of invalid UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Limits:
     max_token_bytes: int | None = None
     """The longest token, in bytes."""
     deny: Collection[str] = ()
-    """Texts that must not become tokens; the next best pair takes their place."""
+    """Texts that must not become tokens. The next most frequent pair is merged instead."""
     deny_pattern: str | None = None
     """A regular expression that no text of a new token may match anywhere."""
 
@@ -76,7 +76,7 @@ def extend(
         OptionError: ``n`` is less than 1, or ``character_coverage`` not from 0 to 1.
         UnsupportedTokenizerError: The tokenizer cannot keep its ids.
         CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
-            vocabulary would drop without a trace.
+            vocabulary would drop.
 
     Examples:
         >>> tok = tg.load("model")
@@ -99,7 +99,7 @@ def extend(
 
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
-    """Refuses text with characters that the vocabulary drops: tokens would be learned across the gaps they leave."""
+    """Refuses text with characters that the vocabulary drops: tokens would span the dropped characters."""
     if tokenizer.spells_everything or not tokenizer.bpe.drops_unknown:
         return
     lost = counts.lost(tokenizer)
@@ -122,7 +122,7 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
 def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits) -> tuple[LearnedMerge, ...]:
     """The merges that make the next n tokens."""
     pieces = tokenizer.kind == "sentencepiece"
-    # New merges will come before those of white space: training must go without the latter to see what they will see.
+    # New merges are placed before those of white space, so training must not apply the latter.
     end, rules = first_whitespace_merge(tokenizer), _rules(tokenizer, counts)
     before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if end < len(tokenizer.merges) else tokenizer
     tokens, merges = _core.extend(
@@ -133,7 +133,7 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
         forbidden=[*_never_made(tokenizer)],
-        # Runs of white space are never learned: they merge last, and so could not be where they were learned.
+        # Runs of white space are never learned: they merge last, after any merge that would use them.
         rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
         unreachable_ranks=[(string, *rank) for string, rank in unreachable_ranks(tokenizer).items()],
         max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
@@ -160,8 +160,8 @@ def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
 def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_coverage: float) -> tuple[str, ...]:
     """The characters to add to a SentencePiece-type vocabulary, most frequent first, equal ones by code point.
 
-    Not added are white space and controls, which SentencePiece's trainer never sees as characters of words, and what
-    byte fallback spells in one token already.
+    White space and control characters are not added, because SentencePiece's trainer does not treat them as parts of
+    words. Neither are characters that byte fallback encodes as one token.
 
     Raises:
         OptionError: ``character_coverage`` is not from 0 to 1.
@@ -178,14 +178,14 @@ def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_c
     total = sum(counted.values())
     covered = sum(count for character, count in counted.items() if _is_known(character, known, tokenizer))
     missing = [character for character in counted if not _is_known(character, known, tokenizer)]
-    found: list[str] = []
+    chosen: list[str] = []
     for character in sorted(missing, key=lambda character: (-counted[character], character)):
         # subtle: exact in whole numbers; a quotient would depend on how floats round
         if covered >= Fraction(str(character_coverage)) * total:
             break
-        found.append(character)
+        chosen.append(character)
         covered += counted[character]
-    return tuple(found)
+    return tuple(chosen)
 
 
 def _is_visible(character: str) -> bool:
@@ -197,7 +197,7 @@ def _is_known(character: str, known: set[str], tokenizer: Tokenizer) -> bool:
 
 
 def require_extendable(tokenizer: Tokenizer, n: int) -> None:
-    """Refuses, before any work is done, what `extend` cannot do.
+    """Refuses what `extend` cannot do, before any work is done.
 
     Raises:
         OptionError: ``n`` is not a number of tokens.
@@ -217,7 +217,7 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
 
 
 def _allow(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:
-    """What says of a token string whether it may become a token; None where everything may."""
+    """A function that says whether a string may become a token; None if all may."""
     if not limits.deny and not limits.deny_pattern:
         return None
     denied = frozenset(limits.deny)
@@ -235,9 +235,9 @@ def _rules(tokenizer: Tokenizer, counts: PretokenCounts) -> PieceRules | None:
     return (counts.fingerprint.rules or piece_rules(tokenizer)) if tokenizer.kind == "sentencepiece" else None
 
 
-def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> MappingProxyType[str, object]:
+def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> FrozenDict[str, object]:
     rules = _rules(tokenizer, counts)
-    return MappingProxyType(
+    return FrozenDict(
         {
             "tokengraft": _core.__version__,
             "counted": asdict(counts.totals),

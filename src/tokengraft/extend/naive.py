@@ -1,7 +1,8 @@
-"""The usual way to extend a tokenizer, which the paper measures its own against: splice in a fresh vocabulary.
+"""The usual way to extend a tokenizer, the baseline of the paper: insert the tokens of a newly trained vocabulary.
 
 A fresh tokenizer is trained on the same text with the base's own pipeline, and its tokens are taken in order until n
-are new. What then differs is how they are made: see `NaiveMethod`. Many of them never are, which is the point.
+are new. The methods differ in the merges that they add: see `NaiveMethod`. Many of the tokens are unreachable, which is
+what the comparison shows.
 
 The fresh tokenizer is continued training from the bare alphabet, which is training from scratch: equal to Hugging
 Face's trainer, but for pairs that are equally frequent, which that one takes in the order of ids.
@@ -35,19 +36,19 @@ def extend_naively(
     *,
     donor: Tokenizer | None = None,
 ) -> Tokenizer:
-    """The tokenizer with n tokens of a fresh one spliced in.
+    """The tokenizer with n tokens of a newly trained one inserted.
 
     Args:
         tokenizer: The base. It is not changed.
         counts: The text to train the fresh tokenizer on; not needed with a donor.
         n: How many new tokens.
-        method: How they are made.
+        method: Which merges make them.
         donor: A tokenizer to take the tokens from, in the order of its ids, instead of a fresh one.
 
     Raises:
         OptionError: There is no such method, or neither counts nor a donor.
         UnsupportedTokenizerError: The method cannot be written to the SentencePiece model beside the tokenizer.
-        CountsError: There are not so many new tokens.
+        CountsError: There are fewer than n new tokens.
     """
     if method not in NAIVE_METHODS:
         raise OptionError(f"there is no method {method!r}", hint=f"take one of {', '.join(NAIVE_METHODS)}")
@@ -120,7 +121,7 @@ def regenerated(tokens: Sequence[str], known: set[str]) -> Iterator[Pair]:
 
 
 def _as_added(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
-    """The tokens as added tokens, by their text; those that are no text by themselves are left out."""
+    """The tokenizer with the tokens as added tokens. Tokens that are not valid UTF-8 are left out."""
     texts = [token_bytes(token, tokenizer.kind).decode(errors="replace") for token in tokens]
     usable = [text for text in dict.fromkeys(texts) if "\ufffd" not in text and text not in tokenizer.ids]
     new = dict(zip(usable, free_ids(tokenizer.ids.values()), strict=False))

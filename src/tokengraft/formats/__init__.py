@@ -1,4 +1,4 @@
-"""Lossless readers and writers of tokenizer files: `load` and `save`."""
+"""Reads and writes tokenizer files without loss: `load`, and `save` without verification."""
 
 from tokengraft.formats.files import save
 from tokengraft.formats.sources import load

@@ -1,17 +1,17 @@
 """Which files of a model folder belong to its tokenizer; reading them and writing them.
 
-Weights and model configs are left behind on purpose: old weights beside new ids would be a trap.
+Weights and model configs are not copied on purpose: old weights do not fit new ids.
 """
 
 import os
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from types import MappingProxyType
 
 from tokengraft.errors import SourceNotFoundError, UnreadableFileError
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import write_folder
 from tokengraft.tokenizer.sentencepiece import NAMES, piece_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -40,28 +40,28 @@ PATTERNS = (
 
 def is_tokenizer_file(path: Path) -> bool:
     """Whether a path, relative to the model folder, belongs to the tokenizer."""
-    # Part by part: the `*` of fnmatch would go across folders.
+    # Part by part: the `*` of fnmatch also matches `/`.
     wanted = [pattern.split("/") for pattern in PATTERNS]
     return any(len(path.parts) == len(parts) and all(map(fnmatch, path.parts, parts)) for parts in wanted)
 
 
 def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
-    """The tokenizer of a model folder, with every tokenizer file of it; ``name`` is what errors call it.
+    """The tokenizer of a model folder, with all its tokenizer files. Errors call it ``name``.
 
     Raises:
         SourceNotFoundError: The folder has neither a `tokenizer.json` nor a SentencePiece model.
         InvalidTokenizerError: It has both, and they differ.
     """
-    found = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
+    paths = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
     main = folder / MAIN
-    files = {path.relative_to(folder).as_posix(): _read(path) for path in found if path != main}
-    if main in found:
+    files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
+    if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
         return tokenizer
     model = piece_file(files)
     if model is None:
-        others = ", ".join(f"`{path.relative_to(folder)}`" for path in found) or "no tokenizer file at all"
+        others = ", ".join(f"`{path.relative_to(folder)}`" for path in paths) or "no tokenizer file at all"
         raise SourceNotFoundError(
             f"`{folder}` has neither a `{MAIN}` nor a SentencePiece model; it has {others}",
             hint="pass another folder, or write the file: "
@@ -71,8 +71,8 @@ def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
 
 
 def load_file(path: Path) -> Tokenizer:
-    """The tokenizer of a single `tokenizer.json` or SentencePiece model; nothing else of its folder comes along."""
-    raw, nothing = _read(path), MappingProxyType[str, bytes]({})
+    """The tokenizer of a single `tokenizer.json` or SentencePiece model. The other files of its folder are ignored."""
+    raw, nothing = _read(path), FrozenDict[str, bytes]({})
     file = path.name if path.name in NAMES else NAMES[0]
     if piece_file({file: raw}) and path.suffix != ".json":
         return read_piece_model(raw, name=str(path), file=file, files=nothing)
@@ -89,12 +89,13 @@ def save(
 ) -> Path:
     """Writes a tokenizer as a folder and returns its path.
 
-    The folder appears whole or not at all. An unchanged tokenizer is written as it was read.
+    The folder is complete or does not exist. An unchanged tokenizer is written as it was read. `tokengraft.save` also
+    verifies the written files.
 
     Args:
         tokenizer: The tokenizer.
         out: The folder to write. It must not exist.
-        force: Replace an existing folder, if it holds tokenizer files alone.
+        force: Replace an existing folder, if it holds only tokenizer files.
         check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
         others: More files for the folder, by relative path.
 
@@ -109,7 +110,7 @@ def save(
 
 
 def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """What a tokenizer is written as: the content of every file, by relative path."""
+    """The files that a tokenizer is written to: their content by relative path."""
     main = {MAIN: write_tokenizer_json(tokenizer)} if tokenizer.main == MAIN else {}
     return main | dict(tokenizer.files)
 

@@ -1,17 +1,17 @@
-"""`tokenizer.json` to `Tokenizer` and back, losing nothing.
+"""Reads a `tokenizer.json` into a `Tokenizer` and writes it back without loss.
 
-Accepts what the `tokenizers` library accepts and refuses, with a reason, what it would trip over later.
+Accepts what the `tokenizers` library accepts, and refuses with a reason what would fail later.
 """
 
 import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.tokenizer.kind import detect_kind
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) ->
     Args:
         raw: The bytes.
         name: What to call the file in errors.
-        files: The other tokenizer files of the folder, to come along.
+        files: The other tokenizer files of the folder, which the tokenizer keeps.
 
     Raises:
         UnreadableFileError: It is not JSON.
@@ -38,7 +38,7 @@ def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) ->
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Hundreds of thousands of small objects, none of them garbage: looking for some doubles the time of loading."""
+    """Pauses garbage collection: it doubles the time of loading, which makes many small objects and no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -54,7 +54,7 @@ def _read(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenizer:
     require_plain([document, "".join(vocab)], name)
     rest = json.dumps(document, ensure_ascii=False)
     try:
-        _core.Pipeline(rest)  # what the library cannot read is refused here; what follows may trust its shapes
+        _core.Pipeline(rest)  # refuses what the library cannot read, so that the code below can rely on the structure
         detect_kind(document)
         _require_ids(vocab)
         return _checked(vocab, merges, rest, files, JsonStyle.of(raw))
@@ -66,10 +66,10 @@ def _checked(
     vocab: dict[str, int], merges: list[Any], rest: str, files: Mapping[str, bytes], style: JsonStyle
 ) -> Tokenizer:
     tokenizer = Tokenizer(
-        vocab=MappingProxyType(vocab),
+        vocab=FrozenDict(vocab),
         merges=_merge_ids(merges, vocab),
         rest=rest,
-        files=MappingProxyType(dict(files)),
+        files=FrozenDict(dict(files)),
         style=style,
         merges_as_text=bool(merges) and isinstance(merges[0], str),
     )
@@ -86,8 +86,7 @@ def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
 
 
 def _document(tokenizer: Tokenizer) -> dict[str, Any]:
-    strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
-    pairs = [(strings[left], strings[right]) for left, right in tokenizer.merges]
+    pairs = tokenizer.merge_strings()
     as_text = tokenizer.merges_as_text and _have_text_form(tokenizer.vocab, pairs)
     document: dict[str, Any] = json.loads(tokenizer.rest)
     document["model"]["vocab"] = dict(tokenizer.vocab)
@@ -104,9 +103,9 @@ def _have_text_form(vocab: Mapping[str, int], pairs: list[tuple[str, str]]) -> b
 
 
 def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
-    """The vocabulary and merges, taken out of the document; empty ones stay in their places.
+    """Removes vocabulary and merges from the document and returns them; the document keeps empty ones.
 
-    A model of another type is left whole: `detect_kind` refuses it by name.
+    A model of another type is not changed: `detect_kind` refuses it by name.
     """
     model = document.get("model") if isinstance(document, dict) else None
     if not isinstance(model, dict):
@@ -174,7 +173,7 @@ def _require_merges(merges: list[Any], form: type, vocab: Mapping[str, int]) -> 
 
 def _text_pair(merge: Any, rank: int) -> list[str]:
     parts = merge.split(" ") if isinstance(merge, str) else []
-    # `tokenizers` skips every line that starts like this, which moves the ranks of all that follow.
+    # `tokenizers` skips every line that starts like this, which shifts the ranks of all later merges.
     if len(parts) == 2 and not merge.startswith("#version"):
         return parts
     raise InvalidTokenizerError(

@@ -1,8 +1,8 @@
-"""SentencePiece `.model` files as tokenizers: one that stands alone, and one beside a `tokenizer.json`.
+"""SentencePiece `.model` files as tokenizers: alone, or in a folder with a `tokenizer.json`.
 
-A model that stands alone is seen as the `tokenizer.json` that Hugging Face's converter would make of it. Two things are
-then as with transformers rather than as with `sentencepiece`: text that spells a control piece, ``<s>``, is read as
-that piece, and a ``▁`` is put before text that follows one.
+A model alone is converted as Hugging Face's converter does. Two things then follow transformers and not
+`sentencepiece`: the text of a control piece, such as ``<s>``, is encoded as that piece, and text after such a piece
+gets a ``▁`` in front.
 """
 
 import base64
@@ -10,29 +10,29 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import require_added_ids
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, bytes]) -> Tokenizer:
-    """The tokenizer in the bytes of a `.model` that no `tokenizer.json` stands beside.
+    """The tokenizer in the bytes of a `.model` without a `tokenizer.json`.
 
     Args:
         raw: The bytes.
         name: What to call the file in errors.
         file: Its name in the folder that will be written.
-        files: The other tokenizer files of the folder, to come along.
+        files: The other tokenizer files of the folder, which the tokenizer keeps.
 
     Raises:
         UnreadableFileError: It is not a SentencePiece model.
-        UnsupportedTokenizerError: It is not BPE, or normalizes in a way that no pipeline has.
-        InvalidTokenizerError: It contradicts itself.
+        UnsupportedTokenizerError: It is not BPE, or its normalization cannot be written as a pipeline.
+        InvalidTokenizerError: It is inconsistent.
     """
     model = PieceModel.read(raw, name)
     holes = model.holes
@@ -42,10 +42,10 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
         raise InvalidTokenizerError(f"`{name}` has the piece {double!r} twice", hint="pass another model")
     _require_expressible(model, name)
     tokenizer = Tokenizer(
-        vocab=MappingProxyType(ids),
+        vocab=FrozenDict(ids),
         merges=tuple((ids[left], ids[right]) for left, right in all_splits(model.normal, ids)),
         rest=json.dumps(_document(model, name), ensure_ascii=False),
-        files=MappingProxyType({**files, file: raw}),
+        files=FrozenDict({**files, file: raw}),
         main=file,
     )
     _ = tokenizer.bpe
@@ -55,7 +55,7 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
 
 
 def _require_expressible(model: PieceModel, name: str) -> None:
-    """Refuses models whose merging no list of merges can say.
+    """Refuses models whose merging cannot be written as a list of merges.
 
     Raises:
         UnsupportedTokenizerError: Pieces score alike, and SentencePiece takes the leftmost; or a piece has a character
@@ -93,16 +93,15 @@ def require_agreement(tokenizer: Tokenizer, folder: str) -> None:
 
 
 def _differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
-    ids = {token.string: token.id for token in tokenizer.tokens}
+    ids = tokenizer.ids
     holes = model.holes
     for token_id, piece in enumerate(model.pieces):
         if token_id not in holes and ids.get(piece.string) != token_id:
             other = ids.get(piece.string, "no id")
             yield f"the piece {piece.string!r} has the id {token_id:,} in the one and {other} in the other"
-    strings = {token_id: string for string, token_id in ids.items()}
     scores, before, lowest = model.normal, "", math.inf
-    for left, right in tokenizer.merges:
-        product = strings[left] + strings[right]
+    for left, right in tokenizer.merge_strings():
+        product = left + right
         if ids[product] >= len(model.pieces):
             yield f"merges of tokenizer.json make {product!r}, which is no piece of the other"
         if scores.get(product, lowest) > lowest:
@@ -145,7 +144,7 @@ def _added_tokens(model: PieceModel) -> Iterator[dict[str, Any]]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     for token_id, piece in enumerate(model.pieces):
         if piece.type in (UNKNOWN, CONTROL, USER_DEFINED):
-            # What has a `▁` is looked for in the text after its spaces were written so.
+            # A piece with a `▁` is searched for after spaces were replaced by `▁`.
             normalized = piece.type == USER_DEFINED and SPACE in piece.string
             special = {"special": piece.type != USER_DEFINED, "normalized": normalized}
             yield {"id": token_id, "content": piece.string, **flags, **special}

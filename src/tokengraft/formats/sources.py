@@ -1,6 +1,6 @@
-"""From whatever a caller points at to a tokenizer: a folder, a file, a hub name, or a tokenizer object.
+"""`load`: the tokenizer of a folder, a file, a hub name, or an object of another library.
 
-Nothing that a model folder carries is executed. The hub is asked only for what is no local path.
+Code in a model folder is never executed. The hub is asked only if there is no such local path.
 """
 
 import os
@@ -26,10 +26,10 @@ def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
             hub.
 
     Raises:
-        SourceNotFoundError: There is nothing there.
-        UnreadableFileError: There is, but it cannot be read.
+        SourceNotFoundError: There is no such folder, file or hub model.
+        UnreadableFileError: A file cannot be read.
         UnsupportedTokenizerError: It is not a BPE tokenizer of a kind that tokengraft edits.
-        InvalidTokenizerError: It contradicts itself.
+        InvalidTokenizerError: Its files are inconsistent.
 
     Examples:
         >>> load("no/such/folder")

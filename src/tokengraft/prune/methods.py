@@ -1,20 +1,19 @@
-"""The orders in which tokens are removed: each a small function over the same structure."""
+"""`prune_order`: the methods that decide in which order tokens are removed, one small function each."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.remaining import RemainingMerges
 from tokengraft.prune.removable import Protection, removable_tokens, token_text
-from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Method = Literal[
@@ -22,14 +21,14 @@ Method = Literal[
 ]
 METHODS: tuple[Method, ...] = get_args(Method)
 COUNTED: tuple[Method, ...] = ("leaf-frequency", "frequency", "merge")
-"""Methods that go by how often tokens occur in a text."""
+"""Methods that use how often tokens occur in a text."""
 COMMON = frozenset(("Common", "Inherited", "Unknown"))
-"""Scripts that are kept with every other."""
+"""Scripts that are always kept."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What an order is decided from."""
+    """The input of a method."""
 
     tokenizer: Tokenizer
     candidates: frozenset[int]
@@ -49,7 +48,7 @@ class Question:
 
 
 Steps = Iterable[tuple[int, int]]
-"""Tokens in order, each with the number that decided it."""
+"""Tokens in order, each with the number that decided its position."""
 
 
 def prune_order(
@@ -61,9 +60,9 @@ def prune_order(
     protection: Protection | None = None,
     by_merges: bool = False,
 ) -> PruneOrder:
-    """The order in which tokens are removed, for all tokens that may be.
+    """The order in which tokens are removed, for all tokens that may be removed.
 
-    Leaf orders and `merge` leave every kept token reachable. The others are there to compare with.
+    Leaf orders and `merge` leave every kept token reachable. The other methods are baselines for comparison.
 
     Args:
         tokenizer: The tokenizer. It is not changed.
@@ -71,7 +70,7 @@ def prune_order(
         method: `leaf-frequency` (the paper's Algorithm 1), `frequency`, `merge` (Algorithm 2), `last-id`,
             `last-id-leaf`, `script`, `script-leaf`, `unreachable`.
         scripts: For the script orders: Unicode names of the scripts to keep, such as ``["Latin", "Cyrillic"]``.
-        protection: What is never removed, and what may be although it is not by default.
+        protection: What is never removed, and what may be removed although by default it is kept.
         by_merges: Count tokens with merge skipping (`ignore_merges`) off, as the paper does. Tokens that only merge
             skipping produces then count 0 and are removed first. By default tokens count as the tokenizer encodes.
 
@@ -89,16 +88,15 @@ def prune_order(
     _require_options(method, scripts, by_merges)
     removable = removable_tokens(tokenizer, protection or Protection(), counts)
     question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
-    strings = {token.id: token.string for token in tokenizer.tokens}
     reserved = ((token_id, token_id) for token_id in removable.reserved)
-    removals = tuple(Removal(strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
+    removals = tuple(Removal(tokenizer.strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
     kept = {**removable.kept, "others": len(removable.ids) - len(removals)}
     provenance = {
         "tokengraft": _core.__version__,
         "counted": asdict(counts.totals) if counts else None,
         "by_merges": by_merges if method in COUNTED else None,
     }
-    return PruneOrder(method, removals, tokenizer.content_hash, MappingProxyType(kept), MappingProxyType(provenance))
+    return PruneOrder(method, removals, tokenizer.content_hash, FrozenDict(kept), FrozenDict(provenance))
 
 
 def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> None:
@@ -172,7 +170,7 @@ def _script_leaf(question: Question) -> Steps:
 
 
 def _foreign(question: Question) -> set[int]:
-    """Tokens with a character of another script; a part of a character has none."""
+    """Tokens with a character of another script. A token that is only part of a character has no script."""
     tokens = question.tokenizer.tokens
     written = _core.scripts([token_text(question.tokenizer, token.string) for token in tokens])
     known = {name for names in written for name in names}
@@ -194,9 +192,11 @@ def _unreachable(question: Question) -> Steps:
 
 def _unproduced(question: Question) -> Iterator[int]:
     failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
-    failing -= question.frequencies().keys() if question.counts else set()  # text is better evidence than trying
+    failing -= (
+        question.frequencies().keys() if question.counts else set()
+    )  # tokens that occur in the text are reachable
     for token in question.tokenizer.tokens:
-        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
+        if token.id in failing and not question.tokenizer.is_whole_pretoken(token):
             yield token.id
 
 

@@ -1,4 +1,4 @@
-"""How the string of a token is encoded by merges alone while tokens are being removed."""
+"""Encodes the strings of tokens by merges alone, without the tokens that are already removed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Encoding(NamedTuple):
 
     @property
     def uses(self) -> list[int]:
-        """Every token as often as it is in the result or is merged into another."""
+        """Every token, once for each time it is in the result or is merged into another."""
         return [*self.tokens, *(part for pair in self.merges for part in pair)]
 
 
@@ -51,23 +51,19 @@ class RemainingMerges:
     def _start(self, token_id: int, removed: Collection[int]) -> list[int]:
         """The symbols before any merge. A removed character is spelled in bytes: others are never removed."""
         symbols: list[int] = []
-        for symbol in self._without_merges.encode(self._strings[token_id]):
+        for symbol in self._without_merges.encode(self.tokenizer.strings[token_id]):
             symbols += self._in_bytes(symbol) if symbol in removed else [symbol]
         return symbols
 
     def _in_bytes(self, token_id: int) -> list[int]:
-        return [self.tokenizer.vocab[byte_token(byte)] for byte in self._strings[token_id].encode()]
-
-    @cached_property
-    def _strings(self) -> dict[int, str]:
-        return {token_id: string for string, token_id in self.tokenizer.vocab.items()}
+        return [self.tokenizer.vocab[byte_token(byte)] for byte in self.tokenizer.strings[token_id].encode()]
 
     @cached_property
     def _ranks(self) -> dict[tuple[int, int], tuple[int, int]]:
         """The rank and the product of every pair."""
-        strings, vocab = self._strings, dict(self.tokenizer.vocab)
-        pairs = enumerate(self.tokenizer.merges)
-        return {(left, right): (rank, vocab[strings[left] + strings[right]]) for rank, (left, right) in pairs}
+        vocab, tokenizer = dict(self.tokenizer.vocab), self.tokenizer
+        pairs = zip(tokenizer.merges, tokenizer.merge_strings(), strict=True)
+        return {pair: (rank, vocab[left + right]) for rank, (pair, (left, right)) in enumerate(pairs)}
 
     @cached_property
     def _without_merges(self) -> _core.Bpe:

@@ -1,13 +1,13 @@
-"""Which tokens may be removed at all, whatever the order."""
+"""Which tokens may be removed, whatever the method."""
 
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
+from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -17,10 +17,10 @@ RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\
 
 @dataclass(frozen=True)
 class Protection:
-    """What is never removed, and what may be although it is not by default."""
+    """What is never removed, and what may be removed although by default it is kept."""
 
     tokens: Collection[str] = ()
-    """Tokens, as the vocabulary spells them or as the text they stand for; what they are built from is kept too."""
+    """Tokens, as strings of the vocabulary or as text. The tokens that they are built from are kept too."""
     pattern: str | None = None
     """A regular expression; a token whose text matches it anywhere is kept, with what it is built from."""
     characters: bool = False
@@ -28,7 +28,7 @@ class Protection:
     reuse_reserved: bool = False
     """Reserved added tokens that nothing uses, such as ``<unused42>``, may be removed. They are removed first."""
     highest_id: bool = False
-    """The token with the highest id is kept, so that as many rows are needed as before while ids do not move."""
+    """The token with the highest id is kept, so that the embedding keeps its number of rows if ids do not move."""
 
     def __post_init__(self) -> None:
         if isinstance(self.tokens, str):
@@ -47,30 +47,30 @@ class Removable:
 
     ids: frozenset[int]
     reserved: tuple[int, ...]
-    """Of them reserved added tokens, highest id first."""
-    kept: MappingProxyType[str, int]
-    """How many tokens are kept for which reason."""
+    """The reserved added tokens among them, highest id first."""
+    kept: FrozenDict[str, int]
+    """How many tokens are kept, by reason."""
 
 
 def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: PretokenCounts | None = None) -> Removable:
     """The tokens of a tokenizer that may be removed.
 
-    Never special and other added tokens, nor the unknown token; never atomic ones: bytes, `<0xNN>`, characters.
+    Added tokens, the unknown token and atomic tokens (bytes, `<0xNN>`, single characters) are always kept.
 
     Args:
         tokenizer: The tokenizer.
         protection: What else is kept, and which exceptions there are.
-        counts: A text. Reserved tokens that occur in it are in use.
+        counts: The counts of a text. Reserved tokens that occur in it are kept.
 
     Raises:
-        OptionError: A protected token does not exist, or characters could not be spelled any more.
+        OptionError: A protected token does not exist, or characters could not be encoded any more.
     """
     reserved = _reserved(tokenizer, counts) if protection.reuse_reserved else set()
     added = {token.id for token in tokenizer.added} - reserved
     named = {tokenizer.model.get("unk_token"), *_named(tokenizer)}
     added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
     if tokenizer.kind == "sentencepiece":
-        # Their pieces score alike: which of them merge first is settled only while all are there.
+        # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
         added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
     atomic = set(tokenizer.structure.atomic) - added
     if protection.characters:
@@ -89,12 +89,12 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     return Removable(
         ids=frozenset(ids),
         reserved=tuple(sorted(reserved & ids, reverse=True)),
-        kept=MappingProxyType({reason: len(tokens) for reason, tokens in kept.items()}),
+        kept=FrozenDict({reason: len(tokens) for reason, tokens in kept.items()}),
     )
 
 
 def _named(tokenizer: Tokenizer) -> Iterator[str]:
-    """Tokens that settings, maps of special tokens and post-processors name: padding may be an ordinary token."""
+    """Tokens that settings, special-token maps and post-processors name. Padding may be an ordinary token."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             content = json.loads(tokenizer.files.get(name, b"{}"))
@@ -116,7 +116,7 @@ def _named(tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
-    """Added tokens that are reserved and that no chat template, post-processor, setting or counted text has."""
+    """Reserved added tokens that occur in no chat template, post-processor, setting or counted text."""
     listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file)
     settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
     # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
@@ -133,7 +133,7 @@ def _without_listing(raw: bytes) -> str:
 
 
 def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
-    """Single characters that byte fallback spells once they are removed. Not ``▁``, which stands for a space."""
+    """Single characters that byte fallback can encode once they are removed. Not ``▁``, which means a space."""
     if not _spells_all_bytes(tokenizer):
         raise OptionError(
             "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
@@ -143,9 +143,9 @@ def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
 
 
 def _only_spelling(tokenizer: Tokenizer) -> set[int]:
-    """Tokens that only merge skipping produces and that have a character no other token spells.
+    """Tokens that only merge skipping produces and that have a character that is no token by itself.
 
-    Without them their text would be dropped or become the unknown token.
+    Without them, their text would be dropped or become the unknown token.
     """
     if not tokenizer.ignore_merges or _spells_all_bytes(tokenizer):
         return set()
@@ -163,31 +163,31 @@ def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
     by_text: dict[str, set[int]] = {}
     for token_id, text in texts.items():
         by_text.setdefault(text, set()).add(token_id)
-    found: set[int] = set()
+    protected: set[int] = set()
     for wanted in protection.tokens:
         ids = by_text.get(wanted, set()) | ({strings[wanted]} if wanted in strings else set())
         if not ids:
             raise OptionError(
                 f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
             )
-        found |= ids
+        protected |= ids
     if protection.highest_id and texts:
-        found.add(max(texts))
+        protected.add(max(texts))
     pattern = re.compile(protection.pattern) if protection.pattern else None
-    return found | {i for i, text in texts.items() if pattern and pattern.search(text)}
+    return protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
 
 
 def _with_parts(tokenizer: Tokenizer, roots: Iterable[int]) -> set[int]:
     """The tokens and everything that they are built from."""
-    found, left = set[int](), list(roots)
+    tokens, left = set[int](), list(roots)
     while left:
         token = left.pop()
-        if token not in found:
-            found.add(token)
+        if token not in tokens:
+            tokens.add(token)
             left.extend(tokenizer.structure.splits.get(token, ()))
-    return found
+    return tokens
 
 
 def token_text(tokenizer: Tokenizer, string: str) -> str:
-    """The text of a token; bytes that are none become U+FFFD."""
+    """The text of a token. Invalid UTF-8 becomes U+FFFD."""
     return token_bytes(string, tokenizer.kind).decode(errors="replace")

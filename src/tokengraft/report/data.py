@@ -55,11 +55,10 @@ def _added(found: Adaptation) -> Iterator[list[Any]]:
     if not found.extension:
         return
     learned = _frequencies(found)
-    strings = {token_id: string for string, token_id in found.base.ids.items()}
     for token in found.extension.tokens[:MOST_TOKENS]:
         token_id = found.tokenizer.ids[token]
         source = found.plan.sources[token_id]
-        pieces = [_text(found.base, strings[i]) for i in source] if isinstance(source, tuple) else []
+        pieces = [_text(found.base, found.base.strings[i]) for i in source] if isinstance(source, tuple) else []
         yield [_text(found.tokenizer, token), token_id, learned.get(token, 0), pieces]
 
 

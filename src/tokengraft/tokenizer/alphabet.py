@@ -1,8 +1,8 @@
 """Token string <-> bytes: the only module that knows how a vocabulary spells bytes.
 
-Three spellings are in use. *Byte-level* vocabularies write every byte as one printable character (``" "`` is ``Ġ``).
+There are two kinds. *Byte-level* vocabularies write every byte as one printable character (``" "`` is ``Ġ``).
 *SentencePiece* vocabularies write text, with ``▁`` for a space, and ``<0xNN>`` for a single byte.
-Token strings are alphabets, not text: 1,352 tokens of Llama-3 are not valid UTF-8. Never decode and re-encode one.
+The bytes of a token need not be valid UTF-8 (1,352 tokens of Llama-3 are not): never decode and re-encode a token.
 """
 
 import re
@@ -31,7 +31,7 @@ def token_bytes(string: str, kind: Kind) -> bytes:
     >>> token_bytes("Ġõ", "byte-level"), token_bytes("▁õ", "sentencepiece"), token_bytes("<0x41>", "sentencepiece")
     (b' \\xf5', b' \\xc3\\xb5', b'A')
 
-    A byte-level token with a character outside the alphabet is text, as the upstream decoder has it.
+    A byte-level token with a character outside the alphabet is plain text, as in the decoder of `tokenizers`.
     """
     if kind == "byte-level":
         try:
@@ -43,7 +43,7 @@ def token_bytes(string: str, kind: Kind) -> bytes:
 
 
 def spell(data: bytes, kind: Kind) -> str | None:
-    """The string that a vocabulary spells bytes by; None where it spells text and the bytes are none.
+    """The token string for some bytes. None for a SentencePiece vocabulary if the bytes are not valid UTF-8.
 
     >>> spell(b" \\xc3\\xb5", "byte-level"), spell(b" \\xc3\\xb5", "sentencepiece"), spell(b"\\xc3", "sentencepiece")
     ('ĠÃµ', '▁õ', None)

@@ -1,8 +1,9 @@
-"""A tokenizer with more tokens or with fewer: which ids they have, and where merges stand.
+"""Adds tokens to a tokenizer and removes them: which ids new tokens get, and where new merges are placed.
 
 Kept ids never move. A new token that was removed before gets its old id back, if that is free. The others take, in this
-order: ids that removed tokens had (`Tokenizer.freed`), other holes, ids after the highest; each group ascending. So as
-many new tokens as were removed have exactly the ids of those, also where the tokenizer had holes before.
+order: ids that removed tokens had (`Tokenizer.freed`), other holes, ids after the highest; each group ascending. If N
+tokens are removed and N are added, the new ones have exactly the ids of the removed ones, even if there were other
+holes.
 """
 
 from bisect import bisect_right
@@ -21,8 +22,9 @@ Pair = tuple[str, str]
 def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pair]) -> Tokenizer:
     """The tokenizer with new tokens and new merges.
 
-    Merges come after all others, but for two things that SentencePiece demands: runs of white space merge last; and
-    where there is a SentencePiece model, a merge that makes a token of the base ranks as that token's score says.
+    New merges are placed after all others, with two exceptions for SentencePiece: merges that make runs of white space
+    stay last, and with a SentencePiece model, a merge that makes a token of the base is placed by the score of that
+    token.
 
     Raises:
         InvalidTokenizerError: A token exists already, or a merge names one that does not.
@@ -95,7 +97,7 @@ def free_ids(used: Iterable[int]) -> Iterator[int]:
 def first_whitespace_merge(tokenizer: Tokenizer) -> int:
     """The rank from which on all merges make runs of white space: SentencePiece types merge those last.
 
-    Where there is a SentencePiece model, only runs that score below all other pieces: new pieces come before those.
+    With a SentencePiece model, only runs that score below all other pieces count: new pieces are placed before those.
     """
     end = len(tokenizer.merges)
     if tokenizer.kind == "sentencepiece":
@@ -110,26 +112,26 @@ def first_whitespace_merge(tokenizer: Tokenizer) -> int:
 
 
 def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
-    """Tokens that merges cannot reach and SentencePiece would, given their parts; each with its rank among the merges.
+    """Tokens that merges cannot reach but SentencePiece could if it had their parts, each with its rank.
 
-    The rank is the place of the merge that would come after, and the order among those that come before the same.
+    The rank is the position of the merge that it precedes, and its order among the tokens that precede the same merge.
 
     SentencePiece merges any two pieces that make a piece, by the score of what they make; `tokenizer.json` only those
-    listed. The two differ where new tokens are the missing parts of an old one. Without a SentencePiece model there is
-    nothing to differ from.
+    listed. The two differ if a new token is the missing part of an old one. Without a SentencePiece model the result is
+    empty.
     """
     model = tokenizer.piece_model
     if not model or not tokenizer.structure.unreachable:
         return {}
-    strings = {token_id: string for string, token_id in tokenizer.vocab.items()}
     scores = model.normal
-    found = [strings[token_id] for token_id in tokenizer.structure.unreachable if strings[token_id] in scores]
+    unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
+    pieces = [string for string in unreachable if string in scores]
     products = (left + right for left, right in tokenizer.merge_strings())
-    # What is no normal piece has no score that counts: it goes with the merge before it.
+    # A product that is not a normal piece has no score: it is ranked with the merge before it.
     descending = list(accumulate((-scores.get(product, inf) for product in products), max))
     ranks: dict[str, tuple[int, int]] = {}
     at_place = Counter[int]()
-    for string in sorted(found, key=lambda string: (-scores[string], tokenizer.ids[string])):
+    for string in sorted(pieces, key=lambda string: (-scores[string], tokenizer.ids[string])):
         place = bisect_right(descending, -scores[string])
         ranks[string] = (place, at_place[place])
         at_place[place] += 1
@@ -154,8 +156,8 @@ def _in_order(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[Pair]:
     """The merges of a tokenizer and new ones, by rank."""
     base, end, ranks = tokenizer.merge_strings(), first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
     learned = [pair for pair in merges if "".join(pair) not in ranks]
-    woken = [(ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks]
+    reachable = [(ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks]
     ordered = [*base[:end], *learned, *base[end:]]
-    for (place, _), pair in sorted(woken, reverse=True):
+    for (place, _), pair in sorted(reachable, reverse=True):
         ordered.insert(place if place <= end else place + len(learned), pair)
     return ordered

@@ -1,4 +1,4 @@
-"""What is in a tokenizer: sizes, layout of the ids, and everything odd about it. Looks, and changes nothing."""
+"""`inspect`: sizes of a tokenizer, the layout of its ids, and anything unusual about it. Changes nothing."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,10 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from tokengraft.tokenizer.alphabet import Kind
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
-_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
-"""Text beside which a token may be a pretoken of its own although alone it is not."""
 EXAMPLES = 8
 
 
@@ -55,11 +53,11 @@ class Inspection:
     """Learned tokens that merges never make (the Self-Tokenization Test)."""
     unreachable_examples: tuple[str, ...]
     usable_whole: int
-    """Unreachable tokens whose own text is one pretoken, so that merge skipping brings them out."""
+    """Unreachable tokens whose own text is one pretoken, so that merge skipping produces them."""
     not_utf8: int
-    """Tokens whose bytes are no text by themselves."""
+    """Tokens whose bytes are not valid UTF-8."""
     longest: tuple[str, ...]
-    """The learned tokens of most bytes."""
+    """The learned tokens with the most bytes."""
     files: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,7 +66,7 @@ class Inspection:
 
 
 def inspect(tokenizer: Tokenizer) -> Inspection:
-    """Everything worth knowing about a tokenizer before one edits it.
+    """A summary of a tokenizer: what to know before editing it.
 
     Examples:
         >>> facts = tg.inspect(tg.load("model"))
@@ -102,7 +100,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         shared_bytes=sum(count for count in sharing.values() if count > 1),
         unreachable=len(unreachable),
         unreachable_examples=tuple(token.string for token in unreachable[:EXAMPLES]),
-        usable_whole=sum(is_whole_pretoken(tokenizer, token) for token in unreachable),
+        usable_whole=sum(tokenizer.is_whole_pretoken(token) for token in unreachable),
         not_utf8=sum(not _is_utf8(token.bytes) for token in learned),
         longest=tuple(t.string for t in sorted(learned, key=lambda t: (-len(t.bytes), t.id))[:EXAMPLES]),
         files=tuple(sorted(tokenizer.files)),
@@ -126,22 +124,13 @@ def _step_names(step: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def spelling_warning(tokenizer: Tokenizer) -> str | None:
-    """What text a vocabulary cannot spell, in words; None where it spells all text."""
+    """A message about the text that a vocabulary cannot encode; None if it encodes all text."""
     if tokenizer.spells_everything:
         return None
     becomes = "is dropped" if tokenizer.bpe.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
     missing = tokenizer.missing_bytes
     what = f"{len(missing)} of the 256 bytes" if missing else "most characters"
     return f"{what} have no token: text with them {becomes}"
-
-
-def is_whole_pretoken(tokenizer: Tokenizer, token: Token) -> bool:
-    """Whether the token's own text, alone or beside other text, is a whole pretoken, which skips the merges."""
-    if not tokenizer.ignore_merges or not _is_utf8(token.bytes):
-        return False
-    text = token.bytes.decode()
-    places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
-    return any(token.string in tokenizer.pretokenize(place) for place in places)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -1,6 +1,7 @@
-"""Which kind of BPE a `tokenizer.json` describes, read off its pipeline; never asked of the user.
+"""Detects from its pipeline which kind of BPE a `tokenizer.json` describes.
 
-Getting it wrong is silent: byte-level training on a SentencePiece vocabulary learns tokens that span words.
+Users are not asked, because a wrong kind fails silently: byte-level training on a SentencePiece vocabulary would learn
+tokens that span words.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,10 +46,10 @@ def _refuse_other_models(model: Mapping[str, Any]) -> None:
 
 
 def pipeline_parts(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """The leaves of a pipeline step, sequences opened at any depth.
+    """The steps of a pipeline. Sequences, nested ones too, are replaced by their steps.
 
     Raises:
-        InvalidTokenizerError: A step does not say its type. (Loaders guess it then; an editor must not.)
+        InvalidTokenizerError: A step has no `type`. Loaders guess it, which is not safe for an editor.
     """
     if step is None:
         return

@@ -1,4 +1,4 @@
-"""The merge tree of a vocabulary as the encoder really uses it. Plain data, computed by the core."""
+"""The merge tree of a vocabulary, as the encoder uses it. Plain data, computed by the core."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MergeStructure:
-    """Where every token comes from.
+    """Which merge makes each token.
 
     A token may be the product of several merges; ``splits`` has the one that fires when the token encodes itself.
-    Added tokens are found in the text before BPE sees it and are outside the Self-Tokenization Test; where merges make
-    one as well, as with Gemma's runs of spaces, its split is here like any other.
+    Added tokens are split out of the text before BPE, so the Self-Tokenization Test does not include them. If merges
+    make one as well, as with Gemma's runs of spaces, its split is included.
     """
 
     splits: Mapping[int, tuple[int, int]]

@@ -1,4 +1,4 @@
-"""What a change of tokens does to the files of a tokenizer: every place that names a token, a merge or an id.
+"""Rewrites the files of a tokenizer after a change of tokens: every place that names a token, a merge or an id.
 
 Chat templates and special-token maps name tokens by their text, which never changes, and are left alone.
 """
@@ -19,18 +19,18 @@ STALE = ("tekken.json", "tiktoken.model")
 
 @dataclass(frozen=True)
 class Change:
-    """The tokens that a tokenizer is to have."""
+    """The tokens of a tokenizer after a change, and how they differ from those before."""
 
     ids: Mapping[str, int]
-    """All of them."""
+    """All tokens after the change, with their ids."""
     new: Mapping[str, int]
-    """Those that were not there, in the order they were learned."""
+    """New tokens, in the order they were learned."""
     moved: Mapping[int, int]
-    """Those that were: the id before, and the id after."""
+    """Kept tokens: the id before, and the id after."""
     gone: Mapping[str, int]
-    """Those that were and are no longer, with their ids."""
+    """Removed tokens, with the ids they had."""
     specials: Mapping[int, tuple[str, bool]]
-    """Added tokens by their id after: the text, and whether it is special."""
+    """Added tokens by their new id: the text, and whether the token is special."""
 
 
 def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Change) -> str:
@@ -42,7 +42,7 @@ def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Ch
 
 
 def renumbered(rest: str, ids: Mapping[str, int]) -> dict[str, Any]:
-    """The parts of a `tokenizer.json` that name tokens with their ids, as far as it has them, with these ids."""
+    """The parts of a `tokenizer.json` that list tokens with ids (post-processor, padding), with these ids."""
     document: dict[str, Any] = json.loads(rest)
     parts: dict[str, Any] = {name: document[name] for name in ("post_processor", "padding") if name in document}
     _renumber_processor(parts.get("post_processor"), ids)
@@ -53,7 +53,7 @@ def renumbered(rest: str, ids: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _renumber_processor(step: Any, ids: Mapping[str, int]) -> None:
-    """Gives the special tokens that a post-processor puts around text their ids, sequences opened at any depth."""
+    """Updates the ids of the special tokens in a post-processor, in nested sequences too."""
     if not isinstance(step, dict):
         return
     for part in step.get("processors") or ():
@@ -67,7 +67,7 @@ def _renumber_processor(step: Any, ids: Mapping[str, int]) -> None:
 
 
 def stale_files(files: Mapping[str, bytes]) -> list[str]:
-    """The files that list the old tokens in a format that is not written here; a changed tokenizer leaves them out."""
+    """Files that list the old tokens in a format that tokengraft cannot write. A changed tokenizer leaves them out."""
     model = piece_file(files)
     return sorted(
         name
@@ -80,7 +80,7 @@ def stale_files(files: Mapping[str, bytes]) -> list[str]:
 def rewrite_files(
     files: Mapping[str, bytes], change: Change, merges: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The other files of a tokenizer after a change, with its merges by then."""
+    """The other files of a tokenizer after a change, given the merges after it."""
     stale, model = stale_files(files), piece_file(files)
     for name, raw in files.items():
         if name in stale:
@@ -124,13 +124,13 @@ def renumbered_settings(content: Mapping[str, Any], moved: Mapping[int, int], go
     Args:
         content: The settings.
         moved: The ids of kept tokens, before and after.
-        gone: The ids of tokens that are no longer there.
+        gone: The ids of removed tokens.
     """
     return {name: _new_id(value, moved, gone) if ID_FIELD.search(name) else value for name, value in content.items()}
 
 
 def _new_id(value: Any, moved: Mapping[int, int], gone: Collection[int]) -> Any:
-    """An id after a change: null for one whose token is gone; what is no token's id stays."""
+    """An id after a change: None if its token was removed, unchanged if no token has it."""
     if isinstance(value, list):
         return [_new_id(one, moved, gone) for one in value if type(one) is not int or one not in gone]
     if type(value) is not int:

@@ -1,7 +1,7 @@
-"""A SentencePiece `.model` file: its pieces, and the rules that its trainer kept. Read and written losing nothing.
+"""A SentencePiece `.model` file: its pieces, and the rules of its trainer. Reading and writing loses nothing.
 
-The file is a message of protocol buffers. Only the fields that decide something here are looked into; the bytes of all
-others, of kept pieces, and of the trainer's and normalizer's settings are carried along as they are.
+The file is a message of protocol buffers. Only the fields that matter here are parsed. The bytes of
+all other fields, of kept pieces, and of the settings of trainer and normalizer are copied unchanged.
 """
 
 import math
@@ -47,18 +47,18 @@ class PieceRules:
 
 
 class Piece(NamedTuple):
-    """A piece; its place in the file is its id."""
+    """A piece of the vocabulary. Its position in the file is its id."""
 
     string: str
     score: float
     type: int
     raw: bytes
-    """The message it came in."""
+    """Its protocol buffer message."""
 
 
 @dataclass(frozen=True)
 class NormalizerSpec:
-    """What the file says of normalization."""
+    """The normalizer settings of the file."""
 
     charsmap: bytes
     """Compiled rules; empty for the identity."""
@@ -73,7 +73,7 @@ class PieceModel:
 
     pieces: tuple[Piece, ...]
     others: bytes
-    """Every other field of the file, as it stands there."""
+    """All other fields of the file, as bytes."""
 
     @classmethod
     def read(cls, raw: bytes, name: str) -> "PieceModel":
@@ -98,10 +98,10 @@ class PieceModel:
 
     @cached_property
     def rules(self) -> PieceRules:
-        """The rules that the trainer kept."""
-        found = {name: self._trainer.get(number, default) for name, (number, default) in _RULES.items()}
-        length = found.pop("max_sentencepiece_length")
-        flags = {name: bool(value) for name, value in found.items()}
+        """Which pieces the trainer was allowed to make."""
+        rules = {name: self._trainer.get(number, default) for name, (number, default) in _RULES.items()}
+        length = rules.pop("max_sentencepiece_length")
+        flags = {name: bool(value) for name, value in rules.items()}
         return PieceRules(**flags, max_sentencepiece_length=length if isinstance(length, int) else 16)
 
     @property
@@ -111,14 +111,14 @@ class PieceModel:
 
     @cached_property
     def normalizer(self) -> NormalizerSpec:
-        """What is done to text before it is split."""
-        found = self._message(_NORMALIZER)
-        charsmap = found.get(_CHARSMAP, b"")
+        """How text is normalized before it is split."""
+        settings = self._message(_NORMALIZER)
+        charsmap = settings.get(_CHARSMAP, b"")
         return NormalizerSpec(
             charsmap=charsmap if isinstance(charsmap, bytes) else b"",
-            add_dummy_prefix=bool(found.get(_DUMMY_PREFIX, True)),
-            remove_extra_whitespaces=bool(found.get(_REMOVE_EXTRA, True)),
-            escape_whitespaces=bool(found.get(_ESCAPE, True)),
+            add_dummy_prefix=bool(settings.get(_DUMMY_PREFIX, True)),
+            remove_extra_whitespaces=bool(settings.get(_REMOVE_EXTRA, True)),
+            escape_whitespaces=bool(settings.get(_ESCAPE, True)),
         )
 
     @cached_property
@@ -128,18 +128,18 @@ class PieceModel:
 
     @cached_property
     def holes(self) -> frozenset[int]:
-        """Ids whose piece only keeps the place."""
+        """Ids without a token, which have a placeholder piece."""
         return frozenset(i for i, piece in enumerate(self.pieces) if piece[:3] == _placeholder(i)[:3])
 
     def rewritten(
         self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
     ) -> "PieceModel":
-        """The model with other pieces. What is no longer there leaves a placeholder, if others come after it.
+        """The model with other pieces. The id of a removed piece gets a placeholder, unless it is after all others.
 
         Args:
             new: New normal pieces with their ids, best first; they score below all others but runs of white space.
-            moved: Old ids and new ones of the pieces that stay.
-            specials: Added tokens by id, whether the file has them or not: text, and whether it is special.
+            moved: The new ids of kept pieces, by old id.
+            specials: All added tokens by id, in the file or not: the text, and whether it is special.
 
         Raises:
             UnsupportedTokenizerError: There is no room for so many scores.
@@ -198,8 +198,10 @@ class PieceModel:
         return self._message(_TRAINER)
 
     def _message(self, number: int) -> dict[int, int | bytes]:
-        found = [value for field, value, _, _ in _fields(self.others) if field == number and isinstance(value, bytes)]
-        return {field: value for raw in found for field, value, _, _ in _fields(raw)}
+        messages = [
+            value for field, value, _, _ in _fields(self.others) if field == number and isinstance(value, bytes)
+        ]
+        return {field: value for raw in messages for field, value, _, _ in _fields(raw)}
 
 
 def piece_file(files: Mapping[str, bytes]) -> str | None:
@@ -257,12 +259,12 @@ def _piece(string: str, score: float, kind: int) -> Piece:
 
 
 def _placeholder(token_id: int) -> Piece:
-    """What stands where an id has no token. Nothing merges into it: no piece begins like it."""
+    """The piece of an id without a token. No merge makes it, because no other piece begins like it."""
     return _piece(f"<unused id {token_id}>", 0.0, UNUSED)
 
 
 def _next_below(score: float) -> float:
-    """The next score: one less, or the next 32-bit number where that makes no difference."""
+    """The next lower score: one less, or the next 32-bit float if subtracting one changes nothing."""
     (less,) = struct.unpack("<f", struct.pack("<f", score - 1))
     if less < score:
         return float(less)

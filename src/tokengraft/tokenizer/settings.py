@@ -60,24 +60,24 @@ def settings_entries(files: Mapping[str, bytes], listed: Sequence[Mapping[str, A
 
 
 def _arguments(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as transformers gives them to the constructor of a tokenizer.
+    """The settings as transformers passes them to the constructor of a tokenizer.
 
     Args:
         settings: The content of `tokenizer_config.json`.
-        specials: That of `special_tokens_map.json`, where it is read.
+        specials: The content of `special_tokens_map.json`; empty if transformers does not read it.
     """
-    found = {key: value for key, value in settings.items() if key not in _SWITCHES}
-    if ADDITIONAL in found and not found.get(EXTRA):
-        found[EXTRA] = found.pop(ADDITIONAL)
-    texts = [key for key, value in found.items() if _is_own(key) and isinstance(value, str)]
-    own = {key: found.pop(key) for key in texts}
-    own |= found.pop(EXTRA) if isinstance(found.get(EXTRA), dict) else {}
-    found |= {OWN: own} if own else {}
+    merged = {key: value for key, value in settings.items() if key not in _SWITCHES}
+    if ADDITIONAL in merged and not merged.get(EXTRA):
+        merged[EXTRA] = merged.pop(ADDITIONAL)
+    texts = [key for key, value in merged.items() if _is_own(key) and isinstance(value, str)]
+    own = {key: merged.pop(key) for key in texts}
+    own |= merged.pop(EXTRA) if isinstance(merged.get(EXTRA), dict) else {}
+    merged |= {OWN: own} if own else {}
     for key, value in specials.items():
-        found[key] = [*(found.get(EXTRA) or ()), *value] if key == EXTRA and isinstance(value, list) else value
-    if isinstance(found.get(EXTRA), dict):
-        found[OWN] = {**(found.get(OWN) or {}), **found.pop(EXTRA)}
-    return found
+        merged[key] = [*(merged.get(EXTRA) or ()), *value] if key == EXTRA and isinstance(value, list) else value
+    if isinstance(merged.get(EXTRA), dict):
+        merged[OWN] = {**(merged.get(OWN) or {}), **merged.pop(EXTRA)}
+    return merged
 
 
 def _is_own(key: str) -> bool:
@@ -86,7 +86,7 @@ def _is_own(key: str) -> bool:
 
 
 def _named_values(arguments: Mapping[str, Any]) -> list[Any]:
-    """The tokens that settings name, in the order in which they are added."""
+    """The tokens that settings name, in the order in which transformers adds them."""
     typed = {key: value for key, value in arguments.items() if _is_own(key) and _is_token(value)}
     own = arguments.get(OWN)
     return [*({name: arguments.get(name) for name in _NAMED} | typed | (own if isinstance(own, dict) else {})).values()]
@@ -120,10 +120,10 @@ def _once(values: Iterable[Any]) -> dict[str, Any]:
 
 def _specials(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `special_tokens_map.json`, the objects in it as special tokens."""
-    found = {key: value if key == EXTRA else _as_special(value) for key, value in content.items()}
-    if isinstance(found.get(EXTRA), list):
-        found[EXTRA] = [_as_special(value) for value in found[EXTRA]]
-    return found
+    tokens = {key: value if key == EXTRA else _as_special(value) for key, value in content.items()}
+    if isinstance(tokens.get(EXTRA), list):
+        tokens[EXTRA] = [_as_special(value) for value in tokens[EXTRA]]
+    return tokens
 
 
 def _as_special(value: Any) -> Any:
@@ -160,7 +160,7 @@ def _old_entries(listing: Mapping[str, Any], special: set[str]) -> Iterator[tupl
 
 
 def _entry(value: Any) -> Entry | None:
-    """A token given as its text, then special, or as an object; None for what names no token."""
+    """The entry of a token given as text, which makes it special, or as an object; None for other values."""
     if isinstance(value, str):
         return {"content": _plain(value, SETTINGS), "special": True}
     if not isinstance(value, dict) or not isinstance(value.get("content", ""), str):

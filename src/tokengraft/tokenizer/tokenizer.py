@@ -1,21 +1,22 @@
 """The frozen `Tokenizer`: tokens, merges, added tokens, and the untouched rest of the file.
 
-Holds what the file says and derives everything else. Reads and writes nothing: that is `tokengraft.formats`.
+It stores the content of the files and computes everything else from that. It reads and writes no files:
+`tokengraft.formats` does.
 """
 
 import json
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
-from types import MappingProxyType
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
 from tokengraft.tokenizer.kind import detect_kind
@@ -23,10 +24,14 @@ from tokengraft.tokenizer.merge_tree import MergeStructure
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
 from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
 from tokengraft.tokenizer.settings import FLAGS, Entry, settings_entries
+from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
+
+_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
+"""Text beside which a token may be a pretoken although it is none when alone."""
 
 
 class Token(NamedTuple):
-    """A token: the string identifies it, for two tokens may share bytes (``A`` and ``<0x41>``)."""
+    """A token. Its string identifies it: two tokens may stand for the same bytes (``A`` and ``<0x41>``)."""
 
     id: int
     string: str
@@ -34,7 +39,7 @@ class Token(NamedTuple):
 
 
 class AddedToken(NamedTuple):
-    """A token that is split out of the text before BPE, with the id that loaders really give it."""
+    """A token that is split out of the text before BPE, with the id that loaders give it."""
 
     id: int
     content: str
@@ -50,9 +55,9 @@ class AddedToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A BPE tokenizer, never changed in place.
+    """A BPE tokenizer. It is never changed in place.
 
-    ``load`` makes one and ``save`` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
+    `load` reads one and `save` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
     other files.
 
     Examples:
@@ -66,41 +71,31 @@ class Tokenizer:
     vocab: Mapping[str, int]
     """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
     merges: tuple[tuple[int, int], ...]
-    """Pairs of ids; the place in the list is the rank."""
+    """Pairs of ids. The position in the list is the rank."""
     rest: str
     """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
-    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    files: Mapping[str, bytes] = field(default_factory=FrozenDict)
     """The other tokenizer files of the folder, by relative path."""
     style: JsonStyle = field(default_factory=JsonStyle)
-    """The layout of the file, for writing it back alike."""
+    """The layout of the file (indentation and the like), which is kept when it is written."""
     merges_as_text: bool = False
     """Whether the file lists merges as ``"a b"`` rather than as pairs."""
     main: str = "tokenizer.json"
-    """The file that says all this: a `tokenizer.json`, or the SentencePiece model among the files, from which the rest
-    was derived and which alone is written."""
-    freed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    """Tokens that were taken away, with the ids they had: one that is learned again gets its own back. Not written."""
+    """The main file: `tokenizer.json`, or the name of a SentencePiece model among the files. In the second case the
+    other fields were derived from the model, and no `tokenizer.json` is written."""
+    freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
+    """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        state = (
-            dict(self.vocab),
-            self.merges,
-            self.rest,
-            dict(self.files),
-            self.style,
-            self.merges_as_text,
-            self.main,
-            dict(self.freed),
-        )
-        return _rebuild, state
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # without what was computed from them
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
-        """``rest`` as data. A fresh copy a tokenizer, to be read only."""
-        return MappingProxyType(json.loads(self.rest))
+        """``rest`` as data. Do not change it."""
+        return FrozenDict(json.loads(self.rest))
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -126,7 +121,7 @@ class Tokenizer:
 
     @property
     def ignore_merges(self) -> bool:
-        """Whether a pretoken that is a token becomes that token whatever the merges say (merge skipping)."""
+        """Whether a pretoken that is a token is encoded as that token without using merges (merge skipping)."""
         return bool(self.model.get("ignore_merges"))
 
     @property
@@ -138,26 +133,26 @@ class Tokenizer:
     def added(self) -> tuple[AddedToken, ...]:
         """The added tokens by ascending id, with the ids and flags that transformers gives them.
 
-        First those that `tokenizer.json` lists, then those that only the other files name (see `settings`). One that
-        the vocabulary lacks gets the next free id, whatever the file lists; with one that it has, the vocabulary's id
-        counts. Flags that are given later replace earlier ones.
+        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`). A
+        token that is in the vocabulary has its id there. Any other gets the next free id, whatever id the file lists.
+        If two files give different flags, those of the later one count.
         """
-        found: dict[str, AddedToken] = {}
+        tokens: dict[str, AddedToken] = {}
         listed = self.document.get("added_tokens") or ()
         for batch in (listed, settings_entries(self.files, listed)):
-            next_id = max(len(self.vocab), max((token.id for token in found.values()), default=-1) + 1)
+            next_id = max(len(self.vocab), max((token.id for token in tokens.values()), default=-1) + 1)
             for entry in batch:
                 content = entry["content"]
                 if not content:
                     continue  # as upstream
-                before = found.get(content)
+                before = tokens.get(content)
                 token_id = before.id if before else self.vocab.get(content)
                 if token_id is None:
                     token_id, next_id = next_id, next_id + 1
                 listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
                 flags = {name: entry[name] for name in FLAGS}
-                found[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
-        return tuple(sorted(found.values()))
+                tokens[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
+        return tuple(sorted(tokens.values()))
 
     @property
     def added_entries(self) -> list[Entry]:
@@ -173,7 +168,12 @@ class Tokenizer:
     @cached_property
     def ids(self) -> Mapping[str, int]:
         """The id of every token, added ones included."""
-        return MappingProxyType({**self.vocab, **{token.content: token.id for token in self.added}})
+        return FrozenDict({**self.vocab, **{token.content: token.id for token in self.added}})
+
+    @cached_property
+    def strings(self) -> Mapping[int, str]:
+        """The string of every token by its id, added tokens included: the inverse of ``ids``."""
+        return FrozenDict({token_id: string for string, token_id in self.ids.items()})
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
@@ -187,7 +187,7 @@ class Tokenizer:
 
     @cached_property
     def bpe(self) -> _core.Bpe:
-        """The merge table in the core. Building it proves that ids and merges are consistent."""
+        """The merge table in the core. Building it checks that ids and merges are consistent."""
         return _core.Bpe(
             dict(self.vocab),
             list(self.merges),
@@ -199,7 +199,7 @@ class Tokenizer:
 
     @property
     def missing_bytes(self) -> tuple[int, ...]:
-        """The bytes that no token spells, where the vocabulary is meant to spell bytes: text may be lost with them."""
+        """The bytes that have no token, for byte-level vocabularies and byte fallback. Text with them may be lost."""
         if self.kind == "byte-level":
             return tuple(byte for byte, character in CHARACTER_OF.items() if character not in self.vocab)
         # A character that is a token needs no byte tokens.
@@ -209,12 +209,12 @@ class Tokenizer:
 
     @cached_property
     def spells_everything(self) -> bool:
-        """Whether any text survives: no character is dropped or replaced by the unknown token."""
+        """Whether all text can be encoded: no character is dropped or replaced by the unknown token."""
         return not self.missing_bytes if self.kind == "byte-level" else self.bpe.spells_every_character
 
     @cached_property
     def skeleton(self) -> str:
-        """``rest`` with the added tokens as its whole vocabulary, so that a pipeline made of it has their real ids."""
+        """``rest`` with the added tokens as its only vocabulary, so that a pipeline built from it has their ids."""
         document = json.loads(self.rest)
         document["added_tokens"] = self.added_entries
         document["model"]["vocab"] = {token.content: token.id for token in self.added}
@@ -231,19 +231,19 @@ class Tokenizer:
         merged, atomic, unreachable = self.bpe.structure()
         added = {token.id for token in self.added}
         return MergeStructure(
-            splits=MappingProxyType({token: (left, right) for token, left, right in merged}),
+            splits=FrozenDict({token: (left, right) for token, left, right in merged}),
             atomic=frozenset(atomic),
             unreachable=tuple(token for token in unreachable if token not in added),
         )
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256, in hex, of everything that decides which tokens a text becomes.
+        """SHA-256, in hex, of everything that decides how text is split into tokens.
 
-        Ids, layout and the format of the files do not count: a tokenizer that was compacted, or saved and loaded, has
-        the same hash. Results that were made for one tokenizer carry it, and are refused by another. The scores of a
-        SentencePiece model count where there are tokens that merges cannot reach: they rank the merges that an
-        extension gives such tokens.
+        Ids, layout and the format of the files are not included: a tokenizer that was compacted, or saved and loaded,
+        has the same hash. Extensions and prune orders store it and refuse to be applied to another tokenizer. The
+        scores of a SentencePiece model are included if merges cannot reach some tokens, because they rank the merges
+        that an extension adds for such tokens.
         """
         settings = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
         strings = sorted(self.ids)
@@ -272,10 +272,10 @@ class Tokenizer:
     def with_tokens(
         self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
     ) -> "Tokenizer":
-        """The tokenizer with these tokens and merges and no others; every file that names one follows.
+        """The tokenizer with exactly these tokens and merges; all files that name tokens are rewritten to match.
 
-        All added tokens, also those that only `tokenizer_config.json` listed, are then listed in `tokenizer.json` and
-        in its vocabulary, which makes every loader give them these ids.
+        All added tokens, including those that only `tokenizer_config.json` listed, are written to `added_tokens` and
+        to the vocabulary of `tokenizer.json`, so that every loader gives them these ids.
 
         Args:
             ids: All tokens.
@@ -283,7 +283,7 @@ class Tokenizer:
             learned: The tokens that are new, in the order they were learned.
 
         Raises:
-            InvalidTokenizerError: They contradict each other, or a token is left out that the settings name.
+            InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
         """
         pairs = list(merges)
         change = Change(
@@ -295,11 +295,11 @@ class Tokenizer:
         )
         changed = replace(
             self,
-            vocab=MappingProxyType(dict(sorted(ids.items(), key=lambda item: item[1]))),
+            vocab=FrozenDict(dict(sorted(ids.items(), key=lambda item: item[1]))),
             merges=tuple((ids[left], ids[right]) for left, right in pairs),
             rest=rewrite_document(self.rest, self.added_entries, change),
-            files=MappingProxyType(dict(rewrite_files(self.files, change, pairs))),
-            freed=MappingProxyType({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
+            files=FrozenDict(rewrite_files(self.files, change, pairs)),
+            freed=FrozenDict({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
         )
         _ = changed.bpe  # building the table checks every id and merge
         _require_nothing_added(changed)
@@ -308,11 +308,11 @@ class Tokenizer:
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
         ids = {string: place for place, string in enumerate(sorted(self.ids, key=self.ids.__getitem__))}
-        return replace(self.with_tokens(ids, self.merge_strings()), freed=MappingProxyType({}))
+        return replace(self.with_tokens(ids, self.merge_strings()), freed=FrozenDict())
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
-        strings = {token_id: string for string, token_id in self.vocab.items()}
+        strings = self.strings
         return [(strings[left], strings[right]) for left, right in self.merges]
 
     def encode_pretoken(self, pretoken: str) -> list[int]:
@@ -320,11 +320,20 @@ class Tokenizer:
         return self.bpe.encode(pretoken)
 
     def pretokenize(self, text: str) -> list[str | int]:
-        """The pretokens of a text, and in their place the ids of the added tokens found in it."""
+        """The pretokens of a text in order, and the id of each added token at its position."""
         return self.pipeline.pieces(text)
 
+    def is_whole_pretoken(self, token: Token) -> bool:
+        """Whether merge skipping can produce a token: its text, alone or beside other text, is a whole pretoken."""
+        try:
+            text = token.bytes.decode()
+        except UnicodeDecodeError:
+            return False
+        places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
+        return self.ignore_merges and any(token.string in self.pretokenize(place) for place in places)
+
     def encode(self, text: str) -> list[int]:
-        """The ids of a text: no special tokens put around it, no truncation, no padding."""
+        """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
         ids: list[int] = []
         for piece in self.pretokenize(text):
             if isinstance(piece, int):
@@ -333,9 +342,64 @@ class Tokenizer:
                 ids.extend(self.bpe.encode(piece))
         return ids
 
+    def to_tokenizers(self) -> Any:
+        """The tokenizer as a `tokenizers.Tokenizer`, which gives the same ids as ``encode``.
+
+        Added tokens that only `tokenizer_config.json` names are included.
+
+        Raises:
+            OptionError: The `tokenizers` library is not installed.
+
+        Examples:
+            >>> tok.to_tokenizers().encode("Tere", add_special_tokens=False).ids  # doctest: +SKIP
+            [259, 486]
+        """
+        return tokenizers_object(self._whole_document())
+
+    def to_transformers(self) -> Any:
+        """The tokenizer as a fast tokenizer of transformers, with its special tokens and chat template.
+
+        The same as saving the tokenizer and loading the folder with `AutoTokenizer`. Code among the files is not
+        executed.
+
+        Raises:
+            OptionError: transformers is not installed.
+            UnsupportedTokenizerError: transformers cannot load the tokenizer.
+            InvalidTokenizerError: transformers builds another tokenizer: its class for this model may ignore parts of
+                `tokenizer.json`.
+
+        Examples:
+            >>> tok.to_transformers()("Tere", add_special_tokens=False)["input_ids"]  # doctest: +SKIP
+            [259, 486]
+        """
+        loaded = transformers_object({**self.files, "tokenizer.json": self._whole_document().encode()})
+        texts = self._probe_texts()
+        wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != self.encode(text)]
+        if wrong:
+            raise InvalidTokenizerError(
+                f"transformers' {type(loaded).__name__} encodes {len(wrong):,} of {len(texts):,} sample texts "
+                f"differently, such as {wrong[0]!r}",
+                hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
+            )
+        return loaded
+
+    def _whole_document(self) -> str:
+        """`tokenizer.json` with all added tokens, also those that only other files name."""
+        document = json.loads(self.rest)
+        document["added_tokens"] = self.added_entries
+        document["model"] |= {"vocab": dict(self.vocab), "merges": self.merge_strings()}
+        return json.dumps(document, ensure_ascii=False)
+
+    def _probe_texts(self) -> list[str]:
+        """Text of up to 2,000 tokens from all over the vocabulary, eight at a time, each followed by an added token."""
+        chosen = [token.bytes for token in self.tokens[:: len(self.tokens) // 2000 + 1]]
+        texts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
+        added = [token.content for token in self.added][: len(texts)]
+        return [text + content for text, content in zip_longest(texts, added, fillvalue="")]
+
 
 def _require_nothing_added(tokenizer: Tokenizer) -> None:
-    """Refuses a change after which loaders would add a token again, since a file still names it."""
+    """Refuses a change after which loaders would add a removed token again because a file still names it."""
     back = next((token for token in tokenizer.added if token.content not in tokenizer.vocab), None)
     if back is not None:
         raise InvalidTokenizerError(
@@ -343,11 +407,3 @@ def _require_nothing_added(tokenizer: Tokenizer) -> None:
             f"again, with the id {back.id:,}",
             hint="keep the token, or take its name out of tokenizer_config.json and special_tokens_map.json",
         )
-
-
-def _rebuild(
-    vocab: dict[str, int], merges: tuple[tuple[int, int], ...], rest: str, files: dict[str, bytes], *others: Any
-) -> Tokenizer:
-    style, as_text, main, freed = others
-    maps = MappingProxyType(vocab), MappingProxyType(files), MappingProxyType(freed)
-    return Tokenizer(maps[0], merges, rest, maps[1], style, as_text, main, maps[2])

@@ -1,0 +1,53 @@
+"""A tokenizer as an object of `tokenizers` or of transformers. Both libraries are optional and imported on demand."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tokengraft.errors import OptionError, UnsupportedTokenizerError
+
+SETTINGS = "tokenizer_config.json"
+
+
+def tokenizers_object(document: str) -> Any:
+    """The `tokenizers.Tokenizer` of the text of a `tokenizer.json`.
+
+    Raises:
+        OptionError: The library is not installed.
+    """
+    return _imported("tokenizers").Tokenizer.from_str(document)
+
+
+def transformers_object(files: Mapping[str, bytes]) -> Any:
+    """The fast tokenizer that transformers loads from the files of a folder. Code among the files is not executed.
+
+    Raises:
+        OptionError: The library is not installed.
+        UnsupportedTokenizerError: It cannot load the files.
+    """
+    transformers = _imported("transformers")
+    # Without settings, `AutoTokenizer` of transformers 4 does not know which class to take.
+    loader = transformers.AutoTokenizer if SETTINGS in files else transformers.PreTrainedTokenizerFast
+    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+        for name, raw in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(raw)
+        try:
+            return loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # transformers raises OSError, ValueError, KeyError and its dependencies' errors
+            raise UnsupportedTokenizerError(
+                f"transformers cannot load the tokenizer: {type(error).__name__}: {error}",
+                hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
+            ) from error
+
+
+def _imported(library: str) -> ModuleType:
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # a missing torch does not matter here
+    try:
+        return __import__(library)
+    except ImportError as error:
+        raise OptionError(f"`{library}` is not installed", hint=f"install it: `pip install {library}`") from error
