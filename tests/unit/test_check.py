@@ -234,5 +234,5 @@ def test_an_id_in_tokenizer_json_that_loaders_ignore_fails(tmp_path):
     document["added_tokens"][0]["id"] = 7777
     found = tg.check(tg.load(builders.write(tmp_path / "base", document)))
     assert outcome(found, "files").evidence == (
-        "tokenizer.json lists '<|start|>' with the id 7777, and loaders give it 395",
+        "tokenizer.json lists '<|start|>' with the id 7777, and loaders use 395",
     )

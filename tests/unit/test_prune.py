@@ -427,7 +427,7 @@ def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys)
     shown = capsys.readouterr().out
     assert "20 tokens by leaf-frequency" in shown
     assert "0 kept tokens became unreachable" in shown
-    assert "ids have moved" in shown
+    assert "ids have changed" in shown
     assert tg.load(tmp_path / "out").n_rows == base.n_rows - 20
     assert len(tg.PruneOrder.load(tmp_path / "o.json")) > 20
     again = ["prune", folder, "--remove", 20, "--counts", tmp_path / "c.parquet", "--ids", "keep", "--json"]

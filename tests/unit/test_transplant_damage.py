@@ -105,7 +105,7 @@ def test_a_damaged_header_is_refused(tmp_path, change):
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     edit_header(tmp_path / "model", change)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() != before
-    refuse(tmp_path, base, match="no whole safetensors file")
+    refuse(tmp_path, base, match="not a complete safetensors file")
 
 
 def test_metadata_may_be_missing(tmp_path):
@@ -192,4 +192,4 @@ def test_a_seed_below_zero_is_refused(tmp_path):
 
 def test_the_architecture_that_is_named_is_the_one_that_was_found(tmp_path):
     base = checkpoint(tmp_path / "model", config={"architectures": ["Novel", "LlamaForCausalLM"]})
-    assert tg.transplant(tmp_path / "model", base, None).found == "the names of LlamaForCausalLM"
+    assert tg.transplant(tmp_path / "model", base, None).found_by == "the names of LlamaForCausalLM"

@@ -42,9 +42,9 @@ def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[s
 
 def check_against(new: Tokenizer, base: Tokenizer) -> Check:
     """The check of a tokenizer. What fails for its base too, such as loading by transformers, is a note."""
-    found = check(new, base)
-    failing = {finding.name for finding in check(base).failures} if found.failures else set()
-    return Check(tuple(_noted(finding) if finding.name in failing else finding for finding in found.findings))
+    checked = check(new, base)
+    failing = {finding.name for finding in check(base).failures} if checked.failures else set()
+    return Check(tuple(_noted(finding) if finding.name in failing else finding for finding in checked.findings))
 
 
 def _noted(finding: Finding) -> Finding:

@@ -102,9 +102,9 @@ def named_ids(config: Any) -> set[int]:
     >>> named_ids({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
     {0, 2, 3}
     """
-    found: set[int] = set()
-    _map_ids(config, lambda _, token_id: found.add(token_id))
-    return found
+    ids: set[int] = set()
+    _map_ids(config, lambda _, token_id: ids.add(token_id))
+    return ids
 
 
 def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokengraft.checkpoint.ids import renumber_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
-from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
+from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
 from tokengraft.errors import CheckpointError
@@ -30,8 +30,8 @@ class _MemoryRows:
 
     def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
         """The bytes of some rows, one after the other."""
-        found: Raw = self._bytes[rows]
-        return found
+        block: Raw = self._bytes[rows]
+        return block
 
 
 def transplant_model(
@@ -76,13 +76,13 @@ def transplant_model(
     rows = padded_rows(plan, before, pad_multiple)
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
     require_untied(output_init, tied=tied)
-    work = _Memory(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
+    builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
     # Everything that may fail comes before the first change.
     configs = [config for config in (model.config, getattr(model, "generation_config", None)) if config is not None]
     changes = [change for config in configs for change in _changes(config, plan, (before, rows))]
-    table = work.table(embedding.weight, init, "input")
-    head_table = table if tied or head is None else work.table(head.weight, output_init or init, "output")
-    bias = work.table(head.bias, "fvt", "output") if getattr(head, "bias", None) is not None else None
+    table = builder.table(embedding.weight, init, "input")
+    head_table = table if tied or head is None else builder.table(head.weight, output_init or init, "output")
+    bias = builder.table(head.bias, "fvt", "output") if getattr(head, "bias", None) is not None else None
     embedding.weight, embedding.num_embeddings = table, rows
     if getattr(embedding, "padding_idx", None) is not None:
         embedding.padding_idx = plan.moved.get(embedding.padding_idx)
@@ -106,7 +106,7 @@ def _require_no_other_tables(model: Any, embedding: Any, head: Any) -> None:
     require_no_other_tables(others, len(embedding.weight), model.config.to_dict())
 
 
-class _Memory:
+class _TableBuilder:
     def __init__(self, plan: VocabPlan, rows: int, seed: int, spread: float) -> None:
         self.plan, self.rows, self.seed, self.spread = plan, rows, seed, spread
 
@@ -122,7 +122,7 @@ class _Memory:
             )
         old, dtype = _MemoryRows(weight), names[weight.dtype]
         shape = TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype)
-        facts = TableInfo(
+        info = TableInfo(
             ids=token_rows(self.plan, len(weight)),
             read=reader(old, dtype),
             width=shape.width,
@@ -130,7 +130,7 @@ class _Memory:
             seed=self.seed,
             table=table,
         )
-        parts = new_rows(old, shape, Recipe(self.plan, self.rows, INITIALISERS[init], facts))
+        parts = new_rows(old, shape, TableSpec(self.plan, self.rows, INITIALISERS[init], info))
         blocks = [old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts]
         raw = torch.from_numpy(np.concatenate(blocks))
         new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)

@@ -65,7 +65,7 @@ class Vocabulary:
     rows: int
     tied: bool
     """Whether input and output share their rows: one tensor, or two that must stay equal."""
-    found: str
+    found_by: str
     """How they were found, in words."""
 
 
@@ -194,8 +194,8 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     families = _architectures()["architectures"]
     known = next((name for name in names if name in families), None)
     tensors = _by_name(checkpoint, families[known]) if known else _by_shape(checkpoint)
-    found = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
-    vocabulary = _checked(checkpoint, tensors, found)
+    found_by = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
+    vocabulary = _checked(checkpoint, tensors, found_by)
     listed_names = {tensor.info.name for tensor in vocabulary.tensors}
     everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
     others = (tensor for tensor in everything if tensor.name not in listed_names)
@@ -219,7 +219,7 @@ def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
 def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     """Tensors whose first axis is as long as the vocabulary, told apart by their names."""
     size = checkpoint.text_config.get("vocab_size")
-    found = []
+    candidates = []
     for file in checkpoint.files:
         for tensor in file.tensors.values():
             if type(size) is not int or size not in tensor.shape:
@@ -231,8 +231,8 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
                     "architecture is not known: what it is cannot be told",
                     hint="please report the architecture, with the names and shapes of its tensors",
                 )
-            found.append(VocabTensor(tensor, file, role))
-    return found
+            candidates.append(VocabTensor(tensor, file, role))
+    return candidates
 
 
 def _guess(tensor: TensorInfo) -> Role | None:
@@ -244,12 +244,12 @@ def _guess(tensor: TensorInfo) -> Role | None:
     return "output" if is_output else "input" if any(part in tensor.name for part in _INPUT_NAMES) else None
 
 
-def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> Vocabulary:
+def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) -> Vocabulary:
     roles = [tensor.role for tensor in tensors]
     if roles.count("input") != 1 or any(roles.count(role) > 1 for role in roles):
         names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
         raise CheckpointError(
-            f"one input embedding was looked for by {found}; found: {names}",
+            f"one input embedding was looked for by {found_by}; found: {names}",
             hint="please report the architecture, with the names and shapes of its tensors",
         )
     for tensor in tensors:
@@ -263,7 +263,7 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> 
         _require_plain(tensor, rows, checkpoint)
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
     ordered = tuple(sorted(tensors, key=lambda tensor: order[tensor.role]))
-    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found)
+    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found_by)
 
 
 def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:

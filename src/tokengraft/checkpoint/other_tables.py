@@ -36,16 +36,16 @@ def require_no_other_tables(
         CheckpointError: With the names of the tensors.
     """
     by_accident = _is_size(rows, {*config_numbers(config)})
-    found = [
+    names = [
         f"`{name}` {list(shape)}"
         for name, shape in tensors
         if rows in shape and not (by_accident and not _TABLE.search(name))
     ]
-    if found:
-        more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    if names:
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
         raise CheckpointError(
-            f"{len(found):,} other tensors have an axis of {rows:,}, as long as the vocabulary: "
-            f"{', '.join(found[:3])}{more}. They are not supported: left as they are, they would no longer fit",
+            f"{len(names):,} other tensors have an axis of {rows:,}, as long as the vocabulary: "
+            f"{', '.join(names[:3])}{more}. They are not supported: left as they are, they would no longer fit",
             hint="pass a checkpoint without them, for example without its heads for multi-token prediction; "
             "otherwise please report the architecture, with the names and shapes of its tensors",
         )

@@ -43,29 +43,29 @@ class TableShape:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TableSpec:
     """How new rows are made."""
 
     plan: VocabPlan
     rows: int
     """Rows of the new table, padding included."""
     initialiser: Initialiser
-    facts: TableInfo
+    info: TableInfo
 
-    def for_bias(self) -> "Recipe":
+    def for_bias(self) -> "TableSpec":
         """The same for the bias of an output, a number for each token: always the mean of its pieces."""
         return replace(self, initialiser=fvt)
 
 
-def new_rows(old: OldRows, shape: TableShape, recipe: Recipe) -> Iterator[range | Raw]:
+def new_rows(old: OldRows, shape: TableShape, spec: TableSpec) -> Iterator[range | Raw]:
     """The rows of the new table, in order: ranges of old rows that are copied as they are, and blocks of bytes."""
-    copies = copied_rows(recipe.plan, shape.rows, recipe.rows)
+    copies = copied_rows(spec.plan, shape.rows, spec.rows)
     size, begin = max(1, BLOCK_BYTES // max(shape.row_bytes, 1)), 0
     for start, end in _long_runs(copies):
-        yield from _blocks(old, shape, recipe, copies, range(begin, start, size), start)
+        yield from _blocks(old, shape, spec, copies, range(begin, start, size), start)
         yield range(int(copies[start]), int(copies[end - 1]) + 1)
         begin = end
-    yield from _blocks(old, shape, recipe, copies, range(begin, recipe.rows, size), recipe.rows)
+    yield from _blocks(old, shape, spec, copies, range(begin, spec.rows, size), spec.rows)
 
 
 def _long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -77,21 +77,21 @@ def _long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _blocks(
-    old: OldRows, shape: TableShape, recipe: Recipe, copies: npt.NDArray[np.int64], starts: range, end: int
+    old: OldRows, shape: TableShape, spec: TableSpec, copies: npt.NDArray[np.int64], starts: range, end: int
 ) -> Iterator[Raw]:
     for start in starts:
-        yield _block(old, shape, recipe, copies, range(start, min(start + starts.step, end)))
+        yield _block(old, shape, spec, copies, range(start, min(start + starts.step, end)))
 
 
-def _block(old: OldRows, shape: TableShape, recipe: Recipe, copies: npt.NDArray[np.int64], ids: range) -> Raw:
+def _block(old: OldRows, shape: TableShape, spec: TableSpec, copies: npt.NDArray[np.int64], ids: range) -> Raw:
     block = np.empty((len(ids), shape.row_bytes), np.uint8)
     sources = copies[ids.start : ids.stop]
     kept = sources >= 0
     block[kept] = old.raw(sources[kept])
     fresh = [ids[place] for place in np.flatnonzero(~kept)]
     if fresh:
-        tokens = [*_with_pieces(old, shape, recipe.plan, fresh)]
-        block[~kept] = narrow(recipe.initialiser(tokens, recipe.facts), shape.dtype)
+        tokens = [*_with_pieces(old, shape, spec.plan, fresh)]
+        block[~kept] = narrow(spec.initialiser(tokens, spec.info), shape.dtype)
     return block
 
 

@@ -234,9 +234,9 @@ def _parquet_blocks(
         weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
         batch = max(1, min(rows, rows * BLOCK // max(weight, 1)))
         row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
-        for found in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
-            yield _arrow_block(found.column(0), name, row, size * len(found) // max(rows, 1))
-            row += len(found)
+        for rows_read in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
+            yield _arrow_block(rows_read.column(0), name, row, size * len(rows_read) // max(rows, 1))
+            row += len(rows_read)
 
 
 def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:

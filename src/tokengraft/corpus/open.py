@@ -62,7 +62,7 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     if isinstance(corpus, str | os.PathLike):
         inputs = _inputs_at(corpus, read_options)
     elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        inputs = [found for item in corpus for found in _inputs_at(item, read_options)]
+        inputs = [source for item in corpus for source in _inputs_at(item, read_options)]
     elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))]
     elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
@@ -86,17 +86,17 @@ def _inputs_at(item: str | os.PathLike[str], read_options: ReadOptions) -> list[
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name too long, or with a NUL: perhaps text in place of a path
         raise _missing(name, error) from error
-    return [found for path in paths for found in _file_inputs(path, read_options)]
+    return [source for path in paths for source in _file_inputs(path, read_options)]
 
 
 def _paths_at(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
-        paths = [found for found in sorted(path.rglob("*")) if found.is_file() and _format(found)[0]]
+        paths = [file for file in sorted(path.rglob("*")) if file.is_file() and _format(file)[0]]
     elif path.exists() or not glob.has_magic(name):
         paths = [path]
     else:
-        paths = [Path(found) for found in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
+        paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
     if not paths:
         kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
         raise CorpusError(f"`{name}`: the {kind}", hint="check the path; quote patterns so that the shell leaves them")
@@ -140,8 +140,10 @@ def _readable_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
 
 
 def _missing(name: str, error: BaseException) -> CorpusError:
-    found = unreadable(name[:200], error)
-    return CorpusError(found.message, hint=f"{found.hint}; documents in memory are given as an iterator: iter(texts)")
+    failure = unreadable(name[:200], error)
+    return CorpusError(
+        failure.message, hint=f"{failure.hint}; documents in memory are given as an iterator: iter(texts)"
+    )
 
 
 def _parquet_inputs(path: Path, size: int, read_options: ReadOptions) -> list[Input]:

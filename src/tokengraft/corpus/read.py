@@ -26,8 +26,8 @@ def documents(corpus: Corpus, read_options: ReadOptions, read: Read | None = Non
         ['a', 'b']
     """
     totals = Totals()
-    for found in open_corpus(corpus, read_options):
-        totals += yield from _input_documents(found, read_options, read)
+    for source in open_corpus(corpus, read_options):
+        totals += yield from _input_documents(source, read_options, read)
     return totals
 
 
@@ -50,10 +50,10 @@ def read_documents(corpus: Corpus, read_options: ReadOptions) -> tuple[tuple[str
             return tuple(texts), end.value
 
 
-def _input_documents(found: Input, read_options: ReadOptions, read: Read | None) -> Generator[str, None, Totals]:
+def _input_documents(source: Input, read_options: ReadOptions, read: Read | None) -> Generator[str, None, Totals]:
     totals = Totals()
     try:
-        for block in found.blocks(Cut(_never)):
+        for block in source.blocks(Cut(_never)):
             texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
             totals += Totals(
                 documents=len(texts),
@@ -64,7 +64,7 @@ def _input_documents(found: Input, read_options: ReadOptions, read: Read | None)
             )
             yield from texts
             if read:
-                read(found.name, block.progress)
+                read(source.name, block.progress)
     except CorpusError:
         if not read_options.skip_bad:
             raise

@@ -301,15 +301,15 @@ def _workers(count_options: CountOptions) -> int:
 
 
 def _count_inputs(counted: "_Counted", inputs: list[Input], workers: int, progress: Progress | None) -> Totals:
-    size = sum(found.size for found in inputs)
+    size = sum(source.size for source in inputs)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="count")
     try:
-        for found in inputs:
-            for block in counted.blocks(found):
+        for source in inputs:
+            for block in counted.blocks(source):
                 if not counted.submit(pool, block):
                     return counted.totals
                 if progress:
-                    progress(found.name, block.progress, size)
+                    progress(source.name, block.progress, size)
         counted.collect(leave=0)
         return counted.totals
     finally:
@@ -343,10 +343,10 @@ class _Counted:
         self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
         self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes)
 
-    def blocks(self, found: Input) -> Iterator[Block]:
+    def blocks(self, source: Input) -> Iterator[Block]:
         """The blocks of an input; with `skip_bad`, as far as it can be read."""
         try:
-            blocks = found.blocks(self.cut)
+            blocks = source.blocks(self.cut)
             yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
         except CorpusError as error:
             self._skip(error)

@@ -107,7 +107,7 @@ def _without_offsets(step: Any) -> Any:
 
 def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
     """What differs, a line each, in words."""
-    found = [
+    differences = [
         f"{name.replace('_', '-')}: counted with {getattr(theirs, name)}, the tokenizer has {getattr(ours, name)}"
         for name in ("kind", "normalizer", "pre_tokenizer")
         if getattr(theirs, name) != getattr(ours, name)
@@ -115,16 +115,16 @@ def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
     changed = sorted(set(theirs.added) ^ set(ours.added))
     if changed:
         names = ", ".join(repr(token) for token, _ in changed[:3])
-        found.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
+        differences.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
     # Whole documents are right for every rule.
     if theirs.rules is not None and theirs.rules != ours.rules:
-        found.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
+        differences.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
     spanning = sorted(ours.joined - theirs.joined)
     if theirs.rules == ours.rules and spanning:
-        found.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
+        differences.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
     if theirs.rules is not None and ours.rules is not None and ours.between is not None:
-        found += _unspelled_at_cuts(theirs.between, ours.between)
-    return found
+        differences += _unspelled_at_cuts(theirs.between, ours.between)
+    return differences
 
 
 def _unspelled_at_cuts(theirs: str | None, ours: str) -> list[str]:

@@ -113,10 +113,10 @@ class PretokenCounts:
             CountsError: The counts were made for another pipeline.
         """
         self.require(tokenizer)
-        found = self.table.tokens(
+        occurrences = self.table.tokens(
             tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges, uses=uses
         )
-        total = dict(found)
+        total = dict(occurrences)
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
@@ -138,8 +138,8 @@ class PretokenCounts:
         if tokenizer.spells_everything:
             return {}
         byte_level = tokenizer.kind == "byte-level"
-        found = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
-        return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in found}
+        lost = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
+        return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in lost}
 
     def require(self, tokenizer: Tokenizer) -> None:
         """Refuses a tokenizer whose pretokens these are not.

@@ -103,11 +103,11 @@ def compare(
     )
 
 
-def _dropped(which: str, found: Segments) -> Iterator[str]:
-    if found.lost:
+def _dropped(which: str, segments: Segments) -> Iterator[str]:
+    if segments.lost:
         yield (
-            f"the {which} tokenizer drops {lost_bytes(found.lost):,} bytes of the text, or has its unknown token for "
-            "them: fewer tokens are no gain there"
+            f"the {which} tokenizer drops {lost_bytes(segments.lost):,} bytes of the text or replaces them by its "
+            "unknown token: fewer tokens are no gain there"
         )
 
 
@@ -116,9 +116,9 @@ def _savings(
 ) -> list[TokenSaving]:
     sources = plan(before, after).sources
     strings = {i: string for string, i in after.ids.items()}
-    found = []
+    savings = []
     for token_id in lacking:
         pieces = sources[token_id]
         if counted[token_id] and isinstance(pieces, tuple):
-            found.append(TokenSaving(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
-    return sorted(found, key=lambda earner: (-earner.saved, earner.token))
+            savings.append(TokenSaving(strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
+    return sorted(savings, key=lambda saving: (-saving.saved, saving.token))

@@ -97,8 +97,8 @@ def _rate(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
         lost: Mapping[bytes, int] = text.lost(tokenizer)
         n_bytes, n_tokens = text.totals.bytes, sum(text.tokens(tokenizer).values())
     else:
-        found = segment(tokenizer, text)
-        n_bytes, lost, n_tokens = text.n_bytes, found.lost, sum(found.lengths)
+        segments = segment(tokenizer, text)
+        n_bytes, lost, n_tokens = text.n_bytes, segments.lost, sum(segments.lengths)
     return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
 
 

@@ -157,11 +157,11 @@ def _shown(value: Any, form: str) -> str:
 def _average(scores: Sequence[Score]) -> Score:
     values: dict[str, Any] = {}
     for field in fields(Score):
-        found = [getattr(score, field.name) for score in scores]
+        column = [getattr(score, field.name) for score in scores]
         if field.name in ("documents", "bytes", "tokens", "dropped_bytes"):
-            values[field.name] = sum(found)
+            values[field.name] = sum(column)
         elif field.name == "never_produced":
-            values[field.name] = min(found)
+            values[field.name] = min(column)
         elif field.name not in ("tokenizer", "text"):
-            values[field.name] = None if None in found else sum(found) / len(found)
+            values[field.name] = None if None in column else sum(column) / len(column)
     return Score(tokenizer=scores[0].tokenizer, text=AVERAGE, **values)

@@ -151,30 +151,30 @@ def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) ->
     segments = {name: segment(tok, text) for name, tok in loaded.items()}
     scores = {}
     for name, tok in loaded.items():
-        found = segments[name]
-        scores[name] = _score(name, tok, facts, found.counted(), found.lost, found.n_pretokens)
+        ours = segments[name]
+        scores[name] = _score(name, tok, facts, ours.counted(), ours.lost, ours.n_pretokens)
         if tok.ignore_merges:
             slow = segment(tok, text, by_merges=True)
             scores[name] = _with_merges_alone(scores[name], facts, sum(slow.lengths), slow.lost)
         if base is not None:
-            scores[name] = _with_documents(scores[name], tok, found, loaded[base], segments[base])
+            scores[name] = _with_documents(scores[name], tok, ours, loaded[base], segments[base])
     return scores
 
 
-def _with_documents(score: Score, ours: Tokenizer, found: Segments, base: Tokenizer, before: Segments) -> Score:
+def _with_documents(score: Score, ours: Tokenizer, segments: Segments, base: Tokenizer, before: Segments) -> Score:
     """What comparing with the base, document by document, adds to a score."""
     names, base_names = token_names(ours, base)
-    theirs, mine = before.tokens(base_names), found.tokens(names)
+    theirs, mine = before.tokens(base_names), segments.tokens(names)
     distances = edit_distances(mine, theirs)
     known = set(base_names.values())
     added = [token_id for token_id, name in names.items() if name not in known]
     return replace(
         score,
-        win_rate=win_rate(found.lengths, before.lengths),
+        win_rate=win_rate(segments.lengths, before.lengths),
         exact_match=exact_match(mine, theirs),
         edit_distance=sum(distances) / len(distances) if distances else None,
         worst_edit_distance=max(distances) if distances else None,
-        added_used=used_share(found.counted(), added),
+        added_used=used_share(segments.counted(), added),
     )
 
 

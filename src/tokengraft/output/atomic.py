@@ -41,8 +41,8 @@ def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replac
         OutputError: It exists and may not be replaced, or its folder cannot be written to.
     """
     path = Path(out)
-    found = _identity(path)
-    if found is None:
+    identity = _identity(path)
+    if identity is None:
         _require_writable_parent(path)
     elif not force:
         raise OutputError(
@@ -158,12 +158,12 @@ def _identity(path: Path) -> Identity | None:
     if path.name in ("", ".."):
         raise OutputError(f"`{path}` is no name for an output", hint="name a new file or folder")
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _cannot_write(path, error) from error
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _same(out: Path, before: Identity | None) -> bool:

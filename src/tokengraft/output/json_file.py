@@ -124,11 +124,11 @@ def _finite(text: str) -> float:
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice!r} stands twice in one object, of which loaders would keep one")
-    return found
+    return document
 
 
 def _walk(document: Any) -> Iterator[tuple[int, Any]]:

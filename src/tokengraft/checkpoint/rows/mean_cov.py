@@ -7,9 +7,9 @@ import numpy as np
 from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def mean_cov(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
+def mean_cov(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
     """For each token a draw from the normal distribution with the mean and the covariance of the table's rows."""
-    rows = np.empty((len(tokens), facts.width), np.float32)
+    rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):
-        row[:] = facts.mean + facts.factor @ facts.generator(token.id).standard_normal(facts.width)
+        row[:] = info.mean + info.factor @ info.generator(token.id).standard_normal(info.width)
     return rows

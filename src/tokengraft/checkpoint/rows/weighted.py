@@ -13,17 +13,17 @@ STEEPNESS = 2.0
 """Each piece weighs e^2 times as much as its neighbour."""
 
 
-def weighted(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
+def weighted(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
     """A mean of each token's pieces in which later ones weigh more for input, earlier ones for output."""
-    rows = np.empty((len(tokens), facts.width), np.float32)
+    rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):
-        row[:] = _weights(len(token.pieces), facts) @ token.pieces if len(token.pieces) else facts.mean
+        row[:] = _weights(len(token.pieces), info) @ token.pieces if len(token.pieces) else info.mean
     return rows
 
 
-def _weights(n: int, facts: TableInfo) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _weights(n: int, info: TableInfo) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     places = np.arange(n, dtype=np.float64)
-    nearest = n - 1 - places if facts.table == "input" else places
+    nearest = n - 1 - places if info.table == "input" else places
     weights = np.exp(-STEEPNESS * nearest)
     normalized: np.ndarray[tuple[int], np.dtype[np.float64]] = weights / weights.sum()
     return normalized
