@@ -123,7 +123,7 @@ def test_bad_input_is_refused(base, tmp_path):
     ):
         with pytest.raises(errors.CorpusError, match=match):
             tg.evaluate({"base": base}, texts)
-    with pytest.raises(errors.OptionError, match="nothing to evaluate"):
+    with pytest.raises(errors.OptionError, match="no tokenizer or no text was given"):
         tg.evaluate({}, {"x": iter(["a"])})
     with pytest.raises(errors.OptionError, match="no tokenizer"):
         tg.evaluate({"base": base}, {"x": iter(["a"])}, base="other")

@@ -263,7 +263,7 @@ def test_numbers_are_widened_exactly_and_rounded_to_the_nearest_even():
     [
         (lambda f: (f / "config.json").unlink(), errors.SourceNotFoundError, "no `config.json`"),
         (lambda f: (f / "model.safetensors").unlink(), errors.CheckpointError, "are pickled"),
-        (lambda f: (f / "config.json").write_text("[]"), errors.CheckpointError, "no JSON object"),
+        (lambda f: (f / "config.json").write_text("[]"), errors.CheckpointError, "not a JSON object"),
         (
             lambda f: (f / "model.safetensors").write_bytes(b"x" * 50),
             errors.CheckpointError,
@@ -276,7 +276,7 @@ def test_numbers_are_widened_exactly_and_rounded_to_the_nearest_even():
         ),
         (lambda f: set_config(f, is_encoder_decoder=True), errors.CheckpointError, "encoder-decoder"),
         (lambda f: set_config(f, vocab_size=5), errors.CheckpointError, "config.json says 5"),
-        (lambda f: set_config(f, architectures=["T5"], vocab_size=16), errors.CheckpointError, "cannot be told"),
+        (lambda f: set_config(f, architectures=["T5"], vocab_size=16), errors.CheckpointError, "cannot be determined"),
     ],
 )
 def test_what_cannot_be_transplanted_is_refused(tmp_path, change, error, match):

@@ -119,7 +119,7 @@ def test_a_table_without_numbers_is_refused(tmp_path):
     base = checkpoint(tmp_path / "model", config={"vocab_size": 2**62})
     shape, empty = f'"shape": [{ROWS}, {WIDTH}], "data_offsets": [0, {ROWS * WIDTH * 2}]', '"data_offsets": [0, 0]'
     edit_header(tmp_path / "model", lambda text: text.replace(shape, f'"shape": [{2**62}, 0], {empty}', 1))
-    refuse(tmp_path, base, match="no table of tokens")
+    refuse(tmp_path, base, match="not that of a table of tokens")
 
 
 @pytest.mark.parametrize("value", [5, "x", [], None, True, [{"vocab_size": 397}]])
@@ -146,7 +146,7 @@ def test_a_config_that_is_nested_too_deep_is_refused(tmp_path, name, depth):
 def test_a_config_that_is_no_json_is_refused(tmp_path, content):
     base = checkpoint(tmp_path / "model")
     (tmp_path / "model" / "generation_config.json").write_bytes(content)
-    refuse(tmp_path, base, match=r"generation_config\.json` is no JSON")
+    refuse(tmp_path, base, match=r"generation_config\.json` is not JSON")
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x\0y", "../model.safetensors", "", ".", "a/b"])

@@ -1,4 +1,4 @@
-"""As `fvt`, with the length of an ordinary row: a mean of rows is shorter than they are."""
+"""Like `fvt`, but rescaled to the length of a typical row: a mean of rows is shorter than the rows."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,7 @@
-"""Exponential weights (AdaptiVocab, Nakash et al., 2025): the last piece for reading, the first for writing.
+"""Exponentially weighted mean of pieces (AdaptiVocab, Nakash et al., 2025).
 
-When a token is read, what follows depends most on how it ended; when it is written, the model decides as it begins.
+The last piece has the largest weight in the input, because the next token depends most on it. The first piece has the
+largest weight in the output, because the model predicts it first.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import numpy as np
 from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 STEEPNESS = 2.0
-"""Each piece weighs e^2 times as much as its neighbour."""
+"""The weight of a piece is e^2 times that of its neighbour."""
 
 
 def weighted(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
