@@ -24,7 +24,7 @@ def test_inspect_prints_a_line_a_finding(tmp_path, capsys):
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["kind"] == "byte-level BPE"
     assert lines["flags"] == "ignore_merges on, byte_fallback off"
-    assert lines["unreachable"] == "0: merges make every learned token"
+    assert lines["unreachable"] == "0: merges produce every learned token"
 
 
 def test_inspect_json_is_data(tmp_path, capsys):
@@ -40,7 +40,7 @@ def test_warnings_are_shown(tmp_path, capsys):
     ignored["added_tokens"][0]["id"] = 7777
     del incomplete["model"]["vocab"]["ÿ"]
     cli.main(["inspect", str(builders.write(tmp_path / "ignored", ignored))])
-    assert "1 added tokens have another id than the file lists" in capsys.readouterr().out
+    assert "1 added tokens do not have the id that added_tokens lists" in capsys.readouterr().out
     cli.main(["inspect", str(builders.write(tmp_path / "incomplete", incomplete))])
     assert "1 of the 256 bytes have no token" in capsys.readouterr().out
 

@@ -11,14 +11,14 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
-from tokengraft.report import data as page_module
+from tokengraft.report import data as report_data
 from tokengraft.report.data import page_data
 from tokengraft.report.page import embedded_json, filled
 
 pytest.importorskip("plotly", reason="plotly is not installed: the report is optional")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
-MODEL = "model <b>&amp; {{FACTS}}"
+MODEL = "model <b>&amp; {{DATA}}"
 HOSTILE = [f"{piece} {n} põdrad põõsas õunad õues ja kassid koerad" for n in range(60) for piece in PIECES]
 
 
@@ -54,7 +54,7 @@ class Scripts(HTMLParser):
             self.found[-1] += data
 
 
-def facts_of(text):
+def data_of(text):
     parser = Scripts()
     parser.feed(text)
     assert len(parser.found) == 3
@@ -63,24 +63,24 @@ def facts_of(text):
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_text_that_looks_like_markup_reaches_the_page_as_text(piece):
-    template = '<h1>{{TITLE}}</h1><script>{{PLOTLY}}</script><script>{{FACTS}}</script><script>"last"</script>'
+    template = '<h1>{{TITLE}}</h1><script>{{PLOTLY}}</script><script>{{DATA}}</script><script>"last"</script>'
     data = {"text": piece, piece: [piece]}
-    parts = {"TITLE": "t", "PLOTLY": "p", "FACTS": embedded_json(data)}
-    assert facts_of(filled(template, parts)) == data
-    assert "<" not in parts["FACTS"]
+    parts = {"TITLE": "t", "PLOTLY": "p", "DATA": embedded_json(data)}
+    assert data_of(filled(template, parts)) == data
+    assert "<" not in parts["DATA"]
 
 
 def test_no_placeholder_is_left_and_none_is_filled_twice(page):
     text = page.read_text(encoding="utf-8")
-    samples = "".join("".join(sample["before"]) for sample in facts_of(text)["samples"])
+    samples = "".join("".join(sample["before"]) for sample in data_of(text)["samples"])
     assert any(piece in samples for piece in PIECES)
     assert text.count("plotly.js v") == 1
-    assert text.count("{{FACTS}}") == 2  # the name of the model, in the title and in the heading
+    assert text.count("{{DATA}}") == 2  # the name of the model, in the title and in the heading
 
 
 def test_the_page_has_everything_and_fetches_nothing(page):
     text = page.read_text(encoding="utf-8")
-    data = facts_of(text)
+    data = data_of(text)
     assert data["summary"]["added"] == 40
     assert len(data["added"]) == 40
     assert data["removed"]
@@ -107,7 +107,7 @@ def test_the_page_gives_the_rows_of_the_embedding_and_not_those_that_the_tokeniz
 
 
 def test_the_page_knows_all_tokens_also_where_it_lists_fewer(padded, monkeypatch):
-    monkeypatch.setattr(page_module, "MOST_TOKENS", 10)
+    monkeypatch.setattr(report_data, "MOST_TOKENS", 10)
     found = page_data(padded, {})
     assert (len(found["added"]), len(found["removed"])) == (10, 10)
     assert found["totals"] == {"added": 20, "removed": padded.plan.summary.removed}

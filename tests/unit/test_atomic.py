@@ -260,7 +260,7 @@ def test_a_mistake_in_the_code_that_writes_is_not_called_a_full_disk(tmp_path):
 def test_a_name_that_cannot_be_written_is_refused_at_the_start(tmp_path, monkeypatch, name, force):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(errors.OutputError, match=r"no name for an output|cannot write"):
+    with pytest.raises(errors.OutputError, match=r"not a valid output name|cannot write"):
         atomic.require_new(name, force=force)
 
 

@@ -213,7 +213,7 @@ def test_an_added_token_that_another_one_hides_fails(tmp_path):
     document = builders.byte_level()
     document["added_tokens"].append(builders.added(397, "x<|end|>", normalized=True, special=False))
     found = tg.check(tg.load(builders.write(tmp_path / "base", document)))
-    assert outcome(found, "added tokens found").evidence[0].startswith("'x<|end|>' is read as [")
+    assert outcome(found, "added tokens found").evidence[0].startswith("'x<|end|>' encodes to [")
 
 
 def test_text_that_the_pipeline_drops_fails_the_round_trip(base):
@@ -234,5 +234,5 @@ def test_an_id_in_tokenizer_json_that_loaders_ignore_fails(tmp_path):
     document["added_tokens"][0]["id"] = 7777
     found = tg.check(tg.load(builders.write(tmp_path / "base", document)))
     assert outcome(found, "files").evidence == (
-        "tokenizer.json lists '<|start|>' with the id 7777, and loaders give it 395",
+        "tokenizer.json lists '<|start|>' with the id 7777, and loaders use 395",
     )

@@ -114,10 +114,10 @@ def test_a_plan_that_needs_more_parameters_says_that_they_are_added(base, swappe
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (["--untied"], "--hidden-size is missing"),
-        (["--dtype", "f32"], "--hidden-size is missing"),
+        (["--untied"], "--hidden-size was not given"),
+        (["--dtype", "f32"], "--hidden-size was not given"),
         (["--hidden-size", "0"], "--hidden-size is 0"),
-        (["--force"], "--force is for --out"),
+        (["--force"], "--force only applies to --out"),
     ],
 )
 def test_options_of_plan_that_would_do_nothing_are_refused(base, tmp_path, capsys, options, match):

@@ -427,7 +427,7 @@ def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys)
     shown = capsys.readouterr().out
     assert "20 tokens by leaf-frequency" in shown
     assert "0 kept tokens became unreachable" in shown
-    assert "ids have moved" in shown
+    assert "ids have changed" in shown
     assert tg.load(tmp_path / "out").n_rows == base.n_rows - 20
     assert len(tg.PruneOrder.load(tmp_path / "o.json")) > 20
     again = ["prune", folder, "--remove", 20, "--counts", tmp_path / "c.parquet", "--ids", "keep", "--json"]
@@ -441,7 +441,7 @@ def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--remove", "5"], "there is no text"),
+        (["--remove", "5"], "no text was given"),
         (["--method", "last-id"], "needs the number of tokens to remove"),
         (["--method", "last-id", "--remove", "0"], "--remove is 0"),
         (["--method", "last-id", "--remove", "99999"], "99,999 tokens are to be removed"),

@@ -201,7 +201,7 @@ def test_counts_are_known_by_their_content_and_not_by_their_name(tokenizer, tmp_
     assert [is_counts_file(tmp_path / name) for name in names] == [True, False, False, False]
     found = tg.evaluate({"t": tokenizer}, {name: tmp_path / name for name in names[:3]})
     assert len({score.tokens for score in found.scores}) == 1
-    with pytest.raises(errors.CorpusError, match="counts have no documents"):
+    with pytest.raises(errors.CorpusError, match="which has no documents"):
         tg.compare(tokenizer, tokenizer, tmp_path / "counts.bin")
     rates = [tg.curve(tokenizer, counts, tmp_path / name, [1]).points[0].bytes_per_token for name in names[:3]]
     assert len({*rates}) == 1

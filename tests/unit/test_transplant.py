@@ -263,16 +263,20 @@ def test_numbers_are_widened_exactly_and_rounded_to_the_nearest_even():
     [
         (lambda f: (f / "config.json").unlink(), errors.SourceNotFoundError, "no `config.json`"),
         (lambda f: (f / "model.safetensors").unlink(), errors.CheckpointError, "are pickled"),
-        (lambda f: (f / "config.json").write_text("[]"), errors.CheckpointError, "no JSON object"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 50), errors.CheckpointError, "no whole safetensors"),
+        (lambda f: (f / "config.json").write_text("[]"), errors.CheckpointError, "not a JSON object"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b"x" * 50),
+            errors.CheckpointError,
+            "not a complete safetensors",
+        ),
         (
             lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
             errors.CheckpointError,
-            "no whole safetensors",
+            "not a complete safetensors",
         ),
         (lambda f: set_config(f, is_encoder_decoder=True), errors.CheckpointError, "encoder-decoder"),
         (lambda f: set_config(f, vocab_size=5), errors.CheckpointError, "config.json says 5"),
-        (lambda f: set_config(f, architectures=["T5"], vocab_size=16), errors.CheckpointError, "cannot be told"),
+        (lambda f: set_config(f, architectures=["T5"], vocab_size=16), errors.CheckpointError, "cannot be determined"),
     ],
 )
 def test_what_cannot_be_transplanted_is_refused(tmp_path, change, error, match):
@@ -309,13 +313,13 @@ def test_an_embedding_of_eight_bits_is_refused(tmp_path):
 def test_an_unknown_architecture_is_handled_by_shape_and_says_so(tmp_path):
     base = checkpoint(tmp_path / "model", config={"architectures": ["NovelForCausalLM"]}, prefix="net.")
     done = tg.transplant(tmp_path / "model", base, tmp_path / "out")
-    assert "not in the table" in done.found
+    assert "not in the table" in done.found_by
     assert [role for _, role, *_ in done.tensors] == ["input", "output"]
 
 
 def test_fewer_rows_than_tokens_are_refused(tmp_path):
     base = checkpoint(tmp_path / "model", rows=300)
-    with pytest.raises(errors.CheckpointError, match="300 rows and the tokenizer beside it needs"):
+    with pytest.raises(errors.CheckpointError, match="300 rows and the tokenizer in its folder needs"):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
 
 
@@ -353,7 +357,7 @@ def test_a_full_disk_gives_a_clear_error_and_leaves_nothing(base, swapped, tmp_p
 def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
     module = import_module("tokengraft.checkpoint.transplant")
 
-    write = module._Work.write
+    write = module._CheckpointWriter.write
 
     def damaged(self, file, folder, hard_link):
         write(self, file, folder, hard_link)
@@ -362,7 +366,7 @@ def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
         raw[-1] ^= 1
         path.write_bytes(raw)
 
-    monkeypatch.setattr(module._Work, "write", damaged)
+    monkeypatch.setattr(module._CheckpointWriter, "write", damaged)
     with pytest.raises(errors.CheckpointError, match="after writing"):
         tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -431,10 +435,10 @@ def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
     assert f"embedding rows  {base.n_rows:,} → {swapped.compact().n_rows:,}\n" in shown.out
     assert not (tmp_path / "out").exists()
     assert cli.main([*map(str, common)]) == 2
-    assert "where to write is not said" in capsys.readouterr().err
+    assert "no output was given" in capsys.readouterr().err
     assert cli.main([*map(str, common), "--out", str(tmp_path / "out"), "--init", "weighted", "--hard-link"]) == 0
     shown = capsys.readouterr()
-    assert "are what they were" in shown.out
+    assert "are unchanged" in shown.out
     assert "hard links" in shown.out
     assert "left out" in shown.out
     assert cli.main([*map(str, common), "--out", str(tmp_path / "j"), "--pad-multiple", "64", "--json"]) == 0
@@ -457,7 +461,7 @@ def test_verify_without_torch_is_refused_before_anything_is_written(base, swappe
 def test_verify_and_dry_run_do_not_go_together(base, swapped, tmp_path, capsys):
     new = tg.save(swapped, tmp_path / "new")
     assert cli.main(["transplant", str(tmp_path / "model"), str(new), "--dry-run", "--verify"]) == 2
-    assert "--dry-run writes none" in capsys.readouterr().err
+    assert "--dry-run does not write one" in capsys.readouterr().err
     assert base != swapped
 
 

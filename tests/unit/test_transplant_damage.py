@@ -105,7 +105,7 @@ def test_a_damaged_header_is_refused(tmp_path, change):
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     edit_header(tmp_path / "model", change)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() != before
-    refuse(tmp_path, base, match="no whole safetensors file")
+    refuse(tmp_path, base, match="not a complete safetensors file")
 
 
 def test_metadata_may_be_missing(tmp_path):
@@ -119,7 +119,7 @@ def test_a_table_without_numbers_is_refused(tmp_path):
     base = checkpoint(tmp_path / "model", config={"vocab_size": 2**62})
     shape, empty = f'"shape": [{ROWS}, {WIDTH}], "data_offsets": [0, {ROWS * WIDTH * 2}]', '"data_offsets": [0, 0]'
     edit_header(tmp_path / "model", lambda text: text.replace(shape, f'"shape": [{2**62}, 0], {empty}', 1))
-    refuse(tmp_path, base, match="no table of tokens")
+    refuse(tmp_path, base, match="not that of a table of tokens")
 
 
 @pytest.mark.parametrize("value", [5, "x", [], None, True, [{"vocab_size": 397}]])
@@ -146,7 +146,7 @@ def test_a_config_that_is_nested_too_deep_is_refused(tmp_path, name, depth):
 def test_a_config_that_is_no_json_is_refused(tmp_path, content):
     base = checkpoint(tmp_path / "model")
     (tmp_path / "model" / "generation_config.json").write_bytes(content)
-    refuse(tmp_path, base, match=r"generation_config\.json` is no JSON")
+    refuse(tmp_path, base, match=r"generation_config\.json` is not JSON")
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x\0y", "../model.safetensors", "", ".", "a/b"])
@@ -192,4 +192,4 @@ def test_a_seed_below_zero_is_refused(tmp_path):
 
 def test_the_architecture_that_is_named_is_the_one_that_was_found(tmp_path):
     base = checkpoint(tmp_path / "model", config={"architectures": ["Novel", "LlamaForCausalLM"]})
-    assert tg.transplant(tmp_path / "model", base, None).found == "the names of LlamaForCausalLM"
+    assert tg.transplant(tmp_path / "model", base, None).found_by == "the names of LlamaForCausalLM"

@@ -75,7 +75,7 @@ def test_a_transplanted_model_loads_and_says_the_same(name, tmp_path):
     base = save_model(name, tmp_path / "model")
     new = new_tokenizer(base)
     done = tg.transplant(tmp_path / "model", new, tmp_path / "out")
-    assert done.found.startswith("the names of")
+    assert done.found_by.startswith("the names of")
     model = load(tmp_path / "out")
     assert model.config.get_text_config().vocab_size == done.rows_after == len(model.get_input_embeddings().weight)
     assert model.config.eos_token_id == tg.plan(base, new).moved[base.added[1].id]
@@ -150,7 +150,7 @@ def test_the_command_runs_both_models_and_compares(tmp_path, capsys):
     assert cli.main(list(map(str, arguments))) == 0
     shown = capsys.readouterr().out
     assert "logits of kept tokens differ by at most" in shown
-    assert "new says" in shown
+    assert "new output" in shown
 
 
 def test_models_that_differ_leave_no_result(tmp_path, monkeypatch):

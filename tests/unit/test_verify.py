@@ -75,7 +75,7 @@ def test_a_loader_that_differs_only_after_the_change_is_damage(base, extended, t
     found = verify_folder(out, extended, base=base)
     assert found.loaders == ("tokenizers",)
     assert found.failures == found.notes
-    with pytest.raises(errors.InvalidTokenizerError, match="transformers reads the folder otherwise"):
+    with pytest.raises(errors.InvalidTokenizerError, match="transformers reads the folder differently"):
         found.raise_for_failures()
 
 
@@ -83,7 +83,7 @@ def test_a_loader_that_differed_before_is_a_note(base, extended, tmp_path, monke
     out = tg.save(extended, tmp_path / "out", verify=False)
     monkeypatch.setattr("transformers.AutoTokenizer", Loader(bool))
     found = verify_folder(out, extended, base=base)
-    assert "transformers reads the folder otherwise" in found.notes[0]
+    assert "transformers reads the folder differently" in found.notes[0]
     assert not found.failures
     found.raise_for_failures()
 

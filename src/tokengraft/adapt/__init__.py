@@ -1,4 +1,4 @@
-"""A model adapted to text in one call: `adapt`; what that would cost: `estimate`."""
+"""The complete pipeline in one call: `adapt`. `estimate` is its dry run."""
 
 from tokengraft.adapt.adapt import adapt
 from tokengraft.adapt.estimate import Estimate, estimate

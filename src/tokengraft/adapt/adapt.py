@@ -1,6 +1,6 @@
 """`adapt`: the complete pipeline in one function: count, prune, extend, check, evaluate, transplant.
 
-Every step can also be taken alone; this module only connects them.
+Every step is also available alone. This module only connects them.
 """
 
 import os
@@ -32,29 +32,30 @@ def adapt(
     remove: int = 0,
     options: AdaptOptions | None = None,
 ) -> Adaptation:
-    """Adapts a model, or a tokenizer alone, to text: prunes, extends, checks, measures, transplants.
+    """Adapts a model, or only a tokenizer, to text: prunes, extends, checks, evaluates, and writes the result.
 
     Everything that can be checked is checked before any text is read. Documents are held out of every corpus before it
-    is counted, and the result is measured on them. Counts are kept in a folder beside the output until all is done, so
-    that an interrupted run can resume.
+    is counted, and the result is evaluated on them. Counts are cached in a folder beside the output until it is
+    complete, so that an interrupted run can resume.
 
     Args:
         source: A model folder with weights, or a tokenizer.
-        target: The text to learn from, or several by name, each with a weight. Every target gets its weight's share of
-            the mix, however much text it has.
+        target: The text to learn from, or several by name, each with a weight. The share of each target in the mix
+            depends on its weight, not on its size.
         out: The folder to write.
-        keep: Text whose tokens should stay. It counts as much as all targets together. Without pruning it is only
-            measured.
-        swap: Replace this many tokens: prune as many, then learn as many, which take their ids. No shape and no other
-            id changes. If the text yields fewer, fewer are replaced and a warning says so.
-        add: Learn this many tokens, without a swap.
-        remove: Prune this many tokens, without a swap. Where more are pruned than learned, ids close up.
+        keep: Text whose tokens should be kept. It has the same weight as all targets together. Without pruning, it is
+            only used for evaluation.
+        swap: Replace N tokens: prune N, then learn N new ones, which take their ids. No shape and no other id changes.
+            If the text yields fewer new tokens, fewer are replaced, with a warning.
+        add: Learn N tokens. Not together with ``swap``.
+        remove: Prune N tokens. Not together with ``swap``. If more are pruned than learned, ids are renumbered without
+            holes.
         options: How to read text, protection, initialiser and more.
 
     Raises:
-        OptionError: Nothing is asked for, or two things that exclude each other.
-        CorpusError: A corpus cannot be read, or is too small to hold something out of.
-        TokengraftError: As the steps raise it.
+        OptionError: No size is given, or options contradict each other.
+        CorpusError: A corpus cannot be read, or is too small to hold out documents.
+        TokengraftError: A step failed.
 
     Examples:
         >>> done = tg.adapt("model", target="et.txt", keep="en.txt", swap=16, out="adapted")
@@ -76,7 +77,7 @@ def adapt(
 
 
 def work_folder(out: Path) -> Path:
-    """Where counts are kept until the output is complete."""
+    """The folder for cached counts, beside the output."""
     whole = out.resolve()
     return whole.with_name(whole.name + ".work")
 
@@ -90,13 +91,13 @@ def _count(job: Job, cache: CountCache, start: Start) -> dict[str, HeldOutCounts
 
 
 def _progress(job: Job, start: Start) -> Progress | None:
-    """Progress as a share of all corpora, not of one."""
+    """A progress callback that reports the size of all corpora instead of one."""
     progress = job.options.progress
     return (lambda name, more, _: progress(name, more, start.text_bytes)) if progress else None
 
 
 def _texts(job: Job, parts: Mapping[str, HeldOutCounts]) -> Texts:
-    """The targets by their shares; and with the text to keep, which counts as much as all of them together."""
+    """The mix of the targets, and the mix of the targets with the text to keep, which has half of the weight."""
     by_share = shares({name: target.weight for name, target in job.targets.items()})
     learn = [(parts[name].counts, share) for name, share in by_share.items()]
     keep = [(parts[KEEP].counts, Fraction(1))] if KEEP in parts else []

@@ -1,7 +1,7 @@
-"""Counts kept beside the output until an adaptation is done, so that an interrupted run can resume.
+"""`CountCache`: counts that are kept beside the output until it is complete, so that an interrupted run can resume.
 
-A cached count is used only if everything that decides it is the same: the tokenizer, every option of reading and
-counting but those in `WITHOUT_EFFECT`, the hold-out, the version, and path, size and time of change of every file.
+Cached counts are used only if everything that they depend on is unchanged: the tokenizer, every option for reading and
+counting except those in `WITHOUT_EFFECT`, the hold-out, the version, and path, size and modification time of each file.
 """
 
 import json
@@ -37,23 +37,23 @@ class CountCache:
     options: AdaptOptions
 
     def count(self, name: str, corpus: Corpus, progress: Progress | None) -> HeldOutCounts:
-        """The counts of a corpus without its held-out documents: from the folder, or counted now and put there.
+        """The counts of a corpus without its held-out documents: from the cache, or counted now and cached.
 
         Raises:
-            CorpusError: The corpus cannot be read, or is too small to hold something out.
+            CorpusError: The corpus cannot be read, or is too small to hold out documents.
         """
         key = cache_key(self.tokenizer, corpus, self.options)
         files = [self.folder / f"{name}-{key}{suffix}" for suffix in (".parquet", ".json")] if key else []
-        found = _load(*files) if files else None
-        if found is None:
-            found = self._count(name, corpus, progress)
+        counted = _load(*files) if files else None
+        if counted is None:
+            counted = self._count(name, corpus, progress)
             if files:
-                _save(found, *files)
-        return found
+                _save(counted, *files)
+        return counted
 
     def _count(self, name: str, corpus: Corpus, progress: Progress | None) -> HeldOutCounts:
         options = self.options
-        found = count_with_hold_out(
+        counted = count_with_hold_out(
             self.tokenizer,
             corpus,
             read_options=options.read_options,
@@ -61,17 +61,17 @@ class CountCache:
             hold_out=options.hold_out,
             progress=progress,
         )
-        if not found.held_out or not len(found.counts):
+        if not counted.held_out or not len(counted.counts):
             raise CorpusError(
-                f"the corpus `{name}` is too small: {found.counts.totals.documents:,} documents to learn from, "
-                f"{len(found.held_out):,} held out, at least 1 of each needed",
+                f"the corpus `{name}` is too small: {counted.counts.totals.documents:,} documents to learn from, "
+                f"{len(counted.held_out):,} held out, at least 1 of each needed",
                 hint=f"give more documents, of which about one in {options.hold_out.one_in} is held out; text files "
                 "have one document per line unless --documents files is given",
             )
-        return found
+        return counted
 
     def clear(self) -> None:
-        """Removes all cached counts, also those of other inputs. Other files in the folder are not touched."""
+        """Removes all cached counts, including those of other inputs. Other files in the folder are not touched."""
         if self.folder.is_dir():
             for path in self.folder.iterdir():
                 if _OURS.fullmatch(path.name):
@@ -81,7 +81,7 @@ class CountCache:
 
 
 def cache_key(tokenizer: Tokenizer, corpus: Corpus, options: AdaptOptions) -> str | None:
-    """A hash of everything that decides the counts; None for a corpus that cannot be recognised, such as a pipe."""
+    """A hash of everything that the counts depend on; None if a corpus cannot be identified, such as a pipe."""
     files = _identities(corpus, options)
     if files is None:
         return None
@@ -95,24 +95,24 @@ def cache_key(tokenizer: Tokenizer, corpus: Corpus, options: AdaptOptions) -> st
 
 
 def _identities(corpus: Corpus, options: AdaptOptions) -> list[Any] | None:
-    """Path, size and time of change of every file, in the order they are read; None where one is no regular file."""
+    """Path, size and modification time of every file, in reading order; None if one is not a regular file."""
     if not isinstance(corpus, str | os.PathLike | list | tuple):
         return None
-    names = [found.name for found in open_corpus(corpus, options.read_options)]
+    names = [source.name for source in open_corpus(corpus, options.read_options)]
     known = {name: _identity(Path(name)) for name in dict.fromkeys(names)}
     return None if None in known.values() else [known[name] for name in names]
 
 
 def _identity(path: Path) -> tuple[str, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return (str(path.absolute()), found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    return (str(path.absolute()), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _load(counts: Path, held_out: Path) -> HeldOutCounts | None:
-    """What was cached; None where there is nothing, or nothing that can be read."""
+    """The cached counts; None if there are none, or they cannot be read."""
     try:
         texts = json.loads(held_out.read_bytes())
         return HeldOutCounts(PretokenCounts.load(counts), tuple(texts))
@@ -120,7 +120,7 @@ def _load(counts: Path, held_out: Path) -> HeldOutCounts | None:
         return None
 
 
-def _save(found: HeldOutCounts, counts: Path, held_out: Path) -> None:
-    found.counts.save(counts, force=True)
+def _save(counted: HeldOutCounts, counts: Path, held_out: Path) -> None:
+    counted.counts.save(counts, force=True)
     with new_file(held_out, force=True) as partial:
-        partial.write_text(json.dumps(found.held_out), encoding="utf-8")
+        partial.write_text(json.dumps(counted.held_out), encoding="utf-8")

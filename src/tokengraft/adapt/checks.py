@@ -1,4 +1,4 @@
-"""What can be known to be wrong before any text is read: `check_before_start`."""
+"""`check_before_start`: every check that is possible before any text is read."""
 
 import os
 import re
@@ -31,17 +31,17 @@ from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
-_NO_PLOTLY = "there is no report: plotly is not installed; `pip install 'tokengraft[report]'`"
+_NO_PLOTLY = "no report is written: plotly is not installed; `pip install 'tokengraft[report]'`"
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The checkpoint that gets a new vocabulary, as far as it is known before the vocabulary is."""
+    """Sizes of the checkpoint, as far as they are known before the new vocabulary is."""
 
     bytes: int
-    """Of all weight files."""
+    """Size of all weight files."""
     rows: int
-    """Of the embedding, padding included."""
+    """Rows of the embedding, padding included."""
     rows_after: int
     parameters_added: int
     bytes_added: int
@@ -49,26 +49,26 @@ class Weights:
 
 @dataclass(frozen=True)
 class Start:
-    """What an adaptation starts from."""
+    """The inputs of an adaptation, after all checks."""
 
     base: Tokenizer
     protection: Protection
     text_bytes: int
-    """On disk, of all corpora; 0 where it is not known."""
+    """Size of all corpora on disk; 0 if unknown."""
     weights: Weights | None
-    """None where the tokenizer is adapted alone."""
+    """None if only a tokenizer is adapted."""
     report: bool
     """Whether to write a report."""
     warnings: tuple[str, ...]
 
 
 def check_before_start(job: Job) -> Start:
-    """Everything that an adaptation starts from, after refusing what could only fail later.
+    """The inputs of an adaptation, after refusing everything that would fail later.
 
-    Reads names, headers and configs, and no text.
+    Reads file names, headers and configs, but no text.
 
     Raises:
-        TokengraftError: With what is wrong.
+        TokengraftError: An input or an option is wrong.
     """
     _require_targets(job)
     require_initialisers(job.options.init)
@@ -90,13 +90,16 @@ def check_before_start(job: Job) -> Start:
 
 def _require_targets(job: Job) -> None:
     if not job.targets:
-        raise OptionError("no target was given", hint="pass --target FILES")
+        raise OptionError("no target was given; at least one is needed", hint="pass --target FILES")
     for name in job.targets:
         if name == KEEP:
-            raise OptionError(f"a target is called {KEEP!r}, which is the text to keep", hint="give it another name")
+            raise OptionError(
+                f"a target is called {KEEP!r}, which is reserved for the text to keep",
+                hint="use another name: --target NAME=FILES",
+            )
         if not _NAME.fullmatch(name):
             raise OptionError(
-                f"{name!r} is no name for a target: it becomes part of a file name",
+                f"{name!r} is not a valid name for a target: it becomes part of a file name",
                 hint="use letters, digits, - _ and . only, as in --target et=FILES",
             )
     shares({name: target.weight for name, target in job.targets.items()})
@@ -107,13 +110,13 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     options = job.options
     if options.init is not None and not weighted:
         raise OptionError(
-            f"--init {options.init} was given and `{job.source}` has no weights to initialise",
+            f"--init {options.init} was given, but `{job.source}` has no weights",
             hint="leave out --init, or pass a model folder with weights",
         )
     asked = any(asdict(options.protection).values())
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
-        raise OptionError(f"{flag} was given and nothing is pruned", hint="leave it out, or pass --swap or --remove")
+        raise OptionError(f"{flag} was given, but nothing is pruned", hint="leave it out, or pass --swap or --remove")
 
 
 def _require_output(job: Job, *, weighted: bool) -> None:
@@ -131,45 +134,47 @@ def _input_paths(job: Job) -> Iterator[Path]:
             # Folders too: a later run would read what this one wrote into them.
             items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
             yield from (Path(item) for item in items if Path(item).is_dir())
-            paths = dict.fromkeys(Path(found.name) for found in open_corpus(corpus, job.options.read_options))
+            paths = dict.fromkeys(Path(source.name) for source in open_corpus(corpus, job.options.read_options))
             yield from (path for path in paths if path.is_file())
 
 
 def _require_text(job: Job) -> int:
-    """The bytes of all corpora on disk, after refusing what is not there or may not be read."""
+    """The size of all corpora on disk, after refusing files that are missing or not readable."""
     total = 0
     limit = job.options.count_options.max_bytes
     for name, corpus in job.corpora.items():
         inputs = open_corpus(corpus, job.options.read_options)
         if not inputs:
             raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
-        for path in dict.fromkeys(found.name for found in inputs):
+        for path in dict.fromkeys(source.name for source in inputs):
             if not job.options.read_options.skip_bad and Path(path).is_file() and not os.access(path, os.R_OK):
-                raise CorpusError(f"`{path}` may not be read", hint="change its permissions, or pass --skip-bad")
-        size = sum(found.size for found in inputs)
+                raise CorpusError(f"no permission to read `{path}`", hint="change its permissions, or pass --skip-bad")
+        size = sum(source.size for source in inputs)
         total += min(size, limit) if limit else size
     return total
 
 
 def _require_read_once(job: Job) -> None:
-    """Refuses what can be read only once and is given twice: the second text would be empty."""
+    """Refuses an input that can be read only once and is given twice: the second text would be empty."""
     once = [name for corpus in job.corpora.values() for name in _read_once(corpus, job.options.read_options)]
     twice = next((name for at, name in enumerate(once) if name in once[:at]), None)
     if twice is not None:
         what = f"{twice} is" if isinstance(twice, str) else "an iterator is"
         raise CorpusError(
-            f"{what} given twice, and can be read only once", hint="write the text to a file, and name that twice"
+            f"{what} given twice, but can be read only once", hint="write the text to a file, and pass the file twice"
         )
 
 
 def _read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
-    """What a corpus has that is gone once it is read: the names of pipes, the identity of an iterator."""
+    """The inputs of a corpus that can be read only once: names of pipes, or the identity of an iterator."""
     if isinstance(corpus, Iterator):
         return [id(corpus)]
     if not isinstance(corpus, str | os.PathLike | list | tuple):
         return []
     return [
-        found.name for found in open_corpus(corpus, read_options) if found.name == STDIN or Path(found.name).is_fifo()
+        source.name
+        for source in open_corpus(corpus, read_options)
+        if source.name == STDIN or Path(source.name).is_fifo()
     ]
 
 
@@ -179,26 +184,26 @@ class _Needed(NamedTuple):
 
 
 def _weights(job: Job, base: Tokenizer) -> Weights | None:
-    """The checkpoint of the source, after refusing one that `transplant` would refuse."""
+    """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
-    described = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
+    current = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
     after = job.sizes.rows(base.n_rows, len(base.ids))
-    rows = padded_rows(_Needed(base.n_rows, after), described.rows_before, "keep")
-    growth = rows - described.rows_before
+    rows = padded_rows(_Needed(base.n_rows, after), current.rows_before, "keep")
+    growth = rows - current.rows_before
     size = sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files)
     return Weights(
         bytes=size,
-        rows=described.rows_before,
+        rows=current.rows_before,
         rows_after=rows,
-        parameters_added=growth * _width(job, described),
-        bytes_added=growth * sum(before // described.rows_before for *_, before, _ in described.tensors),
+        parameters_added=growth * _width(job, current),
+        bytes_added=growth * sum(before // current.rows_before for *_, before, _ in current.tensors),
     )
 
 
-def _width(job: Job, described: Transplant) -> int:
-    """Numbers in one row of all tables together."""
-    names = {name for name, *_ in described.tensors}
+def _width(job: Job, current: Transplant) -> int:
+    """The number of values in one row, summed over all tables."""
+    names = {name for name, *_ in current.tensors}
     files = open_checkpoint(Path(job.source)).files
     shapes = [tensor.shape for file in files for name, tensor in file.tensors.items() if name in names]
     return sum(shape[1] if len(shape) > 1 else 1 for shape in shapes)
@@ -208,17 +213,18 @@ def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> Non
     if job.sizes.learn:
         require_extendable(base, job.sizes.learn)
     if job.sizes.prune:
-        found = removable_tokens(base, protected)
-        if job.sizes.prune > len(found.ids):
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in found.kept.items() if count)
+        removable = removable_tokens(base, protected)
+        if job.sizes.prune > len(removable.ids):
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
             raise OptionError(
-                f"{job.sizes.prune:,} tokens are to be pruned and {len(found.ids):,} can be; the others are {reasons}",
-                hint=f"ask for at most {len(found.ids):,}, or protect less",
+                f"{job.sizes.prune:,} tokens to prune asked, {len(removable.ids):,} can be pruned; the others are "
+                f"{reasons}",
+                hint=f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens",
             )
 
 
 def _require_named_holes(base: Tokenizer, job: Job) -> None:
-    """Refuses a config that names an id without a token, such as for padding, if that id would get or lose its row."""
+    """Refuses a config that names an id without a token, if a new token would take that id or it would be removed."""
     used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
     below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
     taken = set(islice(below, min(max(growth, 0), base.n_rows)))
@@ -228,8 +234,8 @@ def _require_named_holes(base: Tokenizer, job: Job) -> None:
         if lost:
             raise CheckpointError(
                 f"`{name}` names the id {lost[0]:,}, which has no token, and the new vocabulary would "
-                + ("close that hole" if growth < 0 else "give it to a new token"),
-                hint=f"pass --swap N, which leaves holes as they are, or correct `{name}`",
+                + ("remove it" if growth < 0 else "give it to a new token"),
+                hint=f"pass --swap N, which does not change ids without a token, or correct `{name}`",
             )
 
 
@@ -248,7 +254,7 @@ def _report(job: Job) -> bool:
     installed = find_spec("plotly") is not None
     if job.options.report and not installed:
         raise OptionError(
-            "--report was given and plotly, which draws its charts, is not installed",
+            "--report was given, but plotly, which draws the charts, is not installed",
             hint="pip install 'tokengraft[report]', or leave out --report",
         )
     return installed and job.options.report is not False
@@ -256,6 +262,6 @@ def _report(job: Job) -> bool:
 
 def _source_warnings(job: Job, base: Tokenizer) -> Iterator[str]:
     if not Path(job.source).exists():
-        yield f"`{job.source}` is on the hub: its tokenizer is adapted, its weights are not downloaded"
+        yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     if warning := spelling_warning(base):
         yield warning

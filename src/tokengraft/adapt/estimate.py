@@ -1,4 +1,4 @@
-"""`estimate`: what an adaptation would do and cost, before any text is read."""
+"""`estimate`: the size and cost of an adaptation, before any text is read."""
 
 import os
 from collections.abc import Mapping
@@ -9,25 +9,26 @@ from tokengraft.adapt.options import AdaptOptions, Sizes, Source, Target, new_jo
 from tokengraft.corpus import Corpus
 
 _BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6
-"""Loading and checking; bytes of text read and bytes of weights written per second. Rough figures for two cores."""
+"""Seconds for loading and checking, bytes of text read per second, and bytes of weights written per second. Rough
+values for two cores."""
 _BASE_MEMORY = 500_000_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an adaptation would do."""
+    """The size and cost of an adaptation."""
 
     rows_before: int
-    """Rows of the embedding, or that the tokenizer needs where there are no weights."""
+    """Rows of the embedding; without weights, rows that the tokenizer needs."""
     rows_after: int
-    """If the text yields as many tokens as asked."""
+    """Assumes that the text yields as many tokens as asked for."""
     text_bytes: int
-    """On disk, of all corpora, up to --max-bytes."""
+    """Size of all corpora on disk, up to --max-bytes each."""
     weights_bytes: int
-    """Of the checkpoint; 0 where there is none."""
+    """Size of the checkpoint; 0 without weights."""
     parameters_added: int
     memory_bytes: int
-    """Roughly: twice the text, up to what tables of pretokens may take."""
+    """Roughly twice the text, up to the memory for counting."""
     seconds: float
     """Roughly, on two cores."""
     warnings: tuple[str, ...] = ()
@@ -44,10 +45,10 @@ def estimate(
     remove: int = 0,
     options: AdaptOptions | None = None,
 ) -> Estimate:
-    """What `adapt` would do with the same arguments. Reads no text and writes nothing.
+    """The estimate for `adapt` with the same arguments. Reads no text and writes nothing.
 
     Raises:
-        TokengraftError: Where `adapt` would raise it before reading any text.
+        TokengraftError: `adapt` would raise the same error before reading any text.
     """
     job = new_job(source, target, keep, out, Sizes(add, remove, swap), options)
     start = check_before_start(job)

@@ -1,4 +1,4 @@
-"""Checks and measures a new vocabulary: everything about the result but the writing of it."""
+"""`measured`: checks a new vocabulary and evaluates it on the held-out documents."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
-    """The adaptation, measured on the held-out documents.
+    """The adaptation, checked and evaluated on the held-out documents.
 
     Raises:
         InvalidTokenizerError: The new tokenizer fails a check that the base passes.
@@ -23,7 +23,7 @@ def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[s
     base, new = start.base, vocabulary.tokenizer
     checked = check_against(new, base)
     checked.raise_for_failures()
-    # Iterators: a list of strings could be taken for paths.
+    # Iterators: a list of strings would be read as paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
     return Adaptation(
@@ -41,16 +41,16 @@ def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[s
 
 
 def check_against(new: Tokenizer, base: Tokenizer) -> Check:
-    """The check of a tokenizer. What fails for its base too, such as loading by transformers, is a note."""
-    found = check(new, base)
-    failing = {finding.name for finding in check(base).failures} if found.failures else set()
-    return Check(tuple(_noted(finding) if finding.name in failing else finding for finding in found.findings))
+    """The check of a tokenizer. Checks that the base fails too, such as loading by transformers, are notes."""
+    checked = check(new, base)
+    failing = {finding.name for finding in check(base).failures} if checked.failures else set()
+    return Check(tuple(_noted(finding) if finding.name in failing else finding for finding in checked.findings))
 
 
 def _noted(finding: Finding) -> Finding:
     if finding.outcome != "fail":
         return finding
-    return replace(finding, outcome="note", detail=f"{finding.detail}; so it is with the base")
+    return replace(finding, outcome="note", detail=f"{finding.detail}; the base has the same problem")
 
 
 def _loader_warnings(checked: Check) -> tuple[str, ...]:

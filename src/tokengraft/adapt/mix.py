@@ -1,8 +1,8 @@
-"""Counts of several texts mixed by share, not by size.
+"""`mix`: adds up the counts of several texts by share, not by size.
 
-Every text is brought to its share of one common total by a whole factor, so that nothing is rounded away and equal
-counts stay equal. The factors are the smallest that give the exact shares. Where these are too large to count with,
-they are scaled down together and rounded to whole numbers, at least 1: the one rounding there is.
+The counts of every text are multiplied by a whole factor that gives it its share, so that no count is rounded and equal
+counts stay equal. The factors are the smallest that give the exact shares. If they are too large, they are scaled down
+together and rounded to whole numbers of at least 1. This is the only rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from tokengraft.prune import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_BYTES = 10**15 - 1
-"""Of a mix. Sums over it stay far below 2^63, and a factor has at most 15 digits."""
+"""The maximum size of a mix. Sums stay far below 2^63, and a factor has at most 15 digits."""
 SMALLEST_SHARE = Fraction(1, 1_000_000)
 _MOST = 2**63 - 1
 
@@ -30,7 +30,7 @@ class Mix(NamedTuple):
 
     counts: PretokenCounts
     unit: int = 1
-    """The smallest factor: one occurrence in the text that was multiplied least counts as much."""
+    """The smallest factor: the count of one occurrence in the text with the smallest factor."""
 
 
 def shares(weights: Mapping[str, int | Fraction | str]) -> dict[str, Fraction]:
@@ -40,7 +40,7 @@ def shares(weights: Mapping[str, int | Fraction | str]) -> dict[str, Fraction]:
     {'et': Fraction(2, 3), 'lv': Fraction(1, 3)}
 
     Raises:
-        OptionError: A weight is no number above 0, or so small beside the others that it would be lost.
+        OptionError: A weight is not a number above 0, or less than a millionth of all weights.
     """
     ratios = {name: as_weight(weight) for name, weight in weights.items()}
     total = sum(ratios.values(), Fraction(0))
@@ -54,7 +54,7 @@ def shares(weights: Mapping[str, int | Fraction | str]) -> dict[str, Fraction]:
 
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
-    """Counts mixed by share. One text alone is taken as it is.
+    """Counts mixed by share. A single text is not changed.
 
     Args:
         parts: Counts, each with its share against the others. Only the ratios of shares matter.
@@ -71,7 +71,7 @@ def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
 
 
 class Size(NamedTuple):
-    """How much text a table of counts stands for."""
+    """The size of the counted text."""
 
     pretokens: int
     bytes: int
@@ -103,7 +103,7 @@ def _size(counts: PretokenCounts) -> Size:
 
 
 def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits) -> Extension:
-    """The extension by a mix; its minimum count and its frequencies are in occurrences, not in multiples of them."""
+    """The extension learned from a mix. Its minimum count and frequencies are divided by ``mixed.unit``."""
     scaled = replace(limits, min_count=min(limits.min_count * mixed.unit, _MOST))
     extension = extend(tokenizer, mixed.counts, n, limits=scaled)
     merges = tuple(merge._replace(frequency=merge.frequency // mixed.unit) for merge in extension.merges)
@@ -111,6 +111,6 @@ def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits) -> E
 
 
 def in_occurrences(order: PruneOrder, unit: int) -> PruneOrder:
-    """The prune order by a mix, with the counts that decided it in occurrences."""
+    """The prune order with its counts divided by the unit of a mix."""
     removals = tuple(removal._replace(decided_by=removal.decided_by // unit) for removal in order.removals)
     return replace(order, removals=removals)

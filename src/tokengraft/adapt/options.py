@@ -1,4 +1,4 @@
-"""What an adaptation is asked to do: text, sizes and options. Values are checked when they are made."""
+"""The inputs of an adaptation: text, sizes and options. Values are checked when they are created."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from tokengraft.extend import Limits
 from tokengraft.prune import Protection
 
 KEEP = "keep"
-"""The name of the text to keep, among the targets' names."""
+"""The name of the text to keep. No target may have it."""
 DEFAULT_INIT = "fvt"
 
 Source = str | os.PathLike[str]
@@ -27,7 +27,7 @@ class Target(NamedTuple):
 
     corpus: Corpus
     weight: int | Fraction | str = 1
-    """Its share of the mix of all targets is its weight divided by the sum of weights, whatever its size."""
+    """Its share of the mix is its weight divided by the sum of all weights. Its size has no effect."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Sizes:
     add: int = 0
     remove: int = 0
     swap: int = 0
-    """Prune this many tokens and give their ids to as many new ones. No shape and no other id changes."""
+    """Prune N tokens and give their ids to N new ones. No shape and no other id changes."""
 
     def __post_init__(self) -> None:
         if self.swap and (self.add or self.remove):
@@ -47,7 +47,8 @@ class Sizes:
             )
         if min(self.add, self.remove, self.swap) < 0 or not (self.add or self.remove or self.swap):
             raise OptionError(
-                f"--add {self.add}, --remove {self.remove} and --swap {self.swap} were asked for",
+                f"--add {self.add}, --remove {self.remove} and --swap {self.swap} were given; one must be at least 1, "
+                "and none may be negative",
                 hint="pass --swap N, --add N or --remove N, with N at least 1",
             )
 
@@ -62,11 +63,11 @@ class Sizes:
         return self.swap or self.remove
 
     def rows(self, before: int, tokens: int) -> int:
-        """Rows that the new tokenizer needs, where enough tokens can be learned.
+        """Rows that the new tokenizer needs, if enough tokens can be learned.
 
         Args:
             before: Rows that the base needs: its highest id plus one.
-            tokens: Tokens of the base. Where it has holes, these are fewer.
+            tokens: Tokens of the base. Fewer than its rows if some ids have no token.
 
         >>> Sizes(swap=10).rows(100, 90), Sizes(add=15).rows(100, 90), Sizes(remove=10).rows(100, 90)
         (100, 105, 80)
@@ -77,7 +78,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """Everything that an adaptation may be told beside its text."""
+    """All options of an adaptation except its text and sizes."""
 
     init: str | None = None
     """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
@@ -88,13 +89,13 @@ class AdaptOptions:
     limits: Limits = field(default_factory=Limits)
     """Which tokens may be learned."""
     protection: Protection = field(default_factory=Protection)
-    """Tokens that are not pruned, beside those that are never pruned."""
+    """Tokens that are not pruned, in addition to those that are never pruned."""
     by_merges: bool = False
     """Prune by the paper's counts, which turn merge skipping off, as for `prune_order`."""
     hold_out: HoldOut = field(default_factory=HoldOut)
-    """Which documents are not learned from, but measured on."""
+    """Which documents are held out for evaluation."""
     report: bool | None = None
-    """Write `report.html` too. By default where plotly is installed."""
+    """Write `report.html`. By default if plotly is installed."""
     force: bool = False
     """Replace an earlier result."""
     on_step: OnStep | None = None
@@ -105,7 +106,7 @@ class AdaptOptions:
 
 @dataclass(frozen=True)
 class Job:
-    """An adaptation to be done, with every default filled in."""
+    """The arguments of an adaptation, with all defaults filled in."""
 
     source: Source
     targets: Mapping[str, Target]
@@ -141,11 +142,14 @@ def new_job(
     """The job that the arguments of `adapt` describe.
 
     Raises:
-        OptionError: They contradict each other.
+        OptionError: The source is not a path or a name.
     """
     options = options or AdaptOptions()
     if not isinstance(source, str | os.PathLike):
-        raise OptionError(f"the source is a {type(source).__name__}", hint="save it, and pass the path of the folder")
+        raise OptionError(
+            f"the source is a {type(source).__name__}, not a path or a hub name",
+            hint="save it, and pass the path of the folder",
+        )
     named = target if isinstance(target, Mapping) else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
     return Job(source, targets, keep, Path(out), sizes, options)

@@ -1,4 +1,4 @@
-"""Tokens that an adaptation never prunes: those that configs name, and those of text that every deployment meets."""
+"""Tokens that an adaptation never prunes: those that configs name, and those of basic text such as ASCII and JSON."""
 
 import json
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ PLAIN_TEXTS = (
 
 
 def protection(tokenizer: Tokenizer, source: Source, asked: Protection) -> Protection:
-    """What was asked to be protected, and what is always: tokens that configs, chat templates or plain text use.
+    """The protection asked for, plus tokens that configs, chat templates or basic text use.
 
     Args:
         tokenizer: The base.
         source: Where it came from. If that is a folder, its model configs are read too.
-        asked: What the caller protects.
+        asked: The protection that the caller asks for.
 
     Raises:
         UnreadableFileError: A config is not JSON.
@@ -43,7 +43,7 @@ def protection(tokenizer: Tokenizer, source: Source, asked: Protection) -> Prote
 
 
 def chat_templates(tokenizer: Tokenizer) -> Iterator[str]:
-    """The text of every chat template that comes with a tokenizer."""
+    """The text of every chat template in the tokenizer's files."""
     for name, raw in tokenizer.files.items():
         if name.endswith(".jinja"):
             yield raw.decode(errors="replace")
@@ -65,7 +65,7 @@ def model_configs(source: Source) -> dict[str, Any]:
 
 
 def _tokenizer_config(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
-    """A config among the tokenizer's files; empty where it is missing, or where loaders could not read it either."""
+    """A config from the tokenizer's files; empty if it is missing or not valid JSON."""
     try:
         content = json.loads(tokenizer.files.get(name, b"{}"))
     except (ValueError, RecursionError):

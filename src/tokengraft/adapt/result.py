@@ -1,4 +1,4 @@
-"""`Adaptation`: the result of adapting a model. Plain data; the report is made from it."""
+"""`Adaptation`: the result of adapting a model, as plain data."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,12 +17,12 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TargetResult:
-    """What one target gained."""
+    """The result for one target."""
 
     gain: float | None
-    """More bytes per token on held-out text, as a share."""
+    """Relative increase of bytes per token on held-out text."""
     tokens: int
-    """Added tokens that occur in it relatively more often than in any other target."""
+    """New tokens whose relative frequency is higher here than in any other target."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,22 @@ class Adaptation:
     base: Tokenizer
     tokenizer: Tokenizer
     order: PruneOrder | None
-    """The pruned tokens; None where none were asked for."""
+    """The pruned tokens; None if none were asked for."""
     extension: Extension | None
-    """The learned tokens; None where none were asked for."""
+    """The learned tokens; None if none were asked for."""
     plan: VocabPlan
     check: Check
     evaluation: Evaluation
-    """On held-out documents, tokenizers `base` and `new`."""
+    """Scores of the tokenizers `base` and `new` on held-out documents."""
     targets: Mapping[str, TargetResult]
     transplant: Transplant | None
-    """None where there were no weights."""
+    """None without weights."""
     warnings: tuple[str, ...] = ()
-    """What the user should know, one sentence each."""
+    """One sentence each."""
 
     @property
     def rows(self) -> tuple[int, int]:
-        """Rows before and after: of the embedding, padding included, or that the tokenizer needs if it is alone."""
+        """Rows before and after: of the embedding with padding; without weights, those that the tokenizer needs."""
         if self.transplant:
             return self.transplant.rows_before, self.transplant.rows_after
         return self.plan.rows_before, self.plan.rows_after
@@ -69,7 +69,7 @@ class Adaptation:
 def target_results(
     base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
 ) -> dict[str, TargetResult]:
-    """What each target gained, and how many of the added tokens are mostly its own."""
+    """The gain of each target, and the number of new tokens that are most frequent in it."""
     added = [token_id for string, token_id in new.ids.items() if string not in base.ids]
     occurrences = {name: part.tokens(new) for name, part in counts.items()}
     totals = {name: max(sum(tokens.values()), 1) for name, tokens in occurrences.items()}

@@ -1,4 +1,4 @@
-"""The new vocabulary: which tokens are pruned, which are learned, and which ids they have."""
+"""`new_vocabulary`: prunes and extends the tokenizer."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,17 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Texts:
-    """Counts that decide the vocabulary."""
+    """The counts that pruning and extension use."""
 
     learn: Mix
-    """The targets: new tokens are learned from it."""
+    """The targets. New tokens are learned from these counts."""
     keep: Mix
-    """The targets and the text to keep: tokens that it does not need are pruned."""
+    """The targets and the text to keep. Tokens that are rare in these counts are pruned."""
 
 
 @dataclass(frozen=True)
 class NewVocabulary:
-    """The new tokenizer, and what it was made by."""
+    """The new tokenizer, with the prune order and the extension that produced it."""
 
     tokenizer: Tokenizer
     order: PruneOrder | None
@@ -31,13 +31,13 @@ class NewVocabulary:
 
 
 def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> NewVocabulary:
-    """Prunes and extends a tokenizer.
+    """The tokenizer after pruning and extension.
 
-    A swap gives exactly the ids of the pruned tokens to new ones. Without a swap, ids change only where more tokens
-    were pruned than learned: then all holes are closed, as by `prune`, those of the base too.
+    A swap gives the ids of the pruned tokens to new ones. Without a swap, ids change only if more tokens are pruned
+    than learned. Then all ids are renumbered without holes, as by `prune`, including holes of the base.
 
     Raises:
-        OptionError: More tokens are to be pruned than can be.
+        OptionError: More tokens should be pruned than can be.
         CorpusError: A swap was asked for, and no token can be learned.
     """
     order = None
@@ -61,10 +61,10 @@ def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: J
 
 
 def _swapped(base: Tokenizer, order: PruneOrder, learn: Mix, job: Job) -> NewVocabulary:
-    """As many tokens pruned as can be learned in their place.
+    """A vocabulary with as many tokens replaced as can be learned.
 
-    Pruning fewer tokens leaves others to learn, so both are repeated until the numbers agree. The number decreases in
-    every round.
+    The tokens that can be learned depend on those that are pruned, so both steps are repeated until the numbers agree.
+    The number decreases in every round.
     """
     n = len(order)
     while n:

@@ -1,4 +1,4 @@
-"""Writing an adapted model, or an adapted tokenizer alone, with `adaptation.json` and `report.html`."""
+"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json` and `report.html`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from tokengraft.report import report_page
 
 
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
-    """Whether a file in an existing output may be replaced: only what an earlier run wrote there."""
+    """A test whether a file in an existing output may be replaced: only files that an earlier run wrote."""
     if weighted:
         ours = written_before(out)
         return lambda path: path.as_posix() in ours
@@ -26,14 +26,14 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
 def write_result(
     job: Job, result: Adaptation, held_out: Mapping[str, list[str]], *, weighted: bool, report: bool
 ) -> Adaptation:
-    """Writes the folder and returns the result, with what the transplant did where there are weights.
+    """Writes the folder and returns the result; with weights, including the result of the transplant.
 
     Raises:
-        TokengraftError: Something cannot be written, or what was written is not read as meant.
+        TokengraftError: A file cannot be written, or the written folder fails its verification.
     """
     init = job.options.init or DEFAULT_INIT
     if weighted:
-        # The tables that will change are known before they are written, and are part of the report.
+        # A dry run gives the tables that will change, which the report shows.
         result = replace(result, transplant=transplant(job.source, result.tokenizer, None, init=init))
     files = _files(job, result, held_out if report else None)
     if weighted:
@@ -50,7 +50,7 @@ def write_result(
 
 
 def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | None) -> dict[str, bytes]:
-    """The files beside the model; the report only where there are documents for it."""
+    """The additional files: the summary, and the report if held-out documents are given."""
     summary, page = ADAPT_FILES
     files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
     if held_out is not None:

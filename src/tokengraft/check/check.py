@@ -1,6 +1,6 @@
-"""`check`: what must be true of a tokenizer, and of one made from another, each with evidence.
+"""`check`: verifies a tokenizer, alone or against its base. Each finding has evidence.
 
-Assumes nothing about who made it: a folder that another tool wrote is checked as ours are.
+Works for any tokenizer, including one that another tool wrote.
 """
 
 import tempfile
@@ -25,44 +25,44 @@ from tokengraft.tokenizer.tokenizer import AddedToken, Tokenizer
 Outcome = Literal["pass", "fail", "note"]
 EVIDENCE = 8
 AGAIN = 4
-"""How many merges may have been learned again, for each token that is gone or new."""
+"""Merges that may have been learned again, for each removed or new token."""
 TOKEN_SETTINGS = ("_token", "_tokens", "_token_id")
-"""How the names of settings end that name tokens or ids, or say which tokens to put around text."""
+"""Endings of the settings that name tokens or ids, or say which tokens are put around text."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     outcome: Outcome
-    """`note` is worth knowing and no failure."""
+    """`note` is information, not a failure."""
     detail: str
     evidence: tuple[str, ...] = ()
-    """A few cases, where there are some."""
+    """A few examples, if there are any."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Everything that was looked at."""
+    """The results of all checks."""
 
     findings: tuple[Finding, ...]
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """What is wrong."""
+        """The checks that failed."""
         return tuple(finding for finding in self.findings if finding.outcome == "fail")
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no check failed."""
         return not self.failures
 
     def raise_for_failures(self) -> None:
-        """Raises where something is wrong.
+        """Raises an error if a check failed.
 
         Raises:
-            InvalidTokenizerError: With every failure and the first of its evidence.
+            InvalidTokenizerError: A check failed. The message has every failure with its first example.
         """
         if self.failures:
             lines = [
@@ -75,7 +75,7 @@ class Check:
 
 
 def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
-    """Verifies a tokenizer, and with a base what must hold after an edit.
+    """The results of all checks of a tokenizer; with a base, also of the checks of an edit.
 
     Args:
         tokenizer: The tokenizer.
@@ -89,7 +89,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         {'pass'}
         >>> result.raise_for_failures()
     """
-    looks: list[Callable[[], Finding]] = [
+    checks: list[Callable[[], Finding]] = [
         lambda: _holes(tokenizer),
         lambda: _alphabet(tokenizer, base),
         lambda: _round_trip(tokenizer, base),
@@ -99,7 +99,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         lambda: _loaders(tokenizer, base),
     ]
     if base is not None:
-        looks += [
+        checks += [
             lambda: _added_reachable(tokenizer, base),
             lambda: _specials(tokenizer, base),
             lambda: _pipeline(tokenizer, base),
@@ -108,18 +108,18 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
             lambda: _templates(tokenizer, base),
             lambda: _kept_ids(tokenizer, base),
         ]
-    return Check(tuple(look() for look in looks))
+    return Check(tuple(run() for run in checks))
 
 
 def _finding(name: str, wrong: list[str], fine: str, bad: str) -> Finding:
-    """A finding that fails where there is evidence; ``{n}`` in ``bad`` is how much."""
+    """A finding that fails if there is evidence. ``{n}`` in ``bad`` is replaced by its amount."""
     if not wrong:
         return Finding(name, "pass", fine)
     return Finding(name, "fail", bad.format(n=f"{len(wrong):,}"), tuple(wrong[:EVIDENCE]))
 
 
 def _holes(tokenizer: Tokenizer) -> Finding:
-    # As runs of ids: a file of a few kilobytes may leave four thousand million ids without a token.
+    # As ranges of ids: a file of a few kilobytes may leave four billion ids without a token.
     layout = id_layout((token.id for token in tokenizer.tokens), set())
     holes = [run for run in layout if run.use == "unused"]
     if not holes:
@@ -130,7 +130,7 @@ def _holes(tokenizer: Tokenizer) -> Finding:
 
 
 def _alphabet(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """Whether every byte can be spelled, where the vocabulary means to. What the base lacked is worth knowing only."""
+    """Whether every byte has a token, if the vocabulary is based on bytes. Bytes that the base lacks too are a note."""
     if tokenizer.kind == "byte-level":
         wanted = list(CHARACTER_OF.values())
     elif tokenizer.byte_fallback:
@@ -146,18 +146,18 @@ def _alphabet(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
 
 
 def _round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """Whether the tokens of a text spell it. With a base, only texts count that the base's tokens spell."""
+    """Whether sample texts decode to themselves. With a base, only texts count that do so with the base."""
     texts = sample_texts(tokenizer)[:2000]
     spelled = dict(zip(texts, _spelled(tokenizer, texts), strict=True))
     changed = [text for text in texts if not _same_text(spelled[text], text)]
     if base is None:
-        detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts come back as they were"
+        detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts decode to themselves"
         shown = tuple(f"{text!r}" for text in changed[:EVIDENCE])
         return Finding("round trip", "note" if changed else "pass", detail, shown)
     before = zip(changed, _spelled(base, changed), strict=True)
-    wrong = [f"{text!r} comes back as {spelled[text]!r}" for text, was in before if _same_text(was, text)]
-    fine = "sample texts come back as they did with the base"
-    return _finding("round trip", wrong, fine, "{n} sample texts that came back do not any more")
+    wrong = [f"{text!r} decodes to {spelled[text]!r}" for text, was in before if _same_text(was, text)]
+    fine = "sample texts decode as with the base"
+    return _finding("round trip", wrong, fine, "{n} sample texts no longer decode to themselves")
 
 
 def _spelled(tokenizer: Tokenizer, texts: list[str]) -> Iterator[bytes]:
@@ -167,7 +167,7 @@ def _spelled(tokenizer: Tokenizer, texts: list[str]) -> Iterator[bytes]:
 
 
 def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text; none where it has an unknown character and the unknown token does not exist."""
+    """The ids of a text; empty if it has an unknown character and there is no unknown token."""
     try:
         return tokenizer.encode(text)
     except InvalidTokenizerError:
@@ -175,22 +175,27 @@ def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _same_text(spelled: bytes, text: str) -> bool:
-    """Whether bytes are a text, but for spaces at its ends, which SentencePiece types add and strip."""
+    """Whether bytes equal a text, except for spaces at its ends, which SentencePiece types add and strip."""
     return spelled.strip(b" ") == text.encode().strip(b" ")
 
 
 def _reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """Tokens that merges cannot make; with a base, kept ones that it could."""
+    """Tokens that merges cannot produce; with a base, only kept tokens that the base can produce."""
     failing = [tokenizer.strings[i] for i in tokenizer.structure.unreachable]
     if base is None:
         outcome: Outcome = "note" if failing else "pass"
         return Finding(
-            "reachable", outcome, f"{len(failing):,} tokens are not made by merges", tuple(failing[:EVIDENCE])
+            "reachable", outcome, f"{len(failing):,} tokens are unreachable by merges", tuple(failing[:EVIDENCE])
         )
     unreachable = set(base.structure.unreachable)
     before = {string for string, i in base.ids.items() if i not in unreachable}
     wrong = [string for string in failing if string in before]
-    return _finding("kept tokens reachable", wrong, "all that were reachable are", "{n} kept tokens became unreachable")
+    return _finding(
+        "kept tokens reachable",
+        wrong,
+        "all tokens reachable in the base are reachable",
+        "{n} kept tokens became unreachable",
+    )
 
 
 def _added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
@@ -203,26 +208,28 @@ def _added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
 
 
 def _added_found(tokenizer: Tokenizer) -> Finding:
-    """Whether the text of every added token is read as that token. A normalizer or another added token can hide it."""
-    wrong = [f"{t.content!r} is read as {_encoded(tokenizer, t.content)}, not {t.id}" for t in _hidden(tokenizer)]
+    """Whether the text of every added token encodes to it. A normalizer or another added token can prevent that."""
+    wrong = [f"{t.content!r} encodes to {_encoded(tokenizer, t.content)}, not {t.id}" for t in _hidden(tokenizer)]
     return _finding("added tokens found", wrong, f"all {len(tokenizer.added):,}", "{n} are not found in their own text")
 
 
 def _hidden(tokenizer: Tokenizer) -> Iterator[AddedToken]:
     for token in tokenizer.added:
-        # A run of `▁` is written with spaces, which normalization makes of it: Gemma's are found only so.
+        # The text of a run of `▁` is spaces, which the normalizer replaces. Gemma's are found only in that form.
         texts = {token.content, token_bytes(token.content, tokenizer.kind).decode(errors="replace")}
         if not any(token.id in _encoded(tokenizer, text) for text in texts):
             yield token
 
 
 def _files(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """Whether all files list the ids that loaders give. What the files of the base contradict too is a note."""
-    found = [*_contradictions(tokenizer)]
-    before = set(_contradictions(base)) if base is not None and found else set()
-    wrong = [text for text in found if text not in before]
-    if found and not wrong:
-        return Finding("files", "note", f"{len(found):,} contradictions, as in the base", tuple(found[:EVIDENCE]))
+    """Whether all files list the ids that loaders use. Contradictions that the base has too are a note."""
+    contradictions = [*_contradictions(tokenizer)]
+    before = set(_contradictions(base)) if base is not None and contradictions else set()
+    wrong = [text for text in contradictions if text not in before]
+    if contradictions and not wrong:
+        return Finding(
+            "files", "note", f"{len(contradictions):,} contradictions, as in the base", tuple(contradictions[:EVIDENCE])
+        )
     return _finding("files", wrong, "all list the same ids", "{n} contradictions")
 
 
@@ -235,7 +242,7 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
     for entry in tokenizer.document.get("added_tokens") or ():
         known = tokenizer.ids.get(entry["content"])
         if known not in (None, entry["id"]):
-            yield f"tokenizer.json lists {entry['content']!r} with the id {entry['id']}, and loaders give it {known}"
+            yield f"tokenizer.json lists {entry['content']!r} with the id {entry['id']}, and loaders use {known}"
     for name in ("vocab.json", "added_tokens.json"):
         try:
             content = parse_settings(tokenizer.files.get(name, b"{}"), name)
@@ -256,7 +263,7 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
     for token_id, entry in listed.items():
         known = tokenizer.ids.get(entry.get("content"))
         if known is not None and known != int(token_id):
-            yield f"tokenizer_config.json gives {entry['content']!r} the id {token_id}, and loaders give it {known}"
+            yield f"tokenizer_config.json gives {entry['content']!r} the id {token_id}, and loaders use {known}"
     raw = tokenizer.files.get("merges.txt")
     if raw is not None:
         lines = [line for line in raw.decode(errors="replace").splitlines() if line and not line.startswith("#version")]
@@ -265,7 +272,7 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _settings(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
-    """The content of a JSON file of the folder; empty where there is none or it cannot be read."""
+    """The content of a JSON file of the folder; empty if it is missing or cannot be read."""
     try:
         return parse_settings(tokenizer.files.get(name, b"{}"), name)
     except UnreadableFileError:
@@ -273,7 +280,7 @@ def _settings(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
 
 
 def _loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
-    """How loaders read the files: `tokenizers`, and where they are installed transformers and sentencepiece."""
+    """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
         try:
             out = save(tokenizer, Path(folder) / "tokenizer")
@@ -293,14 +300,14 @@ def _specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     for token in base.added:
         now = after.get(token.content)
         if now is None:
-            wrong.append(f"{token.content!r} is gone")
+            wrong.append(f"{token.content!r} was removed")
         elif any(getattr(now, flag) != getattr(token, flag) for flag in flags):
             wrong.append(f"{token.content!r} has other flags")
-    return _finding("special tokens", wrong, f"all {len(base.added):,} added tokens", "{n} are gone or changed")
+    return _finding("special tokens", wrong, f"all {len(base.added):,} added tokens", "{n} were removed or changed")
 
 
 def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    # With the ids of the tokens: a post-processor and padding name tokens and their ids.
+    # Renumbered first: a post-processor and padding name tokens with their ids.
     before, after = ({**t.document, **renumbered(t.rest, tokenizer.ids)} for t in (base, tokenizer))
     parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
     wrong = [
@@ -311,15 +318,15 @@ def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     settings = ("ignore_merges", "byte_fallback", "unk_token", "fuse_unk")
     wrong += [f"{name} changed" for name in settings if base.model.get(name) != tokenizer.model.get(name)]
     return _finding(
-        "pipeline", wrong, "normalizer, pre-tokenizer, post-processor and decoder as before", "{n} parts changed"
+        "pipeline", wrong, "normalizer, pre-tokenizer, post-processor and decoder are unchanged", "{n} parts changed"
     )
 
 
 def _merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether the merges of kept tokens are there, in the order of the base and before all learned ones.
+    """Whether the merges of kept tokens exist, in the order of the base and before all learned ones.
 
-    Where tokens were both removed and learned, some may have been learned again, and their merges stand among the
-    learned ones. These are excused up to `AGAIN` times the number of tokens that are gone or new.
+    If tokens were both removed and learned, some may have been learned again, and their merges are among the learned
+    ones. These are a note, up to `AGAIN` times the number of removed and new tokens.
     """
     pairs, end = tokenizer.merge_strings(), first_whitespace_merge(tokenizer)
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
@@ -328,18 +335,18 @@ def _merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     behind += [b for a, b in pairwise(pair for pair in pairs[end:] if pair in ranks) if ranks[a] > ranks[b]]
     listed, ids = set(pairs), tokenizer.ids
     lost = [p for p in ranks if p not in listed and p[0] in ids and p[1] in ids and p[0] + p[1] in ids]
-    wrong = [f"{pair} is gone" for pair in lost] + [f"{pair} stands later than in the base" for pair in behind]
-    new, gone = len(ids.keys() - base.ids.keys()), len(base.ids.keys() - ids.keys())
-    if wrong and new and gone and len(wrong) <= AGAIN * (new + gone):
+    wrong = [f"{pair} is missing" for pair in lost] + [f"{pair} ranks lower than in the base" for pair in behind]
+    new, removed = len(ids.keys() - base.ids.keys()), len(base.ids.keys() - ids.keys())
+    if wrong and new and removed and len(wrong) <= AGAIN * (new + removed):
         return Finding("merges", "note", f"{len(wrong):,} were removed and learned again", tuple(wrong[:EVIDENCE]))
-    return _finding("merges", wrong, "as in the base, learned ones after them", "{n} are gone or out of order")
+    return _finding("merges", wrong, "unchanged, with learned merges after them", "{n} are missing or out of order")
 
 
 def _named_tokens(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether `tokenizer_config.json` says what it said of tokens: `bos_token`, `add_bos_token` and the like."""
+    """Whether `tokenizer_config.json` names the same tokens in `bos_token`, `add_bos_token` and similar settings."""
     if SETTINGS not in base.files or SETTINGS not in tokenizer.files:
         outcome: Outcome = "note" if SETTINGS in base.files else "pass"
-        return Finding("settings", outcome, f"there is no {SETTINGS} to compare")
+        return Finding("settings", outcome, f"no {SETTINGS} to compare")
     moved = {i: tokenizer.ids[string] for string, i in base.ids.items() if string in tokenizer.ids}
     before = renumbered_settings(_settings(base, SETTINGS), moved, set(base.ids.values()) - moved.keys())
     after = _settings(tokenizer, SETTINGS)
@@ -353,30 +360,30 @@ def _named_tokens(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
 
 
 def _content(value: Any) -> Any:
-    """A setting, and of a token with flags its text alone."""
+    """A setting; for a token with flags, only its text."""
     return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether chat templates are as they were, and name nothing that is gone."""
+    """Whether chat templates are unchanged and name no removed token."""
     names = [name for name in base.files if "chat_template" in name]
     wrong = [f"{name} changed" for name in names if tokenizer.files.get(name) != base.files[name]]
     before, after = (_settings(t, "tokenizer_config.json") for t in (base, tokenizer))
     if before.get("chat_template") != after.get("chat_template"):
         wrong.append("chat_template in tokenizer_config.json changed")
     text = str(before.get("chat_template") or "") + "".join(base.files[n].decode(errors="replace") for n in names)
-    gone = [t.content for t in base.added if t.content in text and t.content not in tokenizer.ids]
-    wrong += [f"the template names {content!r}, which is gone" for content in gone]
-    return _finding("chat template", wrong, "as before", "{n} differences")
+    removed = [t.content for t in base.added if t.content in text and t.content not in tokenizer.ids]
+    wrong += [f"the template names {content!r}, which was removed" for content in removed]
+    return _finding("chat template", wrong, "unchanged", "{n} differences")
 
 
 def _kept_ids(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether kept tokens have their ids. One that was removed and learned again is a new token, and may have any."""
+    """Whether kept tokens have the same ids. A token that was removed and learned again may have any id."""
     both = sorted((base.ids[string], i, string) for string, i in tokenizer.ids.items() if string in base.ids)
     again = _learned_again(tokenizer, base) if any(before != after for before, after, _ in both) else set()
     kept = [(before, after) for before, after, string in both if string not in again]
     moved = [f"{before} → {after}" for before, after in kept if before != after]
-    fine = f"{len(kept):,} kept tokens have their ids"
+    fine = f"{len(kept):,} kept tokens have the same ids"
     if not moved and again:
         return Finding(
             "kept ids",
@@ -388,16 +395,18 @@ def _kept_ids(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
         return Finding("kept ids", "pass", fine)
     in_order = all(a < b for (_, a), (_, b) in pairwise(kept)) and all(after <= before for before, after in kept)
     if in_order and len(tokenizer.ids) == tokenizer.n_rows:
-        return Finding("kept ids", "note", f"closed up in order, {len(moved):,} moved", tuple(moved[:EVIDENCE]))
+        return Finding(
+            "kept ids", "note", f"renumbered in order without holes, {len(moved):,} changed", tuple(moved[:EVIDENCE])
+        )
     return Finding("kept ids", "fail", f"{len(moved):,} kept tokens have other ids", tuple(moved[:EVIDENCE]))
 
 
 def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
-    """Tokens of the base that were removed and learned again, as the order of the merges shows.
+    """Tokens of the base that were removed and learned again, derived from the order of the merges.
 
-    Kept merges stand in the order of the base, and learned ones after them. So what is made only by merges in the
-    learned part was learned, whether the base had it or not. Learned tokens take free ids in ascending order; where
-    theirs do not ascend, ids were mixed up, and nothing is excused. Added tokens and the alphabet are never learned.
+    Kept merges are in the order of the base, and learned ones come after them. So a token that only merges in the
+    learned part produce was learned, whether the base had it or not. Learned tokens take free ids in ascending order.
+    If theirs do not ascend, the ids are wrong, and the result is empty. Added tokens and the alphabet are not learned.
     """
     pairs = tokenizer.merge_strings()[: first_whitespace_merge(tokenizer)]
     start = _first_learned(tokenizer, base, pairs)
@@ -412,8 +421,8 @@ def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
 def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
     """The rank of the first merge that was learned."""
     start = _first_behind(base, pairs)
-    # subtle: those learned again first may still stand in the order of the base. New ids ascend in the order of
-    # learning, so a moved token right before a learned one with a higher id was learned too.
+    # subtle: the first ones learned again may still be in the order of the base. New ids ascend in the order of
+    # learning, so a token with a changed id right before a learned one with a higher id was learned too.
     while 0 < start < len(pairs):
         one, next_one = ("".join(pair) for pair in pairs[start - 1 : start + 1])
         if tokenizer.ids[one] == base.ids[one] or tokenizer.ids[one] >= tokenizer.ids[next_one]:
@@ -423,7 +432,7 @@ def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str,
 
 
 def _first_behind(base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
-    """The rank of the first merge that makes a new token, or is behind its place in the base."""
+    """The rank of the first merge that produces a new token, or ranks lower than in the base."""
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
     reached, highest = base.structure.splits, -1
     for place, (left, right) in enumerate(pairs):

@@ -39,8 +39,10 @@ def save(
         OptionError: ``base`` is given, but nothing is verified.
 
     Examples:
-        >>> save(new, "extended", base=tok)  # doctest: +SKIP
-        PosixPath('extended')
+        >>> tok = tg.load("model")
+        >>> new = tg.extend(tok, tg.count(tok, "et.txt"), 16).apply(tok)
+        >>> tg.save(new, "extended", base=tok).name
+        'extended'
     """
     if base is not None and not verify:
         raise OptionError("`base` has no effect with verify=False", hint="drop base=, or drop verify=False")

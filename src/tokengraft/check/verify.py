@@ -1,4 +1,4 @@
-"""Reads a written tokenizer back with every installed loader and compares the ids: the last step of a command."""
+"""`verify_folder`: loads a written tokenizer with every installed library and compares the ids."""
 
 import os
 import random
@@ -20,32 +20,32 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SAMPLES = 2000
 LONGEST_SAMPLE = 256
-"""Bytes of a pretoken, or characters of a token, that a sample has at most: a pretoken may be a whole document."""
+"""The maximum bytes of a pretoken, or characters of a token, in a sample. A pretoken may be a whole document."""
 PIECE_SAMPLES = 20_000
-"""Where two forms of a tokenizer must agree."""
+"""Samples if there is a SentencePiece model, which must agree with `tokenizer.json`."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """How loaders read a written tokenizer."""
+    """Whether other libraries load a written tokenizer and give the same ids."""
 
     loaders: tuple[str, ...]
-    """Those that gave the same ids for every sample text."""
+    """The libraries that gave the same ids for every sample text."""
     notes: tuple[str, ...]
-    """Every difference, and every loader that cannot read the files."""
+    """Every difference, and every library that cannot load the files."""
     failures: tuple[str, ...] = ()
-    """The notes that mean damage: the base does not have the same difference. Without a base, every note that says
-    that a loader gives other ids."""
+    """The notes that are failures: differences that the base does not have. Without a base, every note that a library
+    gives different ids."""
 
     def raise_for_failures(self) -> None:
-        """Raises where a loader reads the tokenizer otherwise and did not read its base otherwise.
+        """Raises an error if there are failures.
 
         Raises:
-            InvalidTokenizerError: With every failure.
+            InvalidTokenizerError: There are failures. The message lists them.
         """
         if self.failures:
             raise InvalidTokenizerError(
-                "the written tokenizer is not read as it should be:\n  " + "\n  ".join(self.failures),
+                "other libraries do not read the written tokenizer correctly:\n  " + "\n  ".join(self.failures),
                 hint="please report this, with the name of the model",
             )
 
@@ -57,52 +57,52 @@ class _Problem(NamedTuple):
 
 
 _DAMAGE = ("refused", "other ids", "added tokens", "shared id")
-"""What fails where there is no base to compare with."""
+"""Problems that are failures if there is no base to compare with."""
 
 
 def verify_folder(
     folder: Path, tokenizer: Tokenizer, texts: list[str] | None = None, *, base: Tokenizer | None = None
 ) -> Verification:
-    """How loaders read a folder that a tokenizer was written to.
+    """The verification of a folder that a tokenizer was written to.
 
-    Compares ids on text drawn from the vocabulary, which reaches merges that ordinary text does not, and on text with
-    every added token in it.
+    Compares ids on text of random tokens, which reaches merges that ordinary text does not, and on text with every
+    added token.
 
     Args:
         folder: The folder.
-        tokenizer: What was written to it.
-        texts: More sample texts.
-        base: The tokenizer that it was made from. The added tokens of the base that still exist must be found in text
-            as before. Where a loader reads the files of the base otherwise too, that is a note and no failure.
+        tokenizer: The tokenizer that was written.
+        texts: Additional sample texts.
+        base: The tokenizer that it was made from. Its added tokens that still exist must be found in text as before.
+            A difference that the files of the base have too is a note, not a failure.
 
     Raises:
-        InvalidTokenizerError: The `tokenizers` library reads it otherwise, the SentencePiece model in it merges
-            otherwise than its `tokenizer.json`, or an added token of the base is not found in text any more.
+        InvalidTokenizerError: The `tokenizers` library gives different ids, the SentencePiece model merges differently
+            from `tokenizer.json`, or an added token of the base is no longer found in text.
     """
     if base is not None:
         _require_added_found(tokenizer, base)
-    found = [*_problems(folder, tokenizer, texts or [])]
-    before = _base_problems(base, texts or []) if base is not None and found else set()
-    otherwise = ("transformers", "other ids")
-    if base is not None and otherwise in before and any(problem[:2] == otherwise for problem in found):
-        found += _lost_in_transformers(folder, tokenizer, base)
-    fails = [p.kind in _DAMAGE if base is None else (p.loader, p.kind) not in before for p in found]
-    wrong = {problem.loader for problem in found}
+    problems = [*_problems(folder, tokenizer, texts or [])]
+    before = _base_problems(base, texts or []) if base is not None and problems else set()
+    different_ids = ("transformers", "other ids")
+    if base is not None and different_ids in before and any(problem[:2] == different_ids for problem in problems):
+        problems += _lost_in_transformers(folder, tokenizer, base)
+    fails = [p.kind in _DAMAGE if base is None else (p.loader, p.kind) not in before for p in problems]
+    wrong = {problem.loader for problem in problems}
     return Verification(
         loaders=tuple(name for name in _installed(tokenizer) if name not in wrong),
-        notes=tuple(problem.text for problem in found),
-        failures=tuple(problem.text for problem, failed in zip(found, fails, strict=True) if failed),
+        notes=tuple(problem.text for problem in problems),
+        failures=tuple(problem.text for problem, failed in zip(problems, fails, strict=True) if failed),
     )
 
 
 def added_texts(tokenizer: Tokenizer) -> list[str]:
-    """Texts with every added token: alone, between words, inside a word, and with white space around it."""
+    """Texts with every added token: alone, between words, inside a word, and surrounded by white space."""
     contents = [token.content for token in tokenizer.added]
     return [text for content in contents for text in (content, f"the {content} cat{content}sat  {content}\n")]
 
 
 def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
-    """Refuses a tokenizer that does not find the added tokens of its base in text, each with its own id."""
+    """Refuses a tokenizer that does not find the added tokens of its base in text, each with the right id."""
     before = {token.id: token.content for token in base.added if token.content in tokenizer.ids}
     after = {tokenizer.ids[content]: content for content in before.values()}
     for text in added_texts(base):
@@ -116,7 +116,7 @@ def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
 
 
 def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[_Problem]:
-    """What loaders read otherwise in a folder that a tokenizer was written to."""
+    """Differences between the tokenizer and what other libraries load from its folder."""
     samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
     expected = [tokenizer.encode(text) for text in samples]
     yield from _tokenizers_problems(folder, tokenizer, samples, expected)
@@ -129,14 +129,14 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[
 
 
 def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
-    """The loaders that read the files of the base otherwise, and in which way."""
+    """The problems of the base: pairs of library and kind."""
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
         folder = save(base, Path(parent) / "base")
         return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts)}
 
 
 def _installed(tokenizer: Tokenizer) -> list[str]:
-    """The loaders that read these files and are installed."""
+    """The installed libraries that can load these files."""
     others = ["transformers"] if tokenizer.main == MAIN and _auto_tokenizer() else []
     return ["tokenizers", *others, *(["sentencepiece"] if tokenizer.piece_file and _piece_processor() else [])]
 
@@ -147,16 +147,16 @@ def _tokenizers_problems(
     """Compares with the `tokenizers` library, which reads `tokenizer.json` alone.
 
     Raises:
-        InvalidTokenizerError: It gives other ids for text without the tokens that only other files name.
+        InvalidTokenizerError: It gives different ids for text without tokens that only other files list.
     """
     unlisted = _unlisted(tokenizer)
     without = {*_without(samples, unlisted)}
     pairs = [(text, ids) for text, ids in zip(samples, expected, strict=True) if text in without]
     written = (folder / MAIN).read_bytes() if tokenizer.main == MAIN else write_tokenizer_json(tokenizer)
     upstream = _core.encode_with_tokenizers(written.decode(), [text for text, _ in pairs])
-    for (text, ids), found in zip(pairs, upstream, strict=True):
-        if ids != found:
-            raise InvalidTokenizerError(f"`tokenizers` encodes {text!r} otherwise", hint="please report this")
+    for (text, ids), upstream_ids in zip(pairs, upstream, strict=True):
+        if ids != upstream_ids:
+            raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
     if unlisted:
         yield _Problem(
             "tokenizers",
@@ -196,7 +196,7 @@ def _without(texts: Iterable[str], contents: Iterable[str]) -> list[str]:
 
 
 def sample_texts(tokenizer: Tokenizer) -> list[str]:
-    """Text of tokens joined at random; the same for the same vocabulary."""
+    """Sample texts of random tokens; the same for the same vocabulary."""
     generator = random.Random(0)
     model = tokenizer.piece_model
     strings = [string for string in (model.normal if model else tokenizer.vocab) if len(string) <= LONGEST_SAMPLE]
@@ -208,7 +208,7 @@ def sample_texts(tokenizer: Tokenizer) -> list[str]:
 
 
 def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
-    """Texts of pretokens that are frequent in a corpus, joined at random; the same for the same counts.
+    """Sample texts of random frequent pretokens of a corpus; the same for the same counts.
 
     Of a long pretoken only the beginning is used, so that all samples together take a few megabytes.
     """
@@ -220,22 +220,22 @@ def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
 
 
 def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> None:
-    """Refuses a SentencePiece model whose merging is not that of the tokenizer."""
+    """Refuses a SentencePiece model that merges differently from the tokenizer."""
     name = tokenizer.piece_file or ""
     model = read_piece_model(raw, name=name, file=name, files={})
     for text in samples:
         for pretoken in tokenizer.pretokenize(text):
             if isinstance(pretoken, str) and model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
                 raise InvalidTokenizerError(
-                    f"`{name}` splits {pretoken!r} otherwise than `{MAIN}`",
+                    f"`{name}` splits {pretoken!r} differently from `{MAIN}`",
                     hint="check that the two agreed before: pass the path of one of them alone, and please report this",
                 )
 
 
 def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
-    """How `sentencepiece` encodes text otherwise.
+    """Differences from the ids of `sentencepiece`.
 
-    Text around which the two have always differed is left out: what spells an added token, and spaces at the ends.
+    Text on which the two differ by design is left out: the text of added tokens, and spaces at the ends.
     """
     processor = _piece_processor()
     if processor is None:
@@ -244,22 +244,22 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
     stripped = [text.strip(" ") for text in samples]
     texts = _without(stripped, contents)
     try:
-        found = processor(model_proto=raw).encode(texts)
+        upstream = processor(model_proto=raw).encode(texts)
     except Exception as error:  # its own errors are RuntimeError and whatever its parser raises
         yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {_summary(error)}")
         return
-    different = [text for text, ids in zip(texts, found, strict=True) if tokenizer.encode(text) != ids]
+    different = [text for text, ids in zip(texts, upstream, strict=True) if tokenizer.encode(text) != ids]
     if different:
         yield _Problem(
             "sentencepiece",
             "other ids",
-            f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts otherwise than {MAIN} says, such "
-            f"as {different[0]!r}: the two normalize differently",
+            f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts differently from {MAIN}, such as "
+            f"{different[0]!r}: the two normalize differently",
         )
 
 
 def _piece_processor() -> Any:
-    """The class of `sentencepiece` that reads models; None where it is not installed."""
+    """The class of `sentencepiece` that loads models; None if it is not installed."""
     try:
         from sentencepiece import SentencePieceProcessor
     except ImportError:
@@ -270,22 +270,22 @@ def _piece_processor() -> Any:
 def _transformers_problems(
     folder: Path, tokenizer: Tokenizer, samples: list[str], expected: list[list[int]]
 ) -> Iterator[_Problem]:
-    """How `AutoTokenizer` reads the folder otherwise."""
+    """Differences from the ids of `AutoTokenizer`."""
     if _auto_tokenizer() is None:
         return
     try:
         loaded = _load_with_transformers(folder)
-        found = loaded(samples, add_special_tokens=False)["input_ids"]
+        upstream = loaded(samples, add_special_tokens=False)["input_ids"]
         added = loaded.get_added_vocab()
-    except Exception as error:  # whatever a loader of another library raises is its answer
+    except Exception as error:  # any error of another library means that it cannot load the folder
         yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {_summary(error)}")
         return
-    different = [text for text, a, b in zip(samples, expected, found, strict=True) if a != b]
+    different = [text for text, a, b in zip(samples, expected, upstream, strict=True) if a != b]
     if different:
         yield _Problem(
             "transformers",
             "other ids",
-            f"transformers reads the folder otherwise than {MAIN} says: {len(different):,} of {len(samples):,} sample "
+            f"transformers reads the folder differently from {MAIN}: {len(different):,} of {len(samples):,} sample "
             f"texts, such as {different[0]!r}; perhaps its class for this model rebuilds it. Try "
             "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json",
         )
@@ -317,8 +317,8 @@ def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -
 
 
 def _auto_tokenizer() -> Any:
-    """The class of `transformers` that loads tokenizers; None where it is not installed."""
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch is nothing to report
+    """The class of `transformers` that loads tokenizers; None if it is not installed."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # transformers would warn that torch is missing
     try:
         from transformers import AutoTokenizer
     except ImportError:

@@ -1,4 +1,4 @@
-"""A model's checkpoint with another vocabulary: `transplant` on files, `transplant_model` in memory."""
+"""Gives a checkpoint the vocabulary of another tokenizer: `transplant` for files, `transplant_model` in memory."""
 
 from tokengraft.checkpoint.in_memory import transplant_model
 from tokengraft.checkpoint.transplant import Transplant, transplant

@@ -1,4 +1,4 @@
-"""Runs the old and the new model on what the plan does not touch, and compares. Needs torch and transformers."""
+"""Runs both models on sequences of kept tokens and compares their logits. Needs torch and transformers."""
 
 import random
 from importlib import import_module
@@ -17,18 +17,18 @@ PROMPT = "The"
 
 
 class Behaviour(NamedTuple):
-    """How two models compare."""
+    """The comparison of two models."""
 
     sequences: int
     worst: float
     """The largest difference of a logit of a kept token, relative to the largest logit."""
     old_text: str
     new_text: str
-    """The continuation of the same prompt by each."""
+    """The text that each model generates from the same prompt."""
 
 
 def require_torch() -> None:
-    """Refuses where a model cannot be run, before hours are spent on what is to be verified.
+    """Raises if models cannot be run, before anything is written.
 
     Raises:
         OptionError: torch or transformers is not installed.
@@ -43,13 +43,13 @@ def require_torch() -> None:
 
 
 def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
-    """The logits of kept tokens, on sequences of kept tokens, in the old and the new model.
+    """The comparison of the logits of kept tokens, on sequences of kept tokens, in the old and the new model.
 
-    One model is in memory at a time.
+    Only one model is in memory at a time.
 
     Raises:
         OptionError: torch or transformers is not installed.
-        CheckpointError: A model does not load or run, or the logits differ beyond what rounding explains.
+        CheckpointError: A model cannot be loaded or run, or the logits differ by more than rounding.
     """
     require_torch()
     kept = sorted(plan.moved)
@@ -63,14 +63,15 @@ def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
     worst = float((before - after).abs().max() / before.abs().max().clamp(min=1e-9))
     if not worst <= TOLERANCE:
         raise CheckpointError(
-            f"the logits of kept tokens differ by {worst:.2e} of the largest; {TOLERANCE} is rounding",
+            f"the logits of kept tokens differ by {worst:.2e} of the largest logit; rounding explains at most "
+            f"{TOLERANCE}",
             hint="please report this, with the architecture",
         )
     return Behaviour(SEQUENCES, worst, old_text, new_text)
 
 
 def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int]) -> tuple["torch.Tensor", str]:
-    """The logits of wanted tokens after every token of the sequences, and a continuation of the prompt."""
+    """The logits of the wanted tokens at every position of the sequences, and the text generated from the prompt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -83,7 +84,7 @@ def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int])
             prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
             generated = model.generate(**prompt, max_new_tokens=GENERATED, do_sample=False)
         return logits, str(tokenizer.decode(generated[0]))
-    except Exception as error:  # whatever another library raises over a model is its answer
+    except Exception as error:  # any error of another library means that the model does not load or run
         raise CheckpointError(
             f"transformers cannot load or run {what}: {type(error).__name__}: {error}",
             hint="check that the source loads and generates text, or leave out --verify",

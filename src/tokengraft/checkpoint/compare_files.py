@@ -1,4 +1,4 @@
-"""Reads a written checkpoint back and compares it, byte by byte, with what it was made of."""
+"""`compare_file`: compares a written weight file with its source, byte by byte."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -15,32 +15,32 @@ from tokengraft.plan import VocabPlan
 
 
 class ByteComparison(NamedTuple):
-    """What was compared, and was equal."""
+    """How much was compared and equal."""
 
     kept_rows: int
-    """Rows of tables that were copied."""
+    """Copied rows of tables."""
     new_rows: int
-    """Rows that were made, all of them finite numbers."""
+    """New rows, all with finite numbers."""
     untouched_tensors: int
     untouched_bytes: int
 
     @classmethod
-    def total(cls, proofs: Iterable["ByteComparison"]) -> "ByteComparison":
-        """The sum of what was compared."""
-        return cls(*map(sum, zip(*proofs, strict=True)))
+    def total(cls, comparisons: Iterable["ByteComparison"]) -> "ByteComparison":
+        """The sum of several comparisons."""
+        return cls(*map(sum, zip(*comparisons, strict=True)))
 
 
 def compare_file(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows: int, folder: Path) -> ByteComparison:
-    """Compares a weight file in a folder with the one it was made of.
+    """The comparison of a weight file in a folder with its source.
 
     Raises:
-        CheckpointError: They differ where they must not: a bug, or a disk that lost something.
+        CheckpointError: They differ where they must be equal, because of a bug or a failing disk.
     """
     tables = {tensor.info.name for tensor in vocabulary.tensors}
     kept = made = tensors = size = 0
     new = TensorFile.open(folder / old.path.name)
     if list(new.tensors) != list(old.tensors):
-        raise _damage(f"`{old.path.name}` has other tensors than before")
+        raise _damage(f"`{old.path.name}` has different tensors from the source")
     with old.path.open("rb") as before, new.path.open("rb") as after:
         shared = os.path.sameopenfile(before.fileno(), after.fileno())
         for name, tensor in old.tensors.items():
@@ -55,7 +55,7 @@ def compare_file(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows:
 
 def _compare(before: BinaryIO, old: TensorInfo, after: BinaryIO, new: TensorInfo, *, shared: bool) -> None:
     if (old.dtype, old.shape, old.size) != (new.dtype, new.shape, new.size):
-        raise _damage(f"the tensor `{old.name}` has another shape or type than before")
+        raise _damage(f"the tensor `{old.name}` has a different shape or type from the source")
     if shared:
         return
     for at in range(0, old.size, BLOCK):
@@ -63,15 +63,17 @@ def _compare(before: BinaryIO, old: TensorInfo, after: BinaryIO, new: TensorInfo
         before.seek(old.start + at)
         after.seek(new.start + at)
         if before.read(size) != after.read(size):
-            raise _damage(f"the tensor `{old.name}` is not what it was")
+            raise _damage(f"the tensor `{old.name}` differs from the source")
 
 
 def _compare_table(
     before: BinaryIO, old: TensorInfo, after: BinaryIO, new: TensorInfo, plan: VocabPlan, rows: int
 ) -> tuple[int, int]:
-    """Kept rows and made rows of a table."""
+    """The numbers of kept and new rows of a table."""
     if new.shape != (rows, *old.shape[1:]) or new.dtype != old.dtype:
-        raise _damage(f"the tensor `{new.name}` has the shape {new.shape}")
+        raise _damage(
+            f"the tensor `{new.name}` has the shape {new.shape}, not {(rows, *old.shape[1:])}, or a different type"
+        )
     old_rows, new_rows = RowReader(before, old), RowReader(after, new)
     sources, kept = copied_rows(plan, old.shape[0], rows), 0
     for ids in _blocks(rows, max(1, BLOCK // max(new.row_bytes, 1))):
@@ -79,11 +81,11 @@ def _compare_table(
         is_kept = copies >= 0
         raw = new_rows.raw(ids)
         if not np.array_equal(raw[is_kept], old_rows.raw(copies[is_kept])):
-            raise _damage(f"a kept row of `{new.name}` is not what it was")
+            raise _damage(f"a kept row of `{new.name}` differs from the source")
         if not np.isfinite(new_rows.values(ids[~is_kept])).all():
             raise CheckpointError(
                 f"a new row of `{new.name}` has numbers that are not finite",
-                hint="look for broken rows in the source, or take another --init",
+                hint="check the source for rows that are not finite, or pass another --init",
             )
         kept += int(is_kept.sum())
     return kept, rows - kept

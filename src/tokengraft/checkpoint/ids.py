@@ -1,4 +1,4 @@
-"""A model's configs: reading them, and rewriting every place that names a token id from a plan."""
+"""Reads a model's configs and rewrites every token id in them by a plan."""
 
 import json
 import re
@@ -24,7 +24,7 @@ _ID_FIELD = re.compile(
     r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
 )
 _PLACED = "forced_decoder_ids"
-"""Pairs of a place in the output and an id."""
+"""Pairs of a position in the output and an id."""
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
 _SIZE_FIELD = re.compile(r"(^|_)vocab_size$|^n_vocab$")
@@ -56,13 +56,13 @@ def parse_config(raw: bytes, name: str) -> Any:
     try:
         document = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"`{name}` is no JSON: {error}", hint="download the model again") from error
+        raise CheckpointError(f"`{name}` is not JSON: {error}", hint="download the model again") from error
     require_plain(document, name)
     return document
 
 
 def config_numbers(config: Mapping[str, Any]) -> Iterator[int]:
-    """Every number of a config that may be a size of the model: neither an id nor the size of the vocabulary."""
+    """Every number of a config that may be a size of the model: not an id and not the size of the vocabulary."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from config_numbers(value)
@@ -71,17 +71,17 @@ def config_numbers(config: Mapping[str, Any]) -> Iterator[int]:
 
 
 def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int], name: str) -> dict[str, Any]:
-    """A config with the ids of the new vocabulary, and its size where it says the old one.
+    """A config with the ids and the size of the new vocabulary.
 
     Args:
         config: The content of the file; it is not changed.
-        plan: Where ids went.
+        plan: The plan from the old to the new vocabulary.
         rows: Rows of the embedding before and after.
-        name: What to call the file.
+        name: The name of the file, for messages.
 
     Raises:
-        CheckpointError: It names a token that is gone, or a row whose number now belongs to another token; or an id
-            in it is no whole number.
+        CheckpointError: It names a removed token, or an id without a token that now belongs to a new one; or an id in
+            it is not a whole number.
     """
     changed: dict[str, Any] = _map_ids(dict(config), _Renumbering(plan, rows, name))
     _resize(changed, *rows)
@@ -91,7 +91,7 @@ def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int,
         if part.get("vocab_size") == plan.rows_before:
             part["vocab_size"] = rows[1]
     if name == MAIN and rows[0] != rows[1] and not any("vocab_size" in part for part in parts):
-        # The class has the old size as its default.
+        # Otherwise the default of the config class would be used, which is the old size.
         parts[0]["vocab_size"] = rows[1]
     return changed
 
@@ -102,13 +102,13 @@ def named_ids(config: Any) -> set[int]:
     >>> named_ids({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
     {0, 2, 3}
     """
-    found: set[int] = set()
-    _map_ids(config, lambda _, token_id: found.add(token_id))
-    return found
+    ids: set[int] = set()
+    _map_ids(config, lambda _, token_id: ids.add(token_id))
+    return ids
 
 
 def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:
-    """A copy of a config with another value for every id, given by its field and its number."""
+    """A copy of a config with every id replaced by ``rename(field, id)``."""
     if isinstance(value, dict):
         return {key: _map_field(str(key), item, rename) for key, item in value.items()}
     return [_map_ids(item, rename) for item in value] if isinstance(value, list) else value
@@ -139,7 +139,7 @@ def _map_numbers(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any
 
 
 def _resize(config: dict[str, Any], before: int, after: int) -> None:
-    """Replaces the size of the vocabulary wherever it stands, but in parts that have a vocabulary of their own."""
+    """Replaces the size of the vocabulary everywhere except in parts with their own vocabulary."""
     for key, value in config.items():
         if isinstance(value, dict) and not _OWN_VOCABULARY.search(str(key)):
             _resize(value, before, after)
@@ -148,15 +148,15 @@ def _resize(config: dict[str, Any], before: int, after: int) -> None:
 
 
 class _Renumbering:
-    """The new number of every old row that something may name."""
+    """The new id of every old row that a config may name."""
 
     def __init__(self, plan: VocabPlan, rows: tuple[int, int], name: str) -> None:
         self.plan, self.rows, self.name = plan, rows, name
         self.moved = dict(plan.moved)
-        # Padding moves as its rows do, while there is padding.
+        # Padding rows keep their position relative to the end of the tokens, if they still exist.
         shift = plan.rows_after - plan.rows_before
         self.moved |= {i: i + shift for i in range(plan.rows_before, rows[0]) if i + shift < rows[1]}
-        # A hole stays where it is, while it is one.
+        # A hole keeps its id if it is still a hole.
         holes = {*range(plan.rows_before)}.difference(self.moved, plan.removed)
         self.moved |= {i: i for i in holes if i < plan.rows_after and plan.sources[i] is None}
 
@@ -165,7 +165,7 @@ class _Renumbering:
             return self.moved[token_id]
         if 0 <= token_id < max(self.rows):
             raise self._refusal(key, token_id)
-        return token_id  # what was no row before and is none after, such as -1
+        return token_id  # not a row before or after, such as -1
 
     def _refusal(self, key: str, token_id: int) -> CheckpointError:
         where = f"`{key}` in `{self.name}` is {token_id:,}"

@@ -1,4 +1,4 @@
-"""`transplant_model`: the same as `transplant`, on a model in memory, for training code. Needs torch."""
+"""`transplant_model`: the same as `transplant` for a model in memory, for training code. Needs torch."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokengraft.checkpoint.ids import renumber_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
-from tokengraft.checkpoint.table import Recipe, TableShape, copied_rows, new_rows, reader, token_rows
+from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
 from tokengraft.errors import CheckpointError
@@ -29,9 +29,9 @@ class _MemoryRows:
         self._bytes = table.view(torch.uint8).numpy()
 
     def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
-        """The bytes of some rows, one after the other."""
-        found: Raw = self._bytes[rows]
-        return found
+        """The bytes of the given rows, in the given order."""
+        block: Raw = self._bytes[rows]
+        return block
 
 
 def transplant_model(
@@ -45,22 +45,23 @@ def transplant_model(
 ) -> tuple[Source, ...]:
     """Gives a transformers model another vocabulary, in place: embedding, head, bias, tying and configs.
 
-    The rows are those that `transplant` would write. Optimizers made before hold the old parameters: make them after.
+    The rows are those that `transplant` would write. Create optimizers afterwards: earlier ones hold the old
+    parameters.
 
     Args:
         model: A `PreTrainedModel`. It is changed.
-        plan: Where rows come from: ``tg.plan(old, new)``.
+        plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``.
         init: Initialiser for new embedding rows, as for `transplant`.
-        output_init: The same for an untied output.
-        pad_multiple: Rows are a multiple of this, or as padded as they were.
-        seed: For the initialisers that draw.
+        output_init: Initialiser for new rows of an untied output.
+        pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
+        seed: Seed for random initialisers.
 
     Returns:
-        Where every row of the embedding came from: an old row, the pieces it was made of, or None for the mean.
+        The source of every row of the embedding: an old row, the pieces it was computed from, or None for the mean.
 
     Raises:
         OptionError: There is no such initialiser, or one is given for a tied output.
-        CheckpointError: The model's tables are of a kind that cannot be changed.
+        CheckpointError: The model's tables are not supported.
     """
     require_initialisers(init, output_init)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
@@ -76,13 +77,13 @@ def transplant_model(
     rows = padded_rows(plan, before, pad_multiple)
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
     require_untied(output_init, tied=tied)
-    work = _Memory(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
-    # Everything that may fail comes before the first change.
+    builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
+    # Everything that may fail is done before the first change.
     configs = [config for config in (model.config, getattr(model, "generation_config", None)) if config is not None]
     changes = [change for config in configs for change in _changes(config, plan, (before, rows))]
-    table = work.table(embedding.weight, init, "input")
-    head_table = table if tied or head is None else work.table(head.weight, output_init or init, "output")
-    bias = work.table(head.bias, "fvt", "output") if getattr(head, "bias", None) is not None else None
+    table = builder.table(embedding.weight, init, "input")
+    head_table = table if tied or head is None else builder.table(head.weight, output_init or init, "output")
+    bias = builder.table(head.bias, "fvt", "output") if getattr(head, "bias", None) is not None else None
     embedding.weight, embedding.num_embeddings = table, rows
     if getattr(embedding, "padding_idx", None) is not None:
         embedding.padding_idx = plan.moved.get(embedding.padding_idx)
@@ -106,23 +107,23 @@ def _require_no_other_tables(model: Any, embedding: Any, head: Any) -> None:
     require_no_other_tables(others, len(embedding.weight), model.config.to_dict())
 
 
-class _Memory:
+class _TableBuilder:
     def __init__(self, plan: VocabPlan, rows: int, seed: int, spread: float) -> None:
         self.plan, self.rows, self.seed, self.spread = plan, rows, seed, spread
 
     def table(self, weight: "torch.Tensor", init: str, table: Any) -> Any:
-        """A new parameter in place of an old one."""
+        """The new parameter that replaces an old one."""
         import torch
 
         names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
         if weight.dtype not in names:
             raise CheckpointError(
-                f"a table of tokens is of the type {weight.dtype}",
+                f"a table of tokens has the type {weight.dtype}, which is not supported",
                 hint="load the model in bfloat16, float16 or float32",
             )
         old, dtype = _MemoryRows(weight), names[weight.dtype]
         shape = TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype)
-        facts = TableInfo(
+        info = TableInfo(
             ids=token_rows(self.plan, len(weight)),
             read=reader(old, dtype),
             width=shape.width,
@@ -130,7 +131,7 @@ class _Memory:
             seed=self.seed,
             table=table,
         )
-        parts = new_rows(old, shape, Recipe(self.plan, self.rows, INITIALISERS[init], facts))
+        parts = new_rows(old, shape, TableSpec(self.plan, self.rows, INITIALISERS[init], info))
         blocks = [old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts]
         raw = torch.from_numpy(np.concatenate(blocks))
         new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)
@@ -142,7 +143,7 @@ def _text_config(config: Any) -> Any:
 
 
 def _changes(config: Any, plan: VocabPlan, rows: tuple[int, int]) -> Iterator[tuple[Any, str, Any]]:
-    """The fields of a config object that name ids or the size of the vocabulary: object, field, new value."""
+    """The changes of ids and sizes in a config object: (object, field, new value)."""
     before = config.to_dict()
     after = renumber_config(before, plan, rows, type(config).__name__)
     for name, value in after.items():

@@ -1,7 +1,7 @@
-"""A checkpoint folder: its config, its safetensors files, and which of its tensors have a vocabulary axis.
+"""Opens a checkpoint folder (`open_checkpoint`) and finds its tensors with a vocabulary axis (`find_vocabulary`).
 
-Reads headers, and tables only where they alone tell whether they are tied. Nothing is unpickled, nothing that the
-folder carries is executed.
+Reads headers, and tables only if that is the only way to know whether they are tied. Nothing is unpickled, and no code
+of the folder is executed.
 """
 
 import json
@@ -25,7 +25,7 @@ SINGLE = "model.safetensors"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TRAINING = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
-"""How files of a training run begin that have the endings of weights."""
+"""Prefixes of files of a training run that have the suffixes of weights."""
 _QUANTISED = ("qweight", "qzeros", "scales", "weight_scale", "weight_scale_inv", "absmax", "weight.absmax")
 _INPUT_NAMES = ("embed", "wte", "word_embeddings", "emb.")
 _OUTPUT_NAMES = ("lm_head", "embed_out", "output.", "head.")
@@ -39,18 +39,18 @@ class Checkpoint:
     config: dict[str, Any]
     files: tuple[TensorFile, ...]
     index: dict[str, Any] | None
-    """What `model.safetensors.index.json` says, where the weights are in several files."""
+    """The content of `model.safetensors.index.json`; None if the weights are in one file."""
 
     @property
     def text_config(self) -> dict[str, Any]:
-        """The part of the config that describes the language model; models that see have it nested."""
+        """The part of the config that describes the language model; in multimodal models it is nested."""
         nested = self.config.get("text_config")
         return nested if isinstance(nested, dict) and "vocab_size" in nested else self.config
 
 
 @dataclass(frozen=True)
 class VocabTensor:
-    """A tensor whose first axis counts tokens."""
+    """A tensor whose first axis is the vocabulary."""
 
     info: TensorInfo
     file: TensorFile
@@ -64,15 +64,15 @@ class Vocabulary:
     tensors: tuple[VocabTensor, ...]
     rows: int
     tied: bool
-    """Whether input and output share their rows: one tensor, or two that must stay equal."""
-    found: str
-    """How they were found, in words."""
+    """Whether input and output are tied: one tensor, or two that must stay equal."""
+    found_by: str
+    """How the tensors were found: by the names of an architecture, or by their shapes."""
 
 
 def has_weights(source: str | os.PathLike[str]) -> bool:
     """Whether a source is a folder with weights that `transplant` reads. Looks at names only.
 
-    A tokenizer alone, as a folder, a file or a name on the hub, has none.
+    False for a tokenizer without a model: a folder, a file or a hub name.
 
     Raises:
         CheckpointError: It has weights, but in formats that `transplant` refuses, such as `pytorch_model.bin`.
@@ -91,23 +91,24 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder.
 
     Raises:
-        SourceNotFoundError: There is none.
+        SourceNotFoundError: The folder is not a checkpoint.
         CheckpointError: It is damaged, or its weights are pickled.
     """
     config_path = folder / "config.json"
     if not _is_file(config_path):
         raise SourceNotFoundError(
-            f"`{folder}` has no `config.json`, so it is no checkpoint", hint="pass the folder of a model with weights"
+            f"`{folder}` has no `config.json`, so it is not a checkpoint",
+            hint="pass the folder of a model with weights",
         )
     config = read_config(config_path)
     if not isinstance(config, dict):
-        raise CheckpointError(f"`{config_path}` is no JSON object", hint="download the model again")
+        raise CheckpointError(f"`{config_path}` is not a JSON object", hint="download the model again")
     index = _read_index(folder / INDEX)
     names = sorted(set(index["weight_map"].values())) if index else [SINGLE]
     if SINGLE not in names and _is_file(folder / SINGLE):
         raise CheckpointError(
             f"`{folder}` has both `{SINGLE}` and `{INDEX}`, which lists other files; transformers loads the first",
-            hint="remove the weights that are not wanted, with their index",
+            hint="remove the weights that you do not want, and their index",
         )
     missing = [name for name in names if Path(name).name != name or not _is_file(folder / name)]
     if missing:
@@ -147,19 +148,19 @@ def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
     pickled = [other for other in others if other.endswith(_PICKLED)]
     if pickled:
         return CheckpointError(
-            f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling runs whatever code is in them",
-            hint="where you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors",
+            f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling can run any code",
+            hint="if you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors",
         )
     if others:
         return CheckpointError(
             f"`{folder}` has neither `{SINGLE}` nor `{INDEX}`; its weights are in `{others[0]}`, which is not read",
-            hint="pass the folder of the model as safetensors, as `model.save_pretrained('NEW')` writes it",
+            hint="save the model as safetensors: `model.save_pretrained('NEW')`",
         )
     return CheckpointError(f"`{folder}` lacks `{name}`", hint="download the checkpoint again")
 
 
 def _require_listed(checkpoint: Checkpoint) -> None:
-    """Refuses an index that does not say what is in the files."""
+    """Refuses an index that does not match the files."""
     held: dict[str, str] = {}
     for file_ in checkpoint.files:
         for name in file_.tensors:
@@ -171,7 +172,7 @@ def _require_listed(checkpoint: Checkpoint) -> None:
     for name, file in (checkpoint.index or {"weight_map": held})["weight_map"].items():
         if held.get(name) != file:
             raise CheckpointError(
-                f"`{INDEX}` says that `{file}` has the tensor `{name}`, and it does not",
+                f"`{INDEX}` lists the tensor `{name}` in `{file}`, which does not have it",
                 hint="download the checkpoint again",
             )
 
@@ -180,12 +181,12 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     """The tensors with a vocabulary axis, by the table of architectures, or by their shapes.
 
     Raises:
-        CheckpointError: The model is of a kind that cannot be changed, or its tensors do not say what is what.
+        CheckpointError: The architecture is not supported, or the tensors cannot be identified.
     """
     config = checkpoint.config
     if config.get("is_encoder_decoder"):
         raise CheckpointError(
-            "the model is an encoder-decoder, which shares or splits its vocabulary in ways of its own",
+            "the model is an encoder-decoder, which is not supported",
             hint="pass a decoder-only model",
         )
     _refuse_strange_tables(checkpoint)
@@ -194,8 +195,8 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     families = _architectures()["architectures"]
     known = next((name for name in names if name in families), None)
     tensors = _by_name(checkpoint, families[known]) if known else _by_shape(checkpoint)
-    found = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
-    vocabulary = _checked(checkpoint, tensors, found)
+    found_by = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
+    vocabulary = _checked(checkpoint, tensors, found_by)
     listed_names = {tensor.info.name for tensor in vocabulary.tensors}
     everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
     others = (tensor for tensor in everything if tensor.name not in listed_names)
@@ -217,9 +218,9 @@ def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
 
 
 def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
-    """Tensors whose first axis is as long as the vocabulary, told apart by their names."""
+    """Tensors whose first axis is as long as the vocabulary, with roles by their names."""
     size = checkpoint.text_config.get("vocab_size")
-    found = []
+    candidates = []
     for file in checkpoint.files:
         for tensor in file.tensors.values():
             if type(size) is not int or size not in tensor.shape:
@@ -228,11 +229,11 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
             if role is None or tensor.shape[0] != size:
                 raise CheckpointError(
                     f"the tensor `{tensor.name}` has an axis of {size:,}, as long as the vocabulary, and the "
-                    "architecture is not known: what it is cannot be told",
+                    "architecture is unknown: its role cannot be determined",
                     hint="please report the architecture, with the names and shapes of its tensors",
                 )
-            found.append(VocabTensor(tensor, file, role))
-    return found
+            candidates.append(VocabTensor(tensor, file, role))
+    return candidates
 
 
 def _guess(tensor: TensorInfo) -> Role | None:
@@ -244,18 +245,18 @@ def _guess(tensor: TensorInfo) -> Role | None:
     return "output" if is_output else "input" if any(part in tensor.name for part in _INPUT_NAMES) else None
 
 
-def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> Vocabulary:
+def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) -> Vocabulary:
     roles = [tensor.role for tensor in tensors]
     if roles.count("input") != 1 or any(roles.count(role) > 1 for role in roles):
         names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
         raise CheckpointError(
-            f"one input embedding was looked for by {found}; found: {names}",
+            f"expected one input embedding, by {found_by}; found: {names}",
             hint="please report the architecture, with the names and shapes of its tensors",
         )
     for tensor in tensors:
         if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
             raise CheckpointError(
-                f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is no table of tokens",
+                f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
                 hint="download the checkpoint again",
             )
     rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input")
@@ -263,14 +264,14 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found: str) -> 
         _require_plain(tensor, rows, checkpoint)
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
     ordered = tuple(sorted(tensors, key=lambda tensor: order[tensor.role]))
-    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found)
+    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found_by)
 
 
 def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:
     """Whether input and output share their rows.
 
-    Without an output they do. With one, the config says so; where it leaves that to its class, two tables that are
-    equal are taken as tied: transformers unties tables that differ, whatever the class says.
+    Without an output they do. With an output, the config decides. If the config has no `tie_word_embeddings`, two equal
+    tables are treated as tied: transformers unties tables that differ, whatever the default of the class is.
     """
     by_role = {tensor.role: tensor for tensor in tensors}
     if "output" not in by_role:
@@ -295,7 +296,7 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
     if info.shape[0] != rows or (size is not None and size != rows):
         raise CheckpointError(
             f"`{info.name}` has {info.shape[0]:,} rows, the input embedding {rows:,}, and config.json says {size}",
-            hint="save the model again with transformers, which brings them in line",
+            hint="save the model again with transformers, which makes them agree",
         )
 
 
@@ -304,11 +305,11 @@ def _refuse_strange_tables(checkpoint: Checkpoint) -> None:
         for name in file.tensors:
             if "embed" in name and "per_layer" in name:
                 raise CheckpointError(
-                    f"the model has a table of tokens for each layer (`{name}`), which is not understood yet",
+                    f"the model has a table of tokens for each layer (`{name}`), which is not supported",
                     hint="pass a model with one input embedding",
                 )
             if any(name.endswith(f"{head}.{part}") for head in ("lm_head", "embed_tokens") for part in _QUANTISED):
                 raise CheckpointError(
-                    f"`{name}` says that a table of tokens is quantised",
+                    f"`{name}` belongs to a quantised table of tokens",
                     hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
                 )

@@ -1,6 +1,6 @@
-"""Every file of a new checkpoint that holds no weights: tokenizer, configs, the index, and all that is just copied.
+"""`model_files`: every file of a new checkpoint without weights: tokenizer, configs, the index, and copied files.
 
-All of it is made before anything is written, so that what is wrong is found first.
+All of them are built before anything is written, so that errors are found first.
 """
 
 import json
@@ -26,24 +26,24 @@ _FOREIGN = ("params.json",)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What becomes of the files without weights."""
+    """The files without weights: written, copied and left out."""
 
     written: Mapping[str, bytes]
     """By relative path: tokenizer files, configs and the index."""
     tokenizer: tuple[str, ...]
-    """Those of them that are tokenizer files."""
+    """Names of the written tokenizer files."""
     carried: tuple[str, ...]
-    """Tokenizer files of the source that the new tokenizer does not bring."""
+    """Tokenizer files of the source that the new tokenizer does not have."""
     copied: tuple[str, ...]
-    """Names of files of the source that stay as they are."""
+    """Files of the source that are copied unchanged."""
     left_out: tuple[str, ...]
-    """Files of the source that belong to the old vocabulary."""
+    """Files of the source that are not written because they belong to the old vocabulary."""
 
 
 def model_files(
     source: Checkpoint, vocabulary: Vocabulary, tokenizers: tuple[Tokenizer, Tokenizer], changes: VocabPlan, rows: int
 ) -> ModelFiles:
-    """The files of a new checkpoint that hold no weights.
+    """The files of a new checkpoint without weights.
 
     Args:
         source: The old checkpoint.
@@ -53,7 +53,7 @@ def model_files(
         rows: Rows of the new embedding.
 
     Raises:
-        CheckpointError: A config names a token that is gone, or cannot be read.
+        CheckpointError: A config names a removed token, or cannot be read.
     """
     sizes = (vocabulary.rows, rows)
     tokenizer = tokenizer_files(*tokenizers, changes, sizes)
@@ -71,7 +71,7 @@ def model_files(
 
 
 def _entries(source: Checkpoint) -> Iterator[Path]:
-    """What lies in the folder beside the weights and the tokenizer; hidden files are not part of a model."""
+    """The files of the folder except weights, tokenizer files and hidden files."""
     weights = {file.path.name for file in source.files}
     for path in sorted(source.folder.iterdir()):
         is_templates = path.is_dir() and path.name == "additional_chat_templates"
@@ -82,7 +82,7 @@ def _entries(source: Checkpoint) -> Iterator[Path]:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether a file belongs to the old vocabulary: weights in other formats, folders, which may hold some, reports."""
+    """Whether an entry belongs to the old vocabulary: weights in other formats, folders that may have some, reports."""
     is_index = path.name.endswith(".index.json")
     return (
         not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES, *_FOREIGN)
@@ -97,7 +97,7 @@ def _config(path: Path, changes: VocabPlan, rows: tuple[int, int]) -> bytes:
 
 
 def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
-    """The list of tensors, with the new sizes where it has the old."""
+    """The index of tensors with the new total sizes."""
     raw = (source.folder / INDEX).read_bytes()
     index = json.loads(raw)
     metadata = index.get("metadata")
@@ -115,7 +115,7 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
 
 
 def written_before(folder: Path) -> set[str]:
-    """The files that an earlier transplant says it wrote to a folder."""
+    """The files that an earlier transplant wrote to a folder, according to its report."""
     try:
         return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Tensors with a vocabulary axis that are neither the embedding nor the output: a transplant would leave them behind.
+"""Refuses models with further tensors that have a vocabulary axis, which a transplant would not change.
 
-Multi-token prediction (DeepSeek-V3: `model.layers.61.shared_head.head.weight`), Medusa and EAGLE heads have tables of
-their own, and so have models with a table for each layer.
+Multi-token prediction (DeepSeek-V3: `model.layers.61.shared_head.head.weight`), Medusa and EAGLE heads have their
+own tables, and so do models with a table for each layer.
 """
 
 import re
@@ -16,7 +16,7 @@ _TABLE = re.compile(
     r"|medusa|eagle|mtp|nextn|t2d|d2t)([._]|$)"
 )
 _FACTORS = {2, 3, 4}
-"""What fused and default sizes are multiples by: gate and up, query with key and value, the inner size of GPT-2."""
+"""Factors of fused and default sizes: gate and up; query, key and value; the inner size of GPT-2."""
 
 
 def require_no_other_tables(
@@ -24,8 +24,8 @@ def require_no_other_tables(
 ) -> None:
     """Refuses a model in which one of these tensors has an axis as long as the vocabulary.
 
-    An axis that is as long by accident, because the hidden size or another size in the config is, is no reason, unless
-    the tensor is named as a table of tokens is.
+    An axis may have that length by accident, because the hidden size or another size in the config is equal. Such a
+    tensor is refused only if its name is that of a table of tokens.
 
     Args:
         tensors: Names and shapes of all tensors other than the known ones with a vocabulary axis.
@@ -33,19 +33,19 @@ def require_no_other_tables(
         config: The model's config.
 
     Raises:
-        CheckpointError: With the names of the tensors.
+        CheckpointError: There are such tensors. The message names them.
     """
     by_accident = _is_size(rows, {*config_numbers(config)})
-    found = [
+    names = [
         f"`{name}` {list(shape)}"
         for name, shape in tensors
         if rows in shape and not (by_accident and not _TABLE.search(name))
     ]
-    if found:
-        more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    if names:
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
         raise CheckpointError(
-            f"{len(found):,} other tensors have an axis of {rows:,}, as long as the vocabulary: "
-            f"{', '.join(found[:3])}{more}. They are not supported: left as they are, they would no longer fit",
+            f"{len(names):,} other tensors have an axis of {rows:,}, as long as the vocabulary: "
+            f"{', '.join(names[:3])}{more}. They are not supported: they would no longer match the vocabulary",
             hint="pass a checkpoint without them, for example without its heads for multi-token prediction; "
             "otherwise please report the architecture, with the names and shapes of its tensors",
         )

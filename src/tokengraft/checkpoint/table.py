@@ -1,6 +1,6 @@
-"""A new table of rows out of an old one, by a plan: a block at a time, so that no table need fit into memory.
+"""`new_rows`: builds the rows of a new table by a plan, one block at a time, so that no table has to fit into memory.
 
-The same for files and for tensors in memory: both give their rows as bytes and take bytes back.
+Used for files and for tensors in memory. Both provide their rows as bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,20 +17,20 @@ from tokengraft.plan import VocabPlan
 
 BLOCK_BYTES = 1 << 23
 LONG_RUN = 256
-"""So many rows in a row are worth copying by the system."""
+"""Runs of at least this many consecutive rows are copied by the kernel."""
 
 
 class OldRows(Protocol):
     """Rows of an old table, as bytes."""
 
     def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
-        """The bytes of some rows, one after the other."""
+        """The bytes of the given rows, in the given order."""
         ...
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """The size of a table, and what its numbers are."""
+    """The size and data type of a table."""
 
     rows: int
     row_bytes: int
@@ -43,62 +43,63 @@ class TableShape:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How new rows are made."""
+class TableSpec:
+    """How to build a new table."""
 
     plan: VocabPlan
     rows: int
     """Rows of the new table, padding included."""
     initialiser: Initialiser
-    facts: TableInfo
+    info: TableInfo
 
-    def for_bias(self) -> "Recipe":
-        """The same for the bias of an output, a number for each token: always the mean of its pieces."""
+    def for_bias(self) -> "TableSpec":
+        """The same for the bias of an output, which is always the mean of the pieces."""
         return replace(self, initialiser=fvt)
 
 
-def new_rows(old: OldRows, shape: TableShape, recipe: Recipe) -> Iterator[range | Raw]:
-    """The rows of the new table, in order: ranges of old rows that are copied as they are, and blocks of bytes."""
-    copies = copied_rows(recipe.plan, shape.rows, recipe.rows)
+def new_rows(old: OldRows, shape: TableShape, spec: TableSpec) -> Iterator[range | Raw]:
+    """The rows of the new table, in order: ranges of old rows to copy, and blocks of new bytes."""
+    copies = copied_rows(spec.plan, shape.rows, spec.rows)
     size, begin = max(1, BLOCK_BYTES // max(shape.row_bytes, 1)), 0
     for start, end in _long_runs(copies):
-        yield from _blocks(old, shape, recipe, copies, range(begin, start, size), start)
+        yield from _blocks(old, shape, spec, copies, range(begin, start, size), start)
         yield range(int(copies[start]), int(copies[end - 1]) + 1)
         begin = end
-    yield from _blocks(old, shape, recipe, copies, range(begin, recipe.rows, size), recipe.rows)
+    yield from _blocks(old, shape, spec, copies, range(begin, spec.rows, size), spec.rows)
 
 
 def _long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Where many rows follow one another as they did."""
-    goes_on = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
-    breaks = [int(at) + 1 for at in np.flatnonzero(~goes_on)]
+    """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
+    continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
+    breaks = [int(at) + 1 for at in np.flatnonzero(~continues)]
     runs = zip([0, *breaks], [*breaks, len(copies)], strict=True)
     return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
 
 
 def _blocks(
-    old: OldRows, shape: TableShape, recipe: Recipe, copies: npt.NDArray[np.int64], starts: range, end: int
+    old: OldRows, shape: TableShape, spec: TableSpec, copies: npt.NDArray[np.int64], starts: range, end: int
 ) -> Iterator[Raw]:
     for start in starts:
-        yield _block(old, shape, recipe, copies, range(start, min(start + starts.step, end)))
+        yield _block(old, shape, spec, copies, range(start, min(start + starts.step, end)))
 
 
-def _block(old: OldRows, shape: TableShape, recipe: Recipe, copies: npt.NDArray[np.int64], ids: range) -> Raw:
+def _block(old: OldRows, shape: TableShape, spec: TableSpec, copies: npt.NDArray[np.int64], ids: range) -> Raw:
     block = np.empty((len(ids), shape.row_bytes), np.uint8)
     sources = copies[ids.start : ids.stop]
     kept = sources >= 0
     block[kept] = old.raw(sources[kept])
     fresh = [ids[place] for place in np.flatnonzero(~kept)]
     if fresh:
-        tokens = [*_with_pieces(old, shape, recipe.plan, fresh)]
-        block[~kept] = narrow(recipe.initialiser(tokens, recipe.facts), shape.dtype)
+        tokens = [*_with_pieces(old, shape, spec.plan, fresh)]
+        block[~kept] = narrow(spec.initialiser(tokens, spec.info), shape.dtype)
     return block
 
 
 def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int64]:
-    """For every new row the old row that it is a copy of, or -1 where it must be made.
+    """For every new row the old row to copy, or -1 if it must be initialised.
 
-    A hole keeps the row it had. Padding stays padding: the first row beyond the old tokens comes first beyond the new.
+    A hole keeps its old row. Padding stays padding: the first row after the old tokens becomes the first row after the
+    new tokens.
 
     >>> copied_rows(VocabPlan(3, (2, (0, 1), None), (0, 1)), 4, 5)
     array([ 2, -1,  2,  3, -1])
@@ -112,7 +113,7 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int
 
 
 def _with_pieces(old: OldRows, shape: TableShape, plan: VocabPlan, ids: list[int]) -> Iterator[NewToken]:
-    """New tokens with the rows of their pieces, each of which is read once."""
+    """New tokens with the old rows of their pieces. Every row is read once."""
     sources = [plan.sources[i] if i < plan.rows_after else None for i in ids]
     pieces = [source if isinstance(source, tuple) else () for source in sources]
     flat = np.array([row for rows in pieces for row in rows], np.int64)
@@ -130,5 +131,5 @@ def token_rows(plan: VocabPlan, old_rows: int) -> npt.NDArray[np.int64]:
 
 
 def reader(old: OldRows, dtype: str) -> Callable[[npt.NDArray[np.int64]], Rows]:
-    """Rows of a table as numbers."""
+    """A function that reads rows of a table as 32-bit floats."""
     return lambda rows: widen(old.raw(rows), dtype)

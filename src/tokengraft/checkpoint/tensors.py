@@ -1,7 +1,7 @@
-"""Safetensors files, read and written in pieces: a header of JSON, then the bytes of every tensor.
+"""Safetensors files, read and written in blocks: a header of JSON, then the bytes of every tensor.
 
-The `safetensors` package reads and writes whole tensors, and its numpy side has no bf16; rows of a table of gigabytes
-are wanted here, as the bytes they are.
+The `safetensors` package reads and writes complete tensors, and its numpy interface has no bf16. This module reads and
+writes single rows of large tables, as bytes.
 """
 
 import json
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tokengraft.errors import CheckpointError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
-"""The types that rows may have."""
+"""Bytes per number, by data type. Tables of other types are refused."""
 BLOCK = 1 << 22
 MAX_HEADER = 100_000_000  # what the safetensors library accepts
 Rows = npt.NDArray[np.float32]
@@ -28,7 +28,7 @@ Raw = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies in its file."""
+    """The name, type, shape and position of a tensor in its file."""
 
     name: str
     dtype: str
@@ -40,7 +40,7 @@ class TensorInfo:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row: of what the first axis counts."""
+        """Bytes of one row: one index of the first axis."""
         return self.size // self.shape[0] if self.shape and self.shape[0] else 0
 
 
@@ -50,7 +50,7 @@ class TensorFile:
 
     path: Path
     tensors: Mapping[str, TensorInfo]
-    """In the order of their bytes."""
+    """In the order of their data."""
     metadata: Mapping[str, Any] | None
 
     @classmethod
@@ -65,18 +65,18 @@ class TensorFile:
             with path.open("rb") as stream:
                 length = int.from_bytes(stream.read(8), "little")
                 if size < 8 or length > min(size - 8, MAX_HEADER):
-                    raise ValueError("its header does not fit into it")
+                    raise ValueError("its header is longer than the file")
                 header = json.loads(stream.read(length))
             return cls._parse(path, header, 8 + length, size)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
-                f"`{path}` is no whole safetensors file: {error}", hint="download or save the checkpoint again"
+                f"`{path}` is not a complete safetensors file: {error}", hint="download or save the checkpoint again"
             ) from error
 
     @classmethod
     def _parse(cls, path: Path, header: Any, data: int, size: int) -> "TensorFile":
         if not isinstance(header, dict):
-            raise TypeError("its header is no JSON object")
+            raise TypeError("its header is not a JSON object")
         metadata = header.pop("__metadata__", None)
         if metadata is not None:
             _require_strings(metadata)
@@ -94,7 +94,7 @@ def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInf
         raise TypeError(f"the tensor {name!r} has the type {dtype!r}")
     item = ITEM_BYTES.get(dtype)
     if not begin <= end <= size - data or (item and prod(shape) * item != end - begin):
-        raise ValueError(f"the tensor {name!r} does not lie within it")
+        raise ValueError(f"the tensor {name!r} is not inside the file")
     return TensorInfo(name, dtype, shape, data + begin, end - begin)
 
 
@@ -105,14 +105,14 @@ def _count(value: Any) -> int:
 
 
 def _require_strings(metadata: Any) -> None:
-    """Refuses metadata that the safetensors library does not read: it must map strings to strings."""
+    """Refuses metadata that the safetensors library cannot read: it must map strings to strings."""
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise TypeError("`__metadata__` does not map strings to strings")
     "".join([*metadata, *metadata.values()]).encode()
 
 
 def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> tuple[bytes, list[TensorInfo]]:
-    """The header of a file with these tensors one after the other, and the tensors with their places in that file."""
+    """The header of a file with these tensors in this order, and the tensors with their positions in that file."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata is not None else {}
     at = 0
     for tensor in tensors:
@@ -132,7 +132,7 @@ def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) 
 
 
 class RowReader:
-    """Reads rows of a tensor, any of them, without reading the rest."""
+    """Reads single rows of a tensor without reading the rest."""
 
     def __init__(self, stream: BinaryIO, tensor: TensorInfo) -> None:
         self.stream, self.tensor = stream, tensor
@@ -141,23 +141,23 @@ class RowReader:
         return self.tensor.shape[0]
 
     def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
-        """The bytes of some rows, one after the other. Neighbours are read together."""
-        found = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
+        """The bytes of the given rows, in the given order. Consecutive rows are read together."""
+        block = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
         starts = [0, *breaks] if len(rows) else []
         for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
             self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
-            if self.stream.readinto(found[begin:end].reshape(-1)) < (end - begin) * self.tensor.row_bytes:  # type: ignore[attr-defined]
+            if self.stream.readinto(block[begin:end].reshape(-1)) < (end - begin) * self.tensor.row_bytes:  # type: ignore[attr-defined]
                 raise OSError(f"`{self.stream.name}` is shorter than its header says")
-        return found
+        return block
 
     def values(self, rows: npt.NDArray[np.int64]) -> Rows:
-        """Some rows as 32-bit floats."""
+        """The given rows as 32-bit floats."""
         return widen(self.raw(rows), self.tensor.dtype)
 
 
 def widen(raw: Raw, dtype: str) -> Rows:
-    """Rows as 32-bit floats; exact for every type that rows may have.
+    """Rows as 32-bit floats. Exact for every type in `ITEM_BYTES`.
 
     >>> widen(np.array([[0x80, 0x3F]], np.uint8), "BF16")
     array([[1.]], dtype=float32)
@@ -169,7 +169,7 @@ def widen(raw: Raw, dtype: str) -> Rows:
 
 
 def narrow(rows: Rows, dtype: str) -> Raw:
-    """32-bit floats as rows of a type, rounded to the nearest, ties to even.
+    """Rows in the given type, rounded to the nearest value, ties to even.
 
     >>> narrow(np.array([[1.0]], np.float32), "BF16")
     array([[128,  63]], dtype=uint8)
@@ -177,8 +177,8 @@ def narrow(rows: Rows, dtype: str) -> Raw:
     plain = np.ascontiguousarray(rows, dtype="<f4")
     if dtype == "BF16":
         bits = plain.view("<u4")
-        # subtle: adding half of what is cut off, less one where the last bit is even, rounds ties to even; a NaN must
-        # not round up to infinity
+        # subtle: adding half of the removed bits, less one if the last kept bit is even, rounds ties to even. A NaN
+        # must not be rounded up to infinity.
         half = (bits >> 16) & 1
         half += 0x7FFF
         half += bits
@@ -203,7 +203,7 @@ def same_bytes(first: tuple[Path, TensorInfo], second: tuple[Path, TensorInfo]) 
 
 
 def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO) -> None:
-    """Copies a stretch of one file to where the other stands, in the kernel where it can."""
+    """Copies a range of one file to the current position of another, inside the kernel if possible."""
     target.flush()
     while size:
         done = _copy_some(source, start, size, target)
@@ -217,7 +217,7 @@ def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int
     if hasattr(os, "copy_file_range"):
         try:
             return os.copy_file_range(source.fileno(), target.fileno(), min(size, 1 << 30), offset_src=start)
-        except OSError:  # between file systems, or a kernel that will not: by hand
+        except OSError:  # two file systems, or not supported: read and write instead
             pass
     source.seek(start)
     block = source.read(min(size, 1 << 22))

@@ -1,7 +1,7 @@
-"""The tokenizer files of a new checkpoint: what the new tokenizer brings, and what the source has beyond that.
+"""The tokenizer files of a new checkpoint: those of the new tokenizer, and further ones of the source.
 
-A tokenizer may come as a `tokenizer.json` alone. The chat template and the settings of the source then stay, rewritten
-for the new ids; what lists the old tokens in a format that is not written here is left out, and named.
+A tokenizer may be a `tokenizer.json` alone. The chat template and the settings of the source are then kept, rewritten
+for the new ids. Files that list the old tokens in a format that tokengraft cannot write are left out and reported.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ SPECIALS = "special_tokens_map.json"
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What becomes of the tokenizer files."""
+    """The tokenizer files to write, and those of the source that are kept or left out."""
 
     written: Mapping[str, bytes]
     """The content of every file, by relative path."""
     carried: tuple[str, ...]
-    """Those of them that the source has and the new tokenizer does not bring."""
+    """Those of them that the source has and the new tokenizer does not."""
     left_out: tuple[str, ...]
-    """Files of the source that cannot follow the new tokens."""
+    """Files of the source that cannot be rewritten for the new tokens."""
 
 
 def tokenizer_files(old: Tokenizer, new: Tokenizer, changes: VocabPlan, rows: tuple[int, int]) -> TokenizerFiles:
@@ -41,21 +41,21 @@ def tokenizer_files(old: Tokenizer, new: Tokenizer, changes: VocabPlan, rows: tu
         rows: Rows of the embedding before and after.
 
     Raises:
-        CheckpointError: A file would name a token that is gone.
+        CheckpointError: A file names a token that was removed.
         UnreadableFileError: A file of the source is damaged.
     """
     brought = folder_files(new)
     missing = {name: raw for name, raw in folder_files(old).items() if name not in brought}
     left_out = {*_unfit(old, new, missing, brought)}
     kept = {name: raw for name, raw in missing.items() if name not in left_out}
-    renumber_config(_content(kept, SETTINGS), changes, rows, SETTINGS)  # refuses the id of a token that is gone
+    renumber_config(_content(kept, SETTINGS), changes, rows, SETTINGS)  # refuses the id of a removed token
     written = {**brought, **dict(rewrite_files(kept, _change(old, new), new.merge_strings()))}
     _require_tokens(old, new, changes, written)
     return TokenizerFiles(written, tuple(sorted(kept)), tuple(sorted(left_out)))
 
 
 def _unfit(old: Tokenizer, new: Tokenizer, missing: Mapping[str, bytes], brought: Mapping[str, bytes]) -> Iterator[str]:
-    """Files that list tokens in a form that is not written here, or compete with what the new tokenizer brings."""
+    """Files that list tokens in a format that cannot be written, or that conflict with files of the new tokenizer."""
     lists = {MAIN, "vocab.txt", old.piece_file, *stale_files(old.files)}
     if old.kind != new.kind:  # another alphabet, and another class
         lists |= {SETTINGS, "vocab.json", "merges.txt", "added_tokens.json"}
@@ -80,16 +80,16 @@ def _change(old: Tokenizer, new: Tokenizer) -> Change:
 
 
 def _require_tokens(old: Tokenizer, new: Tokenizer, changes: VocabPlan, written: Mapping[str, bytes]) -> None:
-    """Refuses settings that name a token which the old tokenizer had and the new one has not."""
+    """Refuses settings that name a token that the old tokenizer has and the new one does not."""
     before = _content(old.files, SETTINGS)
     for file in (SETTINGS, SPECIALS):
         for field, value in _content(written, file).items():
-            gone = [text for text in _texts(field, value) if text in old.ids and text not in new.ids]
+            removed = [text for text in _texts(field, value) if text in old.ids and text not in new.ids]
             # A tokenizer that another tool wrote may still have the id of a removed token.
             stale = field.endswith("_token_id") and value == before.get(field) and value in changes.removed
-            if gone or stale:
+            if removed or stale:
                 raise CheckpointError(
-                    f"`{field}` in `{file}` is {gone[0] if gone else value!r}, a token that the new tokenizer "
+                    f"`{field}` in `{file}` is {removed[0] if removed else value!r}, a token that the new tokenizer "
                     "does not have",
                     hint="protect that token when you prune: --protect",
                 )
@@ -101,7 +101,7 @@ def _content(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
 
 
 def _texts(field: str, value: Any) -> Iterator[str]:
-    """The tokens that a field names: `eos_token` and the like as text or as an object, and lists of them."""
+    """The tokens that a field such as `eos_token` names: as text, as an object, or as a list of these."""
     if not field.endswith(("_token", "_special_tokens")):
         return
     for item in value if isinstance(value, list) else [value]:

@@ -1,4 +1,4 @@
-"""`transplant`: a checkpoint with another vocabulary, made of files alone, without loading the model.
+"""`transplant`: gives a checkpoint the vocabulary of another tokenizer, file by file, without loading the model.
 
 Only tensors with a vocabulary axis are read and written, a block of rows at a time. All other bytes are copied.
 """
@@ -20,7 +20,7 @@ from tokengraft.checkpoint.compare_files import ByteComparison, compare_file
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
-from tokengraft.checkpoint.table import Recipe, TableShape, new_rows, reader, token_rows
+from tokengraft.checkpoint.table import TableShape, TableSpec, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
 from tokengraft.errors import CheckpointError, OptionError, Progress
 from tokengraft.formats.files import load_folder
@@ -31,13 +31,14 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PadMultiple = int | Literal["keep"]
 AT_ONCE = 2
-"""Weight files that are written and compared at a time. More would want memory and gain little: disks are the limit."""
+"""Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
+limit."""
 _FICLONE = 0x40049409
 
 
 @dataclass(frozen=True)
 class Transplant:
-    """What a transplant does, or did."""
+    """The result of a transplant, or what a dry run would do."""
 
     plan: VocabPlan
     rows_before: int
@@ -46,20 +47,21 @@ class Transplant:
     tensors: tuple[tuple[str, str, str, int, int], ...]
     """Tensors with a vocabulary axis: name, role, type, bytes before and after."""
     tied: bool
-    found: str
-    """How those tensors were found."""
+    found_by: str
+    """How those tensors were found: by the names of an architecture, or by their shapes."""
     init: tuple[str, str]
     """The initialisers of input and output."""
     copied: tuple[str, ...]
-    """Weight files that are copied as they are."""
+    """Weight files that are copied unchanged."""
     carried: tuple[str, ...]
-    """Tokenizer files of the source that the new tokenizer does not bring; they are kept, with the new ids."""
+    """Tokenizer files of the source that the new tokenizer does not have. They are kept, with the new ids."""
     left_out: tuple[str, ...]
-    """Files of the source that belong to the old vocabulary, such as weights in other formats."""
+    """Files of the source that are not written because they belong to the old vocabulary, such as weights in other
+    formats."""
     compared: ByteComparison | None = None
-    """What was compared after writing; None before."""
+    """The comparison of the written files with the source; None in a dry run."""
     behaviour: Behaviour | None = None
-    """How the two models compare; None where they were not run."""
+    """The comparison of the two running models; None without ``verify``."""
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON-ready data."""
@@ -69,7 +71,7 @@ class Transplant:
             "embedding_rows_after": self.rows_after,
             "tensors": [list(tensor) for tensor in self.tensors],
             "tied": self.tied,
-            "found_by": self.found,
+            "found_by": self.found_by,
             "init": {"input": self.init[0], "output": self.init[1]},
             "copied": list(self.copied),
             "carried": list(self.carried),
@@ -96,27 +98,28 @@ def transplant(
 ) -> Transplant:
     """Gives a checkpoint the vocabulary of another tokenizer, without loading the model.
 
-    Kept rows are bit-equal, new rows are made of the rows of their pieces, and every config that names an id is
-    rewritten. The result is written beside the target, compared with the source, and then renamed into place.
+    Kept rows are copied bit for bit. New rows are computed from the rows of the tokens that the old tokenizer splits
+    them into. Every config that names a token id is rewritten. The result is written beside the target, compared with
+    the source, and then renamed into place.
 
     Args:
         checkpoint: A folder with `config.json`, safetensors files and the old tokenizer. It is not changed.
-        new_tokenizer: The tokenizer, or where it is.
-        out: The folder to write. None writes nothing and tells what would be done.
+        new_tokenizer: The new tokenizer, or its folder, file or hub name.
+        out: The folder to write. None is a dry run: nothing is written.
         init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
-        output_init: The same for the rows of an untied output; by default as ``init``. Refused for a tied one.
-        pad_multiple: Rows are a multiple of this. `keep` keeps the padding that there is.
-        hard_link: Share files that do not change with the source. Saving over them in place would then change both.
-        seed: For the initialisers that draw.
-        force: Replace a folder that an earlier transplant made.
-        verify: Run both models before the result is renamed into place, and compare them. Needs torch.
-        others: More files for the folder, by name. They replace files of the source of the same name.
-        progress: Told how far it is.
+        output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
+        pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
+        hard_link: Hard-link unchanged files to the source. Writing to them in place then changes both.
+        seed: Seed for random initialisers.
+        force: Replace a folder that an earlier transplant wrote.
+        verify: Run both models and compare their logits before the result is renamed into place. Needs torch.
+        others: Additional files for the folder, by name. They replace files of the source with the same name.
+        progress: Called with the bytes written as files are finished.
 
     Raises:
-        SourceNotFoundError: There is no checkpoint.
-        CheckpointError: It is damaged, or of a kind whose vocabulary cannot be changed; or the models differ.
-        OptionError: An option has a value that makes no sense, or torch is missing.
+        SourceNotFoundError: The folder is not a checkpoint.
+        CheckpointError: The checkpoint is damaged, its architecture is not supported, or the models differ.
+        OptionError: An option has an invalid value or no effect, or torch is not installed.
         OutputError: The folder exists or cannot be written.
 
     Examples:
@@ -141,14 +144,14 @@ def transplant(
     _require_rows(changes, vocabulary)
     rows = padded_rows(changes, vocabulary.rows, pad_multiple)
     files = model_files(source, vocabulary, (old, new), changes, rows)
-    work = _Work(source, vocabulary, changes, rows, (init, output_init or init), seed)
-    done = work.describe(files)
+    writer = _CheckpointWriter(source, vocabulary, changes, rows, (init, output_init or init), seed)
+    done = writer.describe(files)
     if out is None:
         return done
     target = Path(out)
     ours = written_before(target) if force else set()
     with new_folder(target, replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        done = replace(done, compared=work.write_weights(partial, hard_link, progress))
+        done = replace(done, compared=writer.write_weights(partial, hard_link, progress))
         _write_files(source, files, others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, changes))
@@ -160,13 +163,15 @@ def _require_options(seed: int, *, verify: bool, dry: bool) -> None:
     if seed < 0:
         raise OptionError(f"--seed is {seed}; it must be 0 or more", hint="pass --seed 0")
     if verify and dry:
-        raise OptionError("--verify runs the new model, and --dry-run writes none", hint="leave out one of the two")
+        raise OptionError(
+            "--verify runs the new model, but --dry-run does not write one", hint="leave out one of the two"
+        )
     if verify:
         require_torch()
 
 
 class RowsNeeded(Protocol):
-    """Rows that the tokens need before and after, such as those of a `VocabPlan`."""
+    """Numbers of rows that the tokens need before and after, such as those of a `VocabPlan`."""
 
     @property
     def rows_before(self) -> int:
@@ -178,9 +183,10 @@ class RowsNeeded(Protocol):
 
 
 def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
-    """Rows of the new embedding.
+    """The number of rows of the new embedding, padding included.
 
-    Padding that there is stays: as a multiple, and as it is while the vocabulary does not shrink.
+    With ``"keep"``, the number stays a multiple of the same power of two (at most 1024). It decreases only if the
+    tokens need fewer rows than before.
 
     >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, "keep")
     128
@@ -189,7 +195,10 @@ def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
     """
     if multiple != "keep":
         if not isinstance(multiple, int) or not 1 <= multiple <= 1 << 20:
-            raise OptionError(f"rows cannot be a multiple of {multiple}", hint="pass --pad-multiple 64, 128 or keep")
+            raise OptionError(
+                f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
+                hint="pass --pad-multiple 64, 128 or keep",
+            )
         return -(-changes.rows_after // multiple) * multiple
     if rows == changes.rows_before:
         return changes.rows_after
@@ -201,13 +210,13 @@ def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
 def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:
     if changes.rows_before > vocabulary.rows:
         raise CheckpointError(
-            f"the embedding has {vocabulary.rows:,} rows and the tokenizer beside it needs {changes.rows_before:,}",
+            f"the embedding has {vocabulary.rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
             hint="pass the folder with the tokenizer that the model was trained with",
         )
 
 
 @dataclass(frozen=True)
-class _Work:
+class _CheckpointWriter:
     source: Checkpoint
     vocabulary: Vocabulary
     plan: VocabPlan
@@ -227,7 +236,7 @@ class _Work:
             rows_after=self.rows,
             tensors=tuple(tensors),
             tied=self.vocabulary.tied,
-            found=self.vocabulary.found,
+            found_by=self.vocabulary.found_by,
             init=self.init,
             copied=tuple(file.path.name for file in self.source.files if file.path.name not in names),
             carried=files.carried,
@@ -235,13 +244,13 @@ class _Work:
         )
 
     def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> ByteComparison:
-        """Writes every weight file, and compares it with what it was made of."""
+        """Writes every weight file and compares it with its source."""
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
             jobs = [pool.submit(self.write_and_compare, file, folder, hard_link) for file in self.source.files]
             return ByteComparison.total(_finished(jobs, self.source, progress))
 
     def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool) -> ByteComparison:
-        """Writes one weight file and compares it with what it was made of."""
+        """Writes one weight file and compares it with its source."""
         self.write(file, folder, hard_link)
         return compare_file(file, self.vocabulary, self.plan, self.rows, folder)
 
@@ -254,7 +263,7 @@ class _Work:
             share_or_copy(file.path.resolve(), out, hard_link=hard_link)
 
     def _rewrite(self, file: TensorFile, changed: dict[str, VocabTensor], out: Path) -> None:
-        """Writes a weight file with new tables in the places of the old ones."""
+        """Writes a weight file in which new tables replace the old ones."""
         after = [self._resized(tensor) if tensor.name in changed else tensor for tensor in file.tensors.values()]
         header, _ = header_bytes(after, file.metadata)
         with file.path.open("rb") as old, out.open("wb") as new:
@@ -273,7 +282,7 @@ class _Work:
         shape = TableShape(info.shape[0], info.row_bytes, info.dtype)
         rows = RowReader(old, info)
         as_input = tensor.role == "input" or self.vocabulary.tied
-        facts = TableInfo(
+        table_info = TableInfo(
             ids=token_rows(self.plan, shape.rows),
             read=reader(rows, info.dtype),
             width=shape.width,
@@ -281,8 +290,8 @@ class _Work:
             seed=self.seed,
             table="input" if as_input else "output",
         )
-        recipe = Recipe(self.plan, self.rows, INITIALISERS[self.init[0] if as_input else self.init[1]], facts)
-        for part in new_rows(rows, shape, recipe.for_bias() if tensor.role == "bias" else recipe):
+        spec = TableSpec(self.plan, self.rows, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
+        for part in new_rows(rows, shape, spec.for_bias() if tensor.role == "bias" else spec):
             if isinstance(part, range):
                 copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new)
             else:
@@ -292,7 +301,7 @@ class _Work:
 def _finished(
     jobs: list["Future[ByteComparison]"], source: Checkpoint, progress: Progress | None
 ) -> Iterator[ByteComparison]:
-    """The result of each job, in the order of files; when one fails, the others are cancelled."""
+    """The result of each job, in the order of the files. If one fails, the others are cancelled."""
     sizes = [file.path.stat().st_size for file in source.files]
     for job, file, size in zip(jobs, source.files, sizes, strict=True):
         try:
@@ -306,13 +315,13 @@ def _finished(
 
 
 def initializer_range(config: dict[str, Any]) -> float:
-    """The standard deviation that a model draws its weights with."""
-    found = config.get("initializer_range")
-    return float(found) if isinstance(found, int | float) and 0 < found <= sys.float_info.max else 0.02
+    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
+    spread = config.get("initializer_range")
+    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02
 
 
 def share_or_copy(source: Path, out: Path, *, hard_link: bool) -> None:
-    """The same file again: linked where that is asked for, else its blocks shared where the system can, else copied."""
+    """Copies a file: as a hard link if asked for, else by sharing blocks if the file system can, else by its bytes."""
     if hard_link:
         _link(source, out)
         return
@@ -338,13 +347,13 @@ def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
 
     try:
         ioctl(new.fileno(), _FICLONE, old.fileno())
-    except OSError:  # a file system that cannot, or two of them
+    except OSError:  # the file system does not support it, or there are two file systems
         return False
     return True
 
 
 def _write_files(source: Checkpoint, files: ModelFiles, others: Mapping[str, bytes], folder: Path) -> None:
-    """Writes every file that holds no weights; ``others`` come last, over files of the same name."""
+    """Writes every file without weights. ``others`` are written last and replace files of the same name."""
     for name in files.copied:
         shutil.copyfile(source.folder / name, folder / name)
     for name, data in {**files.written, **others}.items():

@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "adapt",
         help="adapt a model to text: prune, extend, check, measure, transplant",
-        description="The complete pipeline: count the text, prune tokens that it does not need, learn new ones, check "
+        description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
     )
@@ -42,15 +42,15 @@ def add(commands: Commands) -> None:
         action="append",
         required=True,
         metavar="TEXT",
-        help="text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it for several. Each counts by its weight (1), "
-        "however much text it has",
+        help="text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it for several. Each gets a share of the mix by "
+        "its WEIGHT (default: 1), not by its size",
     )
     command.add_argument(
         "--keep",
         action="extend",
         nargs="+",
         metavar="TEXT",
-        help="text whose tokens should stay; it counts as much as all targets together",
+        help="text whose tokens should be kept; it has the same weight as all targets together",
     )
     _add_sizes(command)
     command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one per line, that are not pruned")
@@ -65,13 +65,13 @@ def add(commands: Commands) -> None:
         "--report",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="write report.html (where plotly is installed)",
+        help="write report.html (default: if plotly is installed)",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
     add_json(command)
     add_read_options(command)
-    # Held-out documents must be small against the text; a file as one document is the exception.
+    # Held-out documents must be small compared to the text, so one document per line is the default here.
     command.set_defaults(run=_run, documents="lines")
 
 
@@ -85,12 +85,16 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--add", type=int, default=0, metavar="N", help="learn N tokens")
     command.add_argument(
-        "--remove", type=int, default=0, metavar="N", help="prune N tokens; ids close up where fewer are added"
+        "--remove",
+        type=int,
+        default=0,
+        metavar="N",
+        help="prune N tokens; ids are renumbered without holes if fewer are added",
     )
 
 
 def targets_of(texts: list[str]) -> dict[str, Target]:
-    """The targets that options name: ``et=et/*.parquet:2 -> {"et": Target("et/*.parquet", "2")}``."""
+    """The targets given by --target: ``et=et/*.parquet:2 -> {"et": Target("et/*.parquet", "2")}``."""
     targets: dict[str, Target] = {}
     for at, text in enumerate(texts, start=1):
         name, equals, rest = text.partition("=")
@@ -98,7 +102,11 @@ def targets_of(texts: list[str]) -> dict[str, Target]:
             name, rest = ("target" if len(texts) == 1 else f"target-{at}"), text
         weighted = None if Path(rest).exists() else re.fullmatch(r"(.+):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", rest)
         corpus, weight = (weighted[1], weighted[2]) if weighted else (rest, "1")
-        require(name not in targets, f"two targets are called {name!r}", hint="give each a name of its own: NAME=FILES")
+        require(
+            name not in targets,
+            f"two targets are called {name!r}",
+            hint="give each target a different name: NAME=FILES",
+        )
         targets[name] = Target(corpus, weight)
     return targets
 
@@ -163,7 +171,7 @@ def _print_result(result: Adaptation) -> None:
     if len(result.targets) > 1:
         print()
         cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
-        print_columns(["target", "gain", "new tokens of its own"], cells)
+        print_columns(["target", "gain", "new tokens most frequent here"], cells)
 
 
 def _rows(result: Adaptation) -> str:
@@ -172,30 +180,34 @@ def _rows(result: Adaptation) -> str:
     return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
 
 
-def _checks(found: Check) -> str:
-    """How many checks passed, and the names of those that are notes. A result has no others."""
-    notes = [finding.name for finding in found.findings if finding.outcome == "note"]
+def _checks(result: Check) -> str:
+    """The number of checks that passed, and the names of those that are notes. A result has no failures."""
+    notes = [finding.name for finding in result.findings if finding.outcome == "note"]
     if not notes:
-        return f"all {len(found.findings)} passed"
-    return f"{len(found.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
+        return f"all {len(result.findings)} passed"
+    return f"{len(result.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
 
 
-def _show_estimate(found: Estimate, options: argparse.Namespace) -> None:
+def _show_estimate(estimated: Estimate, options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(asdict(estimated), ensure_ascii=False))
     else:
-        weights = f"{found.weights_bytes / 1e6:,.1f} MB" if found.weights_bytes else "none: the tokenizer alone"
+        weights = (
+            f"{estimated.weights_bytes / 1e6:,.1f} MB"
+            if estimated.weights_bytes
+            else "none: only the tokenizer is adapted"
+        )
         rows = [
-            ("rows", f"{found.rows_before:,} → {found.rows_after:,}"),
-            ("text", f"{found.text_bytes / 1e6:,.1f} MB on disk"),
+            ("rows", f"{estimated.rows_before:,} → {estimated.rows_after:,}"),
+            ("text", f"{estimated.text_bytes / 1e6:,.1f} MB on disk"),
             ("weights", weights),
-            ("parameters", f"{found.parameters_added:+,}"),
-            ("memory", f"about {found.memory_bytes / 1e9:,.1f} GB"),
-            ("time", f"about {found.seconds:,.0f} s"),
+            ("parameters", f"{estimated.parameters_added:+,}"),
+            ("memory", f"about {estimated.memory_bytes / 1e9:,.1f} GB"),
+            ("time", f"about {estimated.seconds:,.0f} s"),
             ("would write", options.out),
         ]
         print_table(rows)
-    _print_warnings(found.warnings)
+    _print_warnings(estimated.warnings)
 
 
 def _print_warnings(warnings: tuple[str, ...]) -> None:

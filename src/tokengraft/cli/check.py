@@ -15,8 +15,8 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "check",
         help="verify a tokenizer, alone or against its base",
-        description="Verify any tokenizer, also one that another tool made. With --base, also verify what must hold "
-        "after an edit. Exits with 1 if a check fails.",
+        description="Verify any tokenizer, including one that another tool made. With --base, also verify the edit: "
+        "kept ids, merges and added tokens. Exits with 1 if a check fails.",
     )
     add_source(command)
     command.add_argument("--base", metavar="SOURCE", help="tokenizer that SOURCE was made from")
@@ -25,17 +25,19 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    found = check(load(options.source), load(options.base) if options.base else None)
+    result = check(load(options.source), load(options.base) if options.base else None)
     if options.json:
-        print(json.dumps({"passed": found.passed, "findings": [asdict(f) for f in found.findings]}, ensure_ascii=False))
+        print(
+            json.dumps({"passed": result.passed, "findings": [asdict(f) for f in result.findings]}, ensure_ascii=False)
+        )
     else:
-        print_table(_rows(found))
-    return 0 if found.passed else 1
+        print_table(_rows(result))
+    return 0 if result.passed else 1
 
 
-def _rows(found: Check) -> list[tuple[str, str]]:
+def _rows(result: Check) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
-    for finding in found.findings:
+    for finding in result.findings:
         rows.append((finding.outcome, f"{finding.name}: {finding.detail}"))
         if finding.outcome == "fail":
             rows += [("", f"  {case}") for case in finding.evidence]

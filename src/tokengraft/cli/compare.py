@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
         "compare",
         help="show what changed between two tokenizers, in examples",
         description="Show what changed from tokenizer A to tokenizer B on a text: the documents that changed most, "
-        "side by side, the new tokens that save most tokens, and those that are not used.",
+        "side by side, the new tokens that save the most, and new tokens that are not used.",
     )
     for name in ("a", "b"):
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
@@ -32,23 +32,26 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     before, after = load(options.a), load(options.b)
-    found = compare(before, after, read_text(*named(options.text), text_read_options_of(options)))
-    print_warnings(found.warnings)
+    comparison = compare(before, after, read_text(*named(options.text), text_read_options_of(options)))
+    print_warnings(comparison.warnings)
     if options.json:
-        print(json.dumps(_data(found), ensure_ascii=False))
+        print(json.dumps(_data(comparison), ensure_ascii=False))
         return 0
-    change = f" ({found.tokens_after / found.tokens_before - 1:+.1%})" if found.tokens_before else ""
-    earned = ", ".join(f"{readable(e.token, after.kind)} {e.saved:,}" for e in found.savings[:12])
-    unused = " ".join(readable(token, after.kind) for token in found.unused[:12])
+    change = f" ({comparison.tokens_after / comparison.tokens_before - 1:+.1%})" if comparison.tokens_before else ""
+    savings = ", ".join(f"{readable(e.token, after.kind)} {e.saved:,}" for e in comparison.savings[:12])
+    unused = " ".join(readable(token, after.kind) for token in comparison.unused[:12])
     rows = [
-        ("tokens", f"{found.tokens_before:,} → {found.tokens_after:,}{change}"),
-        ("documents", f"{found.documents:,}: {found.shorter:,} shorter, {found.longer:,} longer"),
-        ("new tokens", f"{found.added:,}, of them {len(found.unused):,} not used in this text"),
-        ("save most", earned or "none"),
-        ("not used", unused or "none"),
+        ("tokens", f"{comparison.tokens_before:,} → {comparison.tokens_after:,}{change}"),
+        ("documents", f"{comparison.documents:,}: {comparison.shorter:,} shorter, {comparison.longer:,} longer"),
+        ("new tokens", f"{comparison.added:,}, {len(comparison.unused):,} of them unused in this text"),
+        ("largest savings", savings or "none"),
+        ("unused", unused or "none"),
     ]
     print_table(rows)
-    for title, documents in (("gained most", found.gained), ("lost most", found.lost)):
+    for title, documents in (
+        ("largest decrease in tokens", comparison.gained),
+        ("largest increase in tokens", comparison.lost),
+    ):
         if documents:
             print(f"\n{title}")
             for document in documents:
@@ -57,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(document: Document) -> None:
-    """The two segmentations of a document, tokens in turn in two colours, or with bars between them."""
+    """Prints the two segmentations of a document: tokens in alternating colours, or separated by `|` if piped."""
     for label, tokens in (("before", document.before), ("after", document.after)):
         texts = [token.decode(errors="replace") for token in tokens]
         head = f"  {label} {len(tokens):>4}  "
@@ -73,15 +76,15 @@ def _show(document: Document) -> None:
         Console().print(line)
 
 
-def _data(found: Comparison) -> dict[str, object]:
+def _data(comparison: Comparison) -> dict[str, object]:
     def readable_document(document: Document) -> dict[str, object]:
         sides = {"before": document.before, "after": document.after}
         return {"text": document.text} | {
             name: [token.decode(errors="replace") for token in tokens] for name, tokens in sides.items()
         }
 
-    return asdict(found) | {
-        "gained": [readable_document(document) for document in found.gained],
-        "lost": [readable_document(document) for document in found.lost],
-        "earners": [earner._asdict() for earner in found.savings],
+    return asdict(comparison) | {
+        "gained": [readable_document(document) for document in comparison.gained],
+        "lost": [readable_document(document) for document in comparison.lost],
+        "savings": [saving._asdict() for saving in comparison.savings],
     }

@@ -75,7 +75,7 @@ def _count(options: argparse.Namespace) -> int:
     count_options = count_options_of(options, min_count=options.min_count)
     with bytes_read("counting", quiet=options.quiet) as progress:
         if options.weight:
-            described = count(
+            counts = count(
                 tokenizer,
                 options.corpus,
                 weights=options.weight,
@@ -83,9 +83,9 @@ def _count(options: argparse.Namespace) -> int:
                 count_options=count_options,
                 progress=progress,
             )
-            described.save(out, force=options.force)
+            counts.save(out, force=options.force)
         else:
-            described = count_to_file(
+            counts = count_to_file(
                 tokenizer,
                 options.corpus,
                 out,
@@ -94,7 +94,7 @@ def _count(options: argparse.Namespace) -> int:
                 force=options.force,
                 progress=progress,
             )
-    return _report(described, out, options)
+    return _report(counts, out, options)
 
 
 def _merge(options: argparse.Namespace) -> int:
@@ -105,18 +105,18 @@ def _merge(options: argparse.Namespace) -> int:
     return _report(merge_counts(options.counts, out, count_options=count_options, force=options.force), out, options)
 
 
-def _report(described: PretokenCounts, out: Path, options: argparse.Namespace) -> int:
-    totals = described.totals
-    warnings = [*reading_warnings(totals), *(["the corpus is empty"] if not totals.documents else [])]
+def _report(counts: PretokenCounts, out: Path, options: argparse.Namespace) -> int:
+    totals = counts.totals
+    warnings = [*reading_warnings(totals), *(["the corpus has no documents"] if not totals.documents else [])]
     if options.json:
-        facts = {**asdict(totals), "added_tokens": dict(described.added), "warnings": warnings}
-        print(json.dumps({"out": str(out), **facts}, ensure_ascii=False))
+        summary = {**asdict(totals), "added_tokens": dict(counts.added), "warnings": warnings}
+        print(json.dumps({"out": str(out), **summary}, ensure_ascii=False))
     else:
         rows = [
             ("documents", f"{totals.documents:,}"),
             ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
             ("pretokens", f"{totals.pretokens:,}"),
-            ("added tokens", f"{sum(described.added.values()):,} in the text"),
+            ("added tokens", f"{sum(counts.added.values()):,} in the text"),
         ]
         print_table(rows)
         print(f"wrote `{out}`", file=sys.stderr)

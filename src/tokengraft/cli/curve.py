@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         "curve",
         help="show the gain by number of new tokens",
         description="Show bytes per token of held-out text by number of new tokens, from one training run, and the "
-        "knee: the size after which a thousand more tokens gain less than 1 %.",
+        "knee: the size after which 1,000 more tokens gain less than 1 %.",
     )
     add_source(command)
     add_counts(command)
@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
     command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_read_options(command)
-    # Those that also say how to read --text have no default: its text files have one document per line.
+    # Options that also apply to --text have no default: text files given to --text have one document per line.
     command.set_defaults(run=_run, documents=None, text_field=None)
 
 
@@ -65,35 +65,41 @@ def _run(options: argparse.Namespace) -> int:
     text = open_text(name, source, read_options)
     require(
         read_options is None or bool(options.corpus) or not isinstance(text, PretokenCounts),
-        "options for reading text were given, and both --counts and --text are counts",
+        "options for reading text were given, but both --counts and --text are counts",
         hint="leave them out, or pass text",
     )
     counts = counts_of(tokenizer, _without_text_reading(options) if options.counts else options)
     width = options.hidden_size * (2 if options.untied else 1) if options.hidden_size else None
-    found = curve(
+    result = curve(
         tokenizer, counts, text, options.sizes or default_sizes(options.max_size or MAX_SIZE), rows_width=width
     )
-    warnings = [*reading_warnings(counts.totals), *found.warnings]
+    warnings = [*reading_warnings(counts.totals), *result.warnings]
     print_warnings(warnings)
     if options.json:
-        points = [point._asdict() for point in found.points]
-        print(json.dumps({"text": found.text, "knee": found.knee, "points": points, "warnings": warnings}))
+        points = [point._asdict() for point in result.points]
+        print(json.dumps({"text": result.text, "knee": result.knee, "points": points, "warnings": warnings}))
         return 0
-    _show(found)
+    _show(result)
     return 0
 
 
 def _require_options(options: argparse.Namespace) -> None:
-    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    """Refuses options that are invalid or would have no effect, before any work is done."""
     width, largest = options.hidden_size, options.max_size
-    require(width is None or width > 0, f"--hidden-size is {width}", hint="pass the width of the embedding: 4096")
+    require(
+        width is None or width > 0,
+        f"--hidden-size is {width}; it must be at least 1",
+        hint="pass the embedding width: --hidden-size 4096",
+    )
     require(
         not options.untied or width is not None,
-        "--untied is for counting parameters, and --hidden-size was not given",
+        "--untied only changes the number of parameters, and --hidden-size was not given",
         hint="pass --hidden-size too, or drop --untied",
     )
     require(
-        largest is None or largest > 0, f"--max-size is {largest}", hint="pass a number of tokens: --max-size 32000"
+        largest is None or largest > 0,
+        f"--max-size is {largest}; it must be at least 1",
+        hint="pass a number of tokens: --max-size 32000",
     )
     require(
         not (options.sizes and largest is not None),
@@ -102,28 +108,28 @@ def _require_options(options: argparse.Namespace) -> None:
     )
     require(
         not (named(options.text)[1] == "-" and "-" in (options.corpus or ())),
-        "both --corpus and --text are standard input, which can be read once",
+        "both --corpus and --text are standard input, which can be read only once",
         hint="name a file for one of them",
     )
 
 
 def _without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
-    """The options without those that --text is read by: counts need none of them."""
+    """The options without those for reading --text, which do not apply to counts."""
     unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
     return argparse.Namespace(**vars(options) | unread)
 
 
-def _show(found: Curve) -> None:
+def _show(result: Curve) -> None:
     heads = ["new tokens", "bytes/token", "gain", "parameters"]
     rows = [
         [f"{p.tokens:,}", f"{p.bytes_per_token:.3f}", f"{p.gain:+.1%}", f"{p.parameters:,}" if p.parameters else ""]
-        for p in found.points
+        for p in result.points
     ]
     if not any(row[3] for row in rows):
         heads, rows = heads[:3], [row[:3] for row in rows]
     print_columns(heads, rows)
-    knee = found.knee
-    after = f"after {knee:,} tokens, a thousand more gain less than 1 %" if knee is not None else "not reached yet"
-    print(f"knee: {after}")
-    if len(found.extension) < found.extension.asked:
-        print(f"note: {found.extension.stopped}")
+    knee = result.knee
+    text = f"{knee:,} tokens (1,000 more gain less than 1 %)" if knee is not None else "not reached"
+    print(f"knee: {text}")
+    if len(result.extension) < result.extension.asked:
+        print(f"note: {result.extension.stopped}")

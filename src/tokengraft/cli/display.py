@@ -1,4 +1,4 @@
-"""Findings in words, for people: rich on a terminal, plain where the output is piped."""
+"""Tables, warnings and tokens as text: with colours on a terminal, plain text if the output is piped."""
 
 import sys
 from collections.abc import Iterable
@@ -11,27 +11,27 @@ MAX_RUNS = 10
 MAX_CHARACTERS = 24
 
 
-def describe(found: Inspection) -> list[tuple[str, str]]:
+def describe(inspection: Inspection) -> list[tuple[str, str]]:
     """An inspection as rows of (label, text)."""
     rows = [
-        ("kind", f"{found.kind} BPE"),
-        ("pipeline", f"normalizer: {_steps(found.normalizer)}; pre-tokenizer: {_steps(found.pre_tokenizer)}"),
-        ("tokens", f"{found.tokens:,}: {found.learned:,} learned (of them {found.atomic:,} atomic), {_added(found)}"),
-        ("merges", f"{found.merges:,}"),
-        ("flags", f"ignore_merges {_on(found.ignore_merges)}, byte_fallback {_on(found.byte_fallback)}"),
-        ("ids", _layout(found.id_layout)),
-        ("embedding rows", f"{found.rows:,} (highest id + 1), {found.holes:,} of them without a token"),
-        ("unreachable", _unreachable(found)),
-        ("not UTF-8", f"{found.not_utf8:,} tokens are no text by themselves"),
-        ("shared bytes", f"{found.shared_bytes:,} tokens stand for the same bytes as another"),
-        ("longest", _longest(found)),
-        ("other files", ", ".join(found.files) or "none"),
+        ("kind", f"{inspection.kind} BPE"),
+        ("pipeline", f"normalizer: {_steps(inspection.normalizer)}; pre-tokenizer: {_steps(inspection.pre_tokenizer)}"),
+        ("tokens", _token_numbers(inspection)),
+        ("merges", f"{inspection.merges:,}"),
+        ("flags", f"ignore_merges {_on(inspection.ignore_merges)}, byte_fallback {_on(inspection.byte_fallback)}"),
+        ("ids", _layout(inspection.id_layout)),
+        ("embedding rows", f"{inspection.rows:,} (highest id + 1), {inspection.holes:,} of them without a token"),
+        ("unreachable", _unreachable(inspection)),
+        ("not UTF-8", f"{inspection.not_utf8:,} tokens are not valid UTF-8 by themselves"),
+        ("shared bytes", f"{inspection.shared_bytes:,} tokens have the same bytes as another token"),
+        ("longest", _longest(inspection)),
+        ("other files", ", ".join(inspection.files) or "none"),
     ]
-    return rows + list(_warnings(found))
+    return rows + list(_warnings(inspection))
 
 
 def print_table(rows: Iterable[tuple[str, str]]) -> None:
-    """Prints rows of (label, text): a grid on a terminal, a line a row elsewhere."""
+    """Prints rows of (label, text): a grid on a terminal, otherwise one line per row."""
     if not sys.stdout.isatty():
         for label, text in rows:
             print(f"{label:<16}{text}")
@@ -50,13 +50,13 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Prints warnings to stderr, a line each."""
+    """Prints warnings to stderr, one per line."""
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
 def print_columns(heads: list[str], rows: list[list[str]]) -> None:
-    """Prints a table with heads: a grid on a terminal, aligned text elsewhere."""
+    """Prints a table with column heads: a grid on a terminal, otherwise aligned text."""
     if not sys.stdout.isatty():
         print("\n".join(aligned(heads, rows)))
         return
@@ -73,7 +73,7 @@ def print_columns(heads: list[str], rows: list[list[str]]) -> None:
 
 
 def readable(string: str, kind: Kind) -> str:
-    """A token fit to be read: its text where it is text, else as the vocabulary spells it; cut where long.
+    """A token for display: its text, or its string in the vocabulary if it is not valid UTF-8. Long tokens are cut.
 
     >>> readable("Ġviá»ĩc", "byte-level"), readable("Ċ", "byte-level"), readable("á»", "byte-level")
     ('`␠việc`', '`\\\\n`', '`á»`')
@@ -92,16 +92,19 @@ def _visible(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
-def _added(found: Inspection) -> str:
-    return f"{found.added:,} added ({found.special:,} special)"
+def _token_numbers(inspection: Inspection) -> str:
+    learned = f"{inspection.learned:,} learned (of them {inspection.atomic:,} atomic)"
+    return f"{inspection.tokens:,}: {learned}, {inspection.added:,} added ({inspection.special:,} special)"
 
 
 def _tokens(strings: Iterable[str], kind: Kind) -> str:
     return " ".join(readable(string, kind) for string in strings)
 
 
-def _longest(found: Inspection) -> str:
-    return " ".join(f"{readable(s, found.kind)} ({len(token_bytes(s, found.kind))})" for s in found.longest)
+def _longest(inspection: Inspection) -> str:
+    return " ".join(
+        f"{readable(s, inspection.kind)} ({len(token_bytes(s, inspection.kind))})" for s in inspection.longest
+    )
 
 
 def _on(flag: bool) -> str:
@@ -114,24 +117,25 @@ def _steps(names: Iterable[str]) -> str:
 
 def _layout(runs: tuple[IdRange, ...]) -> str:
     shown = [f"{run.first:,}–{run.last:,} {run.use}" for run in runs[:MAX_RUNS]]
-    more = [f"and {len(runs) - MAX_RUNS:,} more runs"] if len(runs) > MAX_RUNS else []
+    more = [f"and {len(runs) - MAX_RUNS:,} more ranges"] if len(runs) > MAX_RUNS else []
     return ", ".join(shown + more)
 
 
-def _unreachable(found: Inspection) -> str:
-    if not found.unreachable:
-        return "0: merges make every learned token"
-    whole = f", {found.usable_whole:,} of them usable as a whole pretoken" if found.ignore_merges else ""
-    return f"{found.unreachable:,} by merges{whole}: " + _tokens(found.unreachable_examples, found.kind)
+def _unreachable(inspection: Inspection) -> str:
+    if not inspection.unreachable:
+        return "0: merges produce every learned token"
+    whole = f", {inspection.usable_whole:,} of them usable as a whole pretoken" if inspection.ignore_merges else ""
+    return f"{inspection.unreachable:,} by merges{whole}: " + _tokens(inspection.unreachable_examples, inspection.kind)
 
 
-def _warnings(found: Inspection) -> Iterable[tuple[str, str]]:
-    if found.missing_bytes:
-        yield "warning", f"{found.missing_bytes} of the 256 bytes have no token: text with them does not survive"
-    if found.ignored_ids:
-        token, listed, real = found.ignored_ids[0]
+def _warnings(inspection: Inspection) -> Iterable[tuple[str, str]]:
+    if inspection.missing_bytes:
+        yield "warning", f"{inspection.missing_bytes} of the 256 bytes have no token: text with them is lost"
+    if inspection.ignored_ids:
+        token, listed, real = inspection.ignored_ids[0]
         yield (
             "warning",
-            f"{len(found.ignored_ids):,} added tokens have another id than the file lists under added_tokens: "
-            f"{readable(token, found.kind)} is {real:,}, not {listed:,} (the id in model.vocab, or the next free one)",
+            f"{len(inspection.ignored_ids):,} added tokens do not have the id that added_tokens lists: "
+            f"{readable(token, inspection.kind)} is {real:,}, not {listed:,}. Loaders use the id in "
+            "model.vocab, or the next free one",
         )

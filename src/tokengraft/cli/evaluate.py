@@ -42,22 +42,24 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    require(not (options.csv and options.json), "both --csv and --json were asked for", hint="pass one of them")
+    require(not (options.csv and options.json), "both --csv and --json were given", hint="pass one of them")
     tokenizers = dict(named(text) for text in options.tokenizers)
     texts = dict(named(text) for text in options.text)
-    require(len(tokenizers) == len(options.tokenizers), "two tokenizers have one name", hint="name them: NAME=SOURCE")
-    require(len(texts) == len(options.text), "two texts have one name", hint="name them: NAME=FILE")
+    require(
+        len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
+    )
+    require(len(texts) == len(options.text), "two texts have the same name", hint="name them: NAME=FILE")
     loaded = {name: load(source) for name, source in tokenizers.items()}
     for name, tokenizer in loaded.items():
         warn_of_spelling(tokenizer, name)
-    found: Evaluation = evaluate(loaded, texts, base=options.base, read_options=text_read_options_of(options))
+    evaluation: Evaluation = evaluate(loaded, texts, base=options.base, read_options=text_read_options_of(options))
     if options.json:
-        print(found.to_json())
+        print(evaluation.to_json())
     elif options.csv:
-        print(found.to_csv(), end="")
+        print(evaluation.to_csv(), end="")
     else:
-        print_columns(*found.table())
-        for note in found.notes:
+        print_columns(*evaluation.table())
+        for note in evaluation.notes:
             print(f"note: {note}", file=sys.stderr)
-    print_warnings(found.warnings)
+    print_warnings(evaluation.warnings)
     return 0

@@ -55,8 +55,8 @@ def add(commands: Commands) -> None:
         "--character-coverage",
         type=float,
         metavar="SHARE",
-        help="SentencePiece types: add missing characters first, until the vocabulary has this share of the text's "
-        "(0.9995; 0 adds none)",
+        help="SentencePiece types: add missing characters first, until the vocabulary covers this share of the text's "
+        "characters (default: 0.9995; 0 adds none)",
     )
     command.add_argument("--max-token-bytes", type=int, metavar="N", help="maximum length of a new token")
     command.add_argument("--deny", type=Path, metavar="FILE", help="texts that must not become tokens, one per line")
@@ -65,7 +65,8 @@ def add(commands: Commands) -> None:
         "--method",
         choices=("continued", *NAIVE_METHODS),
         default="continued",
-        help="continued training; or, to compare with, splice in a fresh vocabulary as is usually done (continued)",
+        help="continued training, or a naive baseline that adds tokens of a newly trained vocabulary (default: "
+        "continued)",
     )
     command.add_argument(
         "--donor",
@@ -114,7 +115,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _require_options(options: argparse.Namespace) -> None:
-    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
     if options.extension:
         require_new(options.extension, force=options.force)
@@ -127,10 +128,10 @@ def _require_options(options: argparse.Namespace) -> None:
         raise OptionError(f"{flag} is for continued training, not for {options.method}", hint=f"drop {flag}")
     require(naive or not options.donor, "--donor is for the naive methods", hint="pass --method naive-regen too")
     text = bool(options.counts or options.corpus)
-    require(text or bool(options.donor), "there is no text to learn from", hint="pass --counts or --corpus")
+    require(text or bool(options.donor), "no text to learn from was given", hint="pass --counts or --corpus")
     require(
         not (text and options.donor),
-        "both text and --donor were given; the tokens of --donor are taken as they are, and nothing is learned",
+        "both text and --donor were given; the tokens of --donor are copied, and nothing is learned from text",
         hint="drop --donor, or drop --counts and --corpus",
     )
     if options.donor:
@@ -149,18 +150,21 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
     unreachable = sum(i in failing for i in new)
     if options.json:
-        facts: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "out": options.out,
             "added": len(new),
             "unreachable": unreachable,
             "rows": extended.n_rows,
         }
-        facts["warnings"] = warnings
-        print(json.dumps(facts))
+        summary["warnings"] = warnings
+        print(json.dumps(summary))
     else:
         rows = [
-            ("added", f"{len(new):,} tokens by {options.method}, for comparison: continued training does better"),
-            ("unreachable", f"{unreachable:,} of them ({unreachable / max(len(new), 1):.1%}) are never made by merges"),
+            ("added", f"{len(new):,} tokens by {options.method}, a baseline for comparison"),
+            (
+                "unreachable",
+                f"{unreachable:,} of them ({unreachable / max(len(new), 1):.1%}) are never produced by merges",
+            ),
             ("embedding rows", f"{tokenizer.n_rows:,} → {extended.n_rows:,}"),
         ]
         print_table(rows)
@@ -169,7 +173,7 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
 
 
 def _rules(extension: Extension) -> str:
-    """The rules that new pieces kept, in words."""
+    """The rules for new pieces, as text."""
     rules = dict(extension.provenance["rules"])
     length = rules.pop("max_sentencepiece_length")
     return f"{', '.join(name for name, on in rules.items() if on)}; at most {length} characters"
@@ -185,7 +189,7 @@ def _report(
 ) -> None:
     left_out = stale_files(base.files)
     if options.json:
-        facts: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "out": options.out,
             "added": len(extension),
             "asked": extension.asked,
@@ -197,14 +201,14 @@ def _report(
             "notes": verified.notes,
             "warnings": warnings,
         }
-        print(json.dumps(facts, ensure_ascii=False))
+        print(json.dumps(summary, ensure_ascii=False))
         return
-    shown = " ".join(extension.characters[:16]) or "none was missing"
-    origin = f"of {base.piece_file}" if base.piece_file else "Llama's, for there is no tokenizer.model"
+    shown = " ".join(extension.characters[:16]) or "none were missing"
+    origin = f"of {base.piece_file}" if base.piece_file else "Llama's, because there is no tokenizer.model"
     first = " ".join(readable(token, base.kind) for token in extension.tokens[:8])
     rows = [
         ("learned", extension.stopped),
-        ("first", first or "none"),
+        ("first tokens", first or "none"),
         ("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"),
         ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),

@@ -22,9 +22,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    found = inspect(load(options.source))
+    inspection = inspect(load(options.source))
     if options.json:
-        print(json.dumps(found.as_dict(), ensure_ascii=False, indent=2))
+        print(json.dumps(inspection.as_dict(), ensure_ascii=False, indent=2))
     else:
-        print_table(describe(found))
+        print_table(describe(inspection))
     return 0

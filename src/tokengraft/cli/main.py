@@ -32,8 +32,10 @@ _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language mod
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status.
 
-    0; 1 where `check` finds a fault; 2 where the input is at fault or the output cannot be written; 128 + n after
-    signal n, when everything unfinished has been removed.
+    - 0: success
+    - 1: `check` found a failure
+    - 2: the input is wrong, or the output cannot be written
+    - 128 + n: signal n stopped the process; unfinished output has been removed
     """
     with checked_streams() as has_stdout:
         try:
@@ -52,18 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
-    if not has_stdout:  # better known before the work than after it
+    if not has_stdout:  # checked before any work is done
         raise OutputError("stdout is closed, and results are printed there", hint="redirect it: `> /dev/null`")
     try:
         options = build_parser().parse_args(arguments)
         status: int = options.run(options)
         return status
-    finally:  # here, and not when Python ends, a full disk can be reported; `--help` ends in an exception
+    finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
         sys.stdout.flush()
 
 
 class _Stopped(BaseException):
-    """A signal asked the process to end. As an exception, so that everything that cleans up does."""
+    """A signal asked the process to stop. Raised as an exception, so that all cleanup code runs."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -72,7 +74,7 @@ class _Stopped(BaseException):
 
 @contextmanager
 def _signals_as_exceptions() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise, as SIGINT does, unless somebody else handles or ignores them."""
+    """Makes SIGTERM and SIGHUP raise an exception, as SIGINT does, unless they already have a handler."""
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     numbers = [getattr(signal, name) for name in names]
     is_main = threading.current_thread() is threading.main_thread()
@@ -91,7 +93,7 @@ def _signals_as_exceptions() -> Iterator[None]:
 
 
 class _StoreOnce(argparse.Action):
-    """Stores one value; a second would silently replace the first, and is refused."""
+    """Stores one value. A second value is an error: it would silently replace the first."""
 
     def __call__(
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None

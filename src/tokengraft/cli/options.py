@@ -1,4 +1,4 @@
-"""Options that several commands have, and their readers."""
+"""Options shared by several commands, and functions that turn parsed options into values."""
 
 import argparse
 import glob
@@ -38,7 +38,7 @@ READ_OPTIONS = (
     "workers",
     "memory",
 )
-"""The options of `add_reading`."""
+"""The options of `add_read_options`."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -48,18 +48,18 @@ def size(text: str) -> int:
     >>> size("4GB"), size("1.5KiB"), size("7")
     (4000000000, 1536, 7)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
-    if not found or found[2] == "I":
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write it like 4GB, 500MB or 2GiB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
+    if not match or match[2] == "I":
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; pass one like 4GB, 500MB or 2GiB")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def shard(text: str) -> tuple[int, int]:
-    """A share: ``3/64 -> (3, 64)``."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shard; write it like 3/64, counted from 0")
-    return int(found[1]), int(found[2])
+    """A shard of the inputs: ``3/64 -> (3, 64)``."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shard; pass one like 3/64, counted from 0")
+    return int(match[1]), int(match[2])
 
 
 def rule(text: str) -> tuple[str, int]:
@@ -70,19 +70,19 @@ def rule(text: str) -> tuple[str, int]:
         return name, int(value)
     if name not in {field.name for field in fields(PieceRules)} - {"max_sentencepiece_length"} or value not in values:
         names = ", ".join(field.name for field in fields(PieceRules))
-        raise argparse.ArgumentTypeError(f"{text!r} is no rule; write it like split_digits=false; there are {names}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rule; pass one like split_digits=false. Rules: {names}")
     return name, values[value]
 
 
 def named(text: str) -> tuple[str, str]:
-    """A name and what it names. Without a name, a path is called by its last part, without suffixes of text files.
+    """A pair of (name, value) from ``NAME=VALUE``. Without a name, it is the file name without text file suffixes.
 
     >>> named("et=data/et.txt"), named("data/et.jsonl.gz"), named("Qwen/Qwen2.5-7B")
     (('et', 'data/et.txt'), ('et', 'data/et.jsonl.gz'), ('Qwen2.5-7B', 'Qwen/Qwen2.5-7B'))
     """
     name, equals, value = text.partition("=")
     if name and equals and "/" not in name:
-        require(bool(value), f"{text!r} names nothing", hint=f"write {name}=PATH")
+        require(bool(value), f"{text!r} has no value after `=`", hint=f"pass {name}=PATH")
         return name, value
     name = Path(text).name
     for suffixes in (COMPRESSIONS, (*FORMATS, ".model")):
@@ -91,12 +91,12 @@ def named(text: str) -> tuple[str, str]:
 
 
 def add_source(command: argparse.ArgumentParser) -> None:
-    """SOURCE."""
+    """Adds SOURCE."""
     command.add_argument("source", metavar="SOURCE", help="model folder, tokenizer.json, tokenizer.model or hub name")
 
 
 def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """--counts, --corpus, --weight."""
+    """Adds --counts, --corpus and --weight."""
     text = command.add_mutually_exclusive_group(required=required)
     text.add_argument(
         "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts from `tokengraft count`"
@@ -117,19 +117,19 @@ def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> No
 
 
 def add_json(command: argparse.ArgumentParser) -> None:
-    """--json."""
+    """Adds --json."""
     command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def add_output(command: argparse.ArgumentParser, what: str) -> None:
-    """--out, --force, --quiet."""
+    """Adds --out, --force and --quiet."""
     command.add_argument("--out", required=True, metavar="PATH", help=f"output: {what}; must not exist")
     command.add_argument("--force", action="store_true", help="replace an existing output")
     command.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def add_read_options(command: argparse.ArgumentParser) -> None:
-    """How to read a corpus: `READING`. None of them has a default, to tell what was given."""
+    """Adds `READ_OPTIONS`. None of them has a default, so that it is known which were given."""
     group = command.add_argument_group("reading the corpus")
     group.add_argument(
         "--text-field", metavar="NAME", help="JSON field or Parquet column with the text (default: text)"
@@ -161,7 +161,7 @@ def add_read_options(command: argparse.ArgumentParser) -> None:
 
 
 def add_text_read_options(command: argparse.ArgumentParser) -> None:
-    """How to read a text to measure by. None of the options has a default, to tell what was given."""
+    """Adds options for reading an evaluation text. None has a default, so that it is known which were given."""
     group = command.add_argument_group("reading the text")
     group.add_argument(
         "--text-field", metavar="NAME", help="JSON field or Parquet column with the text (default: text)"
@@ -180,26 +180,26 @@ def add_text_read_options(command: argparse.ArgumentParser) -> None:
 
 
 def text_read_options_of(options: argparse.Namespace) -> ReadOptions | None:
-    """How the options say to read a text to measure by; None where they say nothing."""
+    """The read options for an evaluation text; None if none were given."""
     names = ("text_field", "documents", "format", "skip_bad")
     given = {name: getattr(options, name) for name in names if getattr(options, name)}
     return ReadOptions(**{"documents": "lines"} | given) if given else None
 
 
 def add_count_options(group: "argparse._ActionsContainer") -> None:
-    """--workers, --memory."""
+    """Adds --workers and --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (default: one per core)")
     group.add_argument(
         "--memory",
         type=size,
         metavar="SIZE",
-        help="memory for counting: half for tables of pretokens, of which more go to disk, half for documents; longer "
-        "documents are refused (4GiB)",
+        help="memory for counting (default: 4GiB): half for tables of pretokens, which are written to disk beyond it, "
+        "and half for documents; longer documents are refused",
     )
 
 
 def read_options_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> ReadOptions:
-    """How the options say to read a corpus for a tokenizer, whose rules they may change.
+    """The read options for a corpus. `--rule` changes the piece rules of the tokenizer.
 
     Raises:
         OptionError: `--rule` would have no effect.
@@ -210,7 +210,7 @@ def read_options_of(options: argparse.Namespace, tokenizer: Tokenizer | None) ->
     if options.rule and tokenizer:
         require(
             may_be_cut(tokenizer),
-            f"--rule has no effect here: the text of this {tokenizer.kind} tokenizer is not cut into pieces by rules",
+            f"--rule has no effect here: this {tokenizer.kind} tokenizer has no piece rules",
             hint="drop --rule",
         )
         chosen["rules"] = replace(piece_rules(tokenizer), **dict(options.rule))
@@ -224,10 +224,10 @@ def read_options_of(options: argparse.Namespace, tokenizer: Tokenizer | None) ->
 
 
 def require_unread(options: argparse.Namespace, why: str) -> None:
-    """Refuses options for reading a corpus where none is read.
+    """Refuses options for reading a corpus if no corpus is read.
 
     Raises:
-        OptionError: With the flag of the first.
+        OptionError: One was given. The message names the first.
     """
     given = [
         name for name in READ_OPTIONS if getattr(options, name) is not None and getattr(options, name) is not False
@@ -238,14 +238,14 @@ def require_unread(options: argparse.Namespace, why: str) -> None:
 
 
 def add_min_count(command: argparse.ArgumentParser) -> None:
-    """--min-count, of pretokens."""
+    """Adds --min-count, for pretokens."""
     command.add_argument(
         "--min-count", type=int, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
     )
 
 
 def count_options_of(options: argparse.Namespace, *, min_count: int) -> CountOptions:
-    """The effort that the options allow."""
+    """The count options: workers, memory and limits."""
     return CountOptions(
         workers=options.workers,
         memory=DEFAULT_MEMORY if options.memory is None else options.memory,
@@ -256,13 +256,13 @@ def count_options_of(options: argparse.Namespace, *, min_count: int) -> CountOpt
 
 
 def require(condition: bool, message: str, *, hint: str) -> None:
-    """Refuses options that do not go together."""
+    """Raises an `OptionError` unless the condition holds."""
     if not condition:
         raise OptionError(message, hint=hint)
 
 
 def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
-    """The counts that the options name, or those of the corpus that they name."""
+    """The counts given by --counts, or counted from --corpus."""
     if options.corpus:
         count_options = count_options_of(options, min_count=1)
         with bytes_read("counting", quiet=options.quiet) as progress:
@@ -274,7 +274,7 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCoun
                 count_options=count_options,
                 progress=progress,
             )
-    require_unread(options, "--counts has been counted already")
+    require_unread(options, "--counts was counted already")
     weights = options.weight or [1] * len(options.counts)
     require(
         len(weights) == len(options.counts),
@@ -289,20 +289,20 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCoun
 
 
 def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
-    """Every path that options name as an input, with patterns expanded, for `require_distinct`."""
+    """All input paths given by options, with globs expanded, for `require_distinct`."""
     items = [os.fspath(item) for group in groups for item in group or () if item is not None]
-    found = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
-    return [*(path for paths in found for path in paths), *(["/dev/stdin"] if "-" in items else [])]
+    matches = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
+    return [*(path for paths in matches for path in paths), *(["/dev/stdin"] if "-" in items else [])]
 
 
 def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
-    """Warns of a vocabulary that cannot spell all text."""
+    """Prints a warning if the vocabulary cannot spell all text."""
     if warning := spelling_warning(tokenizer):
         print_warnings([f"{name}{': ' if name else ''}{warning}"])
 
 
 def lines_of(path: Path | None, option: str) -> list[str]:
-    """The lines of a file that an option names."""
+    """The lines of the file given by an option; none without a file."""
     try:
         return path.read_text(encoding="utf-8").splitlines() if path else []
     except (OSError, UnicodeDecodeError) as error:

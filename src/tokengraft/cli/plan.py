@@ -41,21 +41,25 @@ def _run(options: argparse.Namespace) -> int:
     require_positive("hidden_size", options.hidden_size)
     require(
         options.hidden_size is not None or not (options.untied or options.dtype),
-        "--untied and --dtype say how large the tables are, and --hidden-size is missing",
+        "--untied and --dtype only change the sizes shown, and --hidden-size was not given",
         hint="pass --hidden-size N",
     )
-    require(options.out is not None or not options.force, "--force is for --out", hint="pass --out FILE")
-    found = plan(load(options.old), load(options.new))
-    summary = found.summary
+    require(
+        options.out is not None or not options.force,
+        "--force only applies to --out, which was not given",
+        hint="pass --out FILE",
+    )
+    changes = plan(load(options.old), load(options.new))
+    summary = changes.summary
     if options.out:
-        found.save(options.out, force=options.force)
+        changes.save(options.out, force=options.force)
     sizes = _sizes(summary, options) if options.hidden_size else {}
     if options.json:
         print(json.dumps(summary._asdict() | sizes))
         return 0
     rows = [
-        ("kept", f"{summary.kept:,} tokens with their ids"),
-        ("moved", f"{summary.moved:,} tokens to other ids"),
+        ("kept", f"{summary.kept:,} tokens with the same id"),
+        ("moved", f"{summary.moved:,} tokens with a new id"),
         ("added", f"{summary.added:,} tokens"),
         ("removed", f"{summary.removed:,} tokens"),
         ("rows", f"{summary.rows_before:,} → {summary.rows_after:,}, {summary.unused:,} of them without a token"),
@@ -69,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _difference(parameters: float, megabytes: float) -> str:
-    """How a table changes, in words: what is saved is positive.
+    """The change of a table as text. Positive numbers are saved, negative ones added.
 
     >>> _difference(-4608000, -9.216)
     '4,608,000 added, 9.2 MB'

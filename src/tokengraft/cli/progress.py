@@ -1,4 +1,4 @@
-"""How far a long step is, on stderr: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+"""Progress of a long step on stderr: a bar on a terminal, otherwise a line every five seconds."""
 
 import sys
 import time
@@ -12,12 +12,12 @@ SECONDS = 5.0
 
 @contextmanager
 def bytes_read(what: str, *, quiet: bool) -> Iterator[Progress | None]:
-    """Something to be told of bytes read; nothing where ``quiet``."""
+    """A callback that shows how many bytes have been read; None if ``quiet``."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar(what) as tell:
-            yield tell
+        with _bar(what) as update:
+            yield update
     else:
         yield _lines(what)
 
@@ -31,17 +31,17 @@ def _bar(what: str) -> Iterator[Progress]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
 
-        def tell(_: str, more: int, size: int) -> None:
+        def update(_: str, more: int, size: int) -> None:
             bar.update(task, advance=more, total=size or None)
 
-        yield tell
+        yield update
 
 
 def _lines(what: str) -> Progress:
     start = last = time.monotonic()
     done = 0
 
-    def tell(name: str, more: int, size: int) -> None:
+    def update(name: str, more: int, size: int) -> None:
         nonlocal done, last
         done += more
         now = time.monotonic()
@@ -50,4 +50,4 @@ def _lines(what: str) -> Progress:
             of = f" of {size / 1e6:,.0f}" if size else ""
             print(f"{what}: {done / 1e6:,.0f}{of} MB, {done / 1e6 / (now - start):,.0f} MB/s, {name}", file=sys.stderr)
 
-    return tell
+    return update

@@ -38,10 +38,10 @@ WHOLE = (*SCRIPTS, "unreachable")
 
 
 class _Text(NamedTuple):
-    """What is reported of the text that pruning went by."""
+    """What is reported about the text that was counted."""
 
     lengths: list[int]
-    """Its tokens under the base and under the pruned tokenizer; empty where there is no text."""
+    """Its number of tokens with the base and with the pruned tokenizer; empty if no text was given."""
     warnings: tuple[str, ...]
 
 
@@ -60,10 +60,13 @@ def add(commands: Commands) -> None:
         "--remove",
         type=int,
         metavar="N",
-        help="number of tokens to remove (script and unreachable methods: all by default)",
+        help="number of tokens to remove (default for the script and unreachable methods: all)",
     )
     command.add_argument(
-        "--method", choices=METHODS, default="leaf-frequency", help="which tokens are removed first (leaf-frequency)"
+        "--method",
+        choices=METHODS,
+        default="leaf-frequency",
+        help="which tokens are removed first (default: leaf-frequency)",
     )
     command.add_argument(
         "--by-merges",
@@ -87,7 +90,7 @@ def add(commands: Commands) -> None:
         choices=("compact", "keep"),
         default="compact",
         help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
-        "the highest id is kept so that the number of embedding rows does not change (compact)",
+        "the highest id is kept so that the number of embedding rows does not change (default: compact)",
     )
     command.add_argument("--order", type=Path, metavar="FILE", help="also write the complete order as JSON")
     add_output(command, "folder for the pruned tokenizer")
@@ -133,7 +136,7 @@ def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argpars
 
 
 def _require_options(options: argparse.Namespace) -> None:
-    """Refuses what cannot be done, or would be ignored, before any work is done."""
+    """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
     if options.order:
         require_new(options.order, force=options.force)
@@ -150,7 +153,7 @@ def _require_options(options: argparse.Namespace) -> None:
     )
     require(
         counted or options.method not in COUNTED,
-        f"the method {options.method} counts tokens in a text, and there is no text",
+        f"the method {options.method} counts tokens in a text, and no text was given",
         hint="pass --counts or --corpus, or choose --method last-id-leaf",
     )
     require(
@@ -175,7 +178,7 @@ def _report(
 ) -> None:
     broken = len(_unreachable(pruned) - _unreachable(base))
     if options.json:
-        facts = {
+        summary = {
             "out": options.out,
             "method": order.method,
             "by_merges": order.provenance["by_merges"],
@@ -189,7 +192,7 @@ def _report(
             "notes": verified.notes,
             "warnings": text.warnings,
         }
-        print(json.dumps(facts, ensure_ascii=False))
+        print(json.dumps(summary, ensure_ascii=False))
         return
     last = " ".join(readable(token, base.kind) for token in order.tokens[-8:])
     rows = [
@@ -205,7 +208,7 @@ def _report(
     rows += [("warning", f"left out `{name}`: it lists the old tokens") for name in stale_files(base.files)]
     rows += [("warning", note) for note in verified.notes]
     if options.ids == "compact" and len(order):
-        rows.append(("note", "ids have moved: adapt the checkpoint with `tokengraft transplant`"))
+        rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
     print_table(rows)
     print(f"wrote `{options.out}`", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""stdout and stderr as the command line needs them: results that cannot be printed are an error, messages are not."""
+"""Wrappers of stdout and stderr: a failed write to stdout is an error, a failed write to stderr is ignored."""
 
 import os
 import sys
@@ -11,9 +11,9 @@ from tokengraft.errors import OutputError
 
 @contextmanager
 def checked_streams() -> Iterator[bool]:
-    """Within the block, writing to stdout raises an `OutputError` where it fails, and writing to stderr never does.
+    """Replaces stdout and stderr: a failed write to stdout raises an `OutputError`, a failed write to stderr does not.
 
-    Yields whether there is a stdout at all: a shell can close it (`>&-`).
+    Yields whether stdout is open. A shell can close it (`>&-`).
     """
     before = sys.stdout, sys.stderr
     _open_closed()
@@ -27,7 +27,7 @@ def checked_streams() -> Iterator[bool]:
 
 
 def _open_closed() -> None:
-    """Opens the closed ones of the descriptors 0, 1 and 2, whose numbers the next files would get, and their output."""
+    """Opens the null device for closed standard streams, so that no other file gets the descriptors 0 to 2."""
     closed = [name for name in ("stdout", "stderr") if getattr(sys, name) is None]
     descriptor = 0
     while closed and descriptor <= 2:
@@ -37,12 +37,12 @@ def _open_closed() -> None:
 
 
 class _Checked:
-    """A stream whose first failure is reported or passed over; what is written after it goes nowhere."""
+    """A stream whose first failed write is reported if `required`. Later output is discarded."""
 
     def __init__(self, stream: TextIO, *, required: bool) -> None:
         self._stream, self._required = stream, required
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show `▁` is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # not every terminal can show `▁`
 
     def write(self, text: str) -> int:
         try:
@@ -58,7 +58,7 @@ class _Checked:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        # Python flushes once more at exit, and would complain there.
+        # Python flushes again at exit, and would print a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
         if self._required and isinstance(error, BrokenPipeError):
             raise error

@@ -38,13 +38,13 @@ def add(commands: Commands) -> None:
         type=_multiple,
         default="keep",
         metavar="N",
-        help="make the number of rows a multiple of N; keep: keep the present padding (default: keep)",
+        help="make the number of rows a multiple of N; keep: keep the current padding (default: keep)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed for random initialisers (default: 0)")
     command.add_argument(
         "--hard-link",
         action="store_true",
-        help="hard-link unchanged files to the source; saving over them in place would then change both",
+        help="hard-link unchanged files to the source; writing to them in place then changes both",
     )
     command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
     command.add_argument("--dry-run", action="store_true", help="show what would be done, write nothing")
@@ -58,15 +58,13 @@ def _multiple(text: str) -> PadMultiple:
     if text == "keep":
         return "keep"
     if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"{text!r} is no multiple; write 64, 128 or keep")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid multiple; pass a number such as 64 or 128, or keep")
     return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:
-    require(
-        options.dry_run or options.out is not None, "where to write is not said", hint="pass --out DIR, or --dry-run"
-    )
-    if options.out is not None:  # also before a dry run, which tells what would happen
+    require(options.dry_run or options.out is not None, "no output was given", hint="pass --out DIR, or --dry-run")
+    if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer]), options.out)
     with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
@@ -96,24 +94,31 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     summary = done.plan.summary
     saved = sum(before - after for *_, before, after in done.tensors)
     rows = [
-        ("tokens", f"{summary.kept:,} kept, {summary.moved:,} moved, {summary.added:,} new, {summary.removed:,} gone"),
+        (
+            "tokens",
+            f"{summary.kept:,} kept, {summary.moved:,} moved, {summary.added:,} new, {summary.removed:,} removed",
+        ),
         ("embedding rows", f"{done.rows_before:,} → {done.rows_after:,}"),
         ("tables", f"{', '.join(name for name, *_ in done.tensors)}; {'tied' if done.tied else 'untied'}"),
-        ("found by", done.found),
+        ("tables found by", done.found_by),
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),
-        ("as they are", f"{len(done.copied):,} other weight files"),
+        ("unchanged files", f"{len(done.copied):,} other weight files"),
     ]
     if done.carried:
-        rows.append(("kept files", f"{', '.join(f'`{name}`' for name in done.carried)}: the new tokenizer has none"))
+        rows.append(
+            ("kept files", f"{', '.join(f'`{name}`' for name in done.carried)}: the new tokenizer does not have them")
+        )
     rows += [("left out", f"`{name}`: it belongs to the old vocabulary") for name in done.left_out]
     if hard_link:
-        rows.append(("warning", "unchanged files are hard links: a save in place would change the source too"))
+        rows.append(("warning", "unchanged files are hard links: writing to them in place changes the source too"))
     if done.compared:
         compared = done.compared
-        text = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors are what they were"
-        rows.append(("compared", f"{text}, {compared.new_rows:,} rows are new"))
+        text = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors are unchanged"
+        rows.append(("files compared", f"{text}, {compared.new_rows:,} rows are new"))
     if behaviour := done.behaviour:
-        rows.append(("ran both", f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest"))
-        rows += [("old says", behaviour.old_text), ("new says", behaviour.new_text)]
+        rows.append(
+            ("models compared", f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest logit")
+        )
+        rows += [("old output", behaviour.old_text), ("new output", behaviour.new_text)]
     return rows

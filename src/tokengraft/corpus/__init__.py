@@ -1,6 +1,6 @@
-"""Corpora: what to read (`open`), how (`options`), in blocks (`blocks`) for the core, or by document (`read`).
+"""Reads text: finds the inputs (`open`), reads them in blocks for the core (`blocks`) or by document (`read`).
 
-The only reader of text: every command that reads text reads it here, so that all agree on each document.
+Every command reads text with this package, so that all see the same documents.
 """
 
 from tokengraft.corpus.blocks import Block, Cut, binary_buffers, whole_documents

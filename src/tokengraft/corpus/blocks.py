@@ -1,8 +1,8 @@
-"""Blocks of text by format, ready for the core.
+"""Reads inputs in blocks of a megabyte, by format, for the core.
 
-Reads in blocks of a megabyte and never holds more than it must: a document that cannot be cut, or a long line.
-Blocks depend on the input alone, so that what is counted does not depend on who counts it. What the documents of a
-block are is decided by the core (`_core.documents`, `_core.Counter.count`), and nowhere else.
+A block is larger only if a document cannot be cut or a line is long. Blocks depend only on the input, so that the
+result does not depend on threads. Only the core decides what the documents of a block are (`_core.documents`,
+`_core.Counter.count`).
 """
 
 import os
@@ -30,14 +30,14 @@ _Error = TypeVar("_Error", bound=TokengraftError)
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a stream may be cut into blocks, and how much of it may be gathered where it may not."""
+    """Where a stream may be cut into blocks, and how many bytes may be read without a cut."""
 
     last: Callable[[bytes], int | None]
-    """The last place in some bytes where a document may be cut, if there is one: `Counter.last_cut`."""
+    """The last position in a byte string where a document may be cut, if there is one: `Counter.last_cut`."""
     longest: int | None = None
-    """Bytes. A longer stretch that cannot be cut needs more memory than is allowed, and is refused."""
+    """Bytes. More text without a cut needs more memory than allowed, and is refused."""
     enough: int | None = None
-    """Bytes of text that are wanted: of a document that cannot be cut, no more are read."""
+    """Bytes of text that are needed. No more are read of a document that cannot be cut."""
 
 
 @dataclass(frozen=True)
@@ -48,24 +48,24 @@ class Block:
     data: bytes
     source: str
     offsets: bytes = b""
-    """For documents: where each begins and the last ends."""
+    """For documents: the start of each, and the end of the last."""
     nulls: bytes = b""
-    """For documents: the places of those that have no text."""
+    """For documents: the indices of those without text."""
     field: str = ""
     """For JSON lines: the field that has the text."""
     at_start: bool = True
-    """For text: whether it begins a document."""
+    """For text: whether it is the start of a document."""
     whole: bool = False
-    """For text: whether it is known to be a whole document."""
+    """For text: whether it is known to be a complete document."""
     first: int = 1
     """For lines and documents: the number of the first."""
     replaced: int = 0
-    """Half surrogate pairs replaced on the way here."""
+    """Unpaired surrogates that were replaced in Python."""
     progress: int = 0
-    """How many bytes of the input, as it lies on disk, this block is the end of reading."""
+    """Bytes on disk that were read for this block."""
 
     def documents(self, *, skip_bad: bool) -> tuple[list[str], int, int]:
-        """The documents in the block, how many stretches of them were replaced, and how many documents skipped.
+        """The documents in the block, the number of replaced byte sequences, and the number of skipped documents.
 
         Raises:
             CorpusError: A document cannot be read.
@@ -77,7 +77,7 @@ class Block:
         return texts, replaced + self.replaced, skipped
 
     def placed(self, error: _Error) -> _Error:
-        """An error of the core, which knows lines and rows of the block, in terms of the file."""
+        """An error of the core with the line or row number of the file instead of the block."""
 
         def in_file(place: re.Match[str]) -> str:
             return f"{place[1]} {int(place[2]) + self.first - 1:,}"
@@ -89,7 +89,7 @@ class Block:
 def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
     """The blocks of an input, with a text of at most ``max_bytes`` bytes in one block that is marked as whole.
 
-    A text that is read to its end in several blocks is put together; a larger one stays in its blocks.
+    The blocks of a text up to that size are joined. The blocks of a larger text are returned unchanged.
     """
     parts: list[Block] = []
     try:
@@ -99,7 +99,7 @@ def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
                 yield from parts
                 parts = []
     except CorpusError:
-        yield from parts  # what was read before the error, as without this function
+        yield from parts  # the blocks before the error are still counted
         raise
     if parts:
         text = b"".join(part.data for part in parts)
@@ -124,7 +124,7 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
         raise CorpusError("there is no standard input", hint="name files instead of -")
     with reporting("standard input"):
         with suppress(OSError, AttributeError):  # it need not be a file
-            os.set_blocking(sys.stdin.fileno(), True)  # else a pause would look like the end
+            os.set_blocking(sys.stdin.fileno(), True)  # otherwise a pause would look like the end of the input
         yield from _stream_blocks(sys.stdin.buffer, "standard input", None, read_options, cut)
 
 
@@ -138,7 +138,7 @@ def _stream_blocks(
         yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, read_options)
         return
     kind: Any = "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
-    # Half a line of JSON is no text: there, no line is cut short.
+    # A part of a JSON line cannot be read, so lines of JSON are always read completely.
     by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, None if kind == "jsonl" else cut.enough)
     line, at_start, done = 1, True, 0
     for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
@@ -150,10 +150,10 @@ def _stream_blocks(
 
 
 def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
-    """Stretches of a stream that end where ``cut`` says. What has no such place is gathered until it comes.
+    """Parts of a stream that end at cuts. Data without a cut is collected until the next one.
 
     Raises:
-        CorpusError: A stretch that cannot be cut needs more memory than is allowed.
+        CorpusError: A part that cannot be cut needs more memory than allowed.
     """
     pending: list[bytes] = []
     first = True
@@ -177,10 +177,10 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
 
 
 def _read(stream: Any, size: int) -> bytes:
-    """So many bytes of a stream, fewer only at its end.
+    """``size`` bytes of a stream; fewer only at its end.
 
-    By one system call after the other, between which Python sees signals: one that comes with the last bytes before a
-    silence must not wait for its end.
+    Uses single system calls, between which Python handles signals. Otherwise a signal could wait until more data
+    arrives.
     """
     read = getattr(stream, "read1", stream.read)
     parts: list[bytes] = []
@@ -191,11 +191,11 @@ def _read(stream: Any, size: int) -> bytes:
 
 
 _MARGIN = 8
-"""Bytes read beyond a limit of text, so that the end of the text read lies beyond it by a character."""
+"""Bytes read beyond a limit, so that the text read exceeds it by at least a character."""
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """The data without a character at its end that is cut off.
+    """The data without an incomplete character at its end.
 
     >>> _whole_characters("aõ".encode()[:2]), _whole_characters(b"a\\xff")
     (b'a', b'a\\xff')
@@ -217,7 +217,7 @@ def _too_long(name: str, size: int, longest: int) -> CorpusError:
 
 
 def parquet_group_blocks(path: Path, group: int, size: int, read_options: ReadOptions, _: Cut) -> Iterator[Block]:
-    """The blocks of a row group of a Parquet file, which takes up so many bytes on disk."""
+    """The blocks of a row group of a Parquet file. ``size`` is its share of the file, in bytes."""
     with reporting(str(path)):
         yield from _parquet_blocks(str(path), str(path), [group], read_options, size)
 
@@ -234,9 +234,9 @@ def _parquet_blocks(
         weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
         batch = max(1, min(rows, rows * BLOCK // max(weight, 1)))
         row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
-        for found in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
-            yield _arrow_block(found.column(0), name, row, size * len(found) // max(rows, 1))
-            row += len(found)
+        for rows_read in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
+            yield _arrow_block(rows_read.column(0), name, row, size * len(rows_read) // max(rows, 1))
+            row += len(rows_read)
 
 
 def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
@@ -285,7 +285,7 @@ def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
 
 
 def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator[Block]:
-    """Strings, gathered until they make a block."""
+    """The blocks of an iterable of strings."""
     gathered: list[bytes] = []
     nulls: list[int] = []
     size = replaced = 0
@@ -311,7 +311,7 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
 
 
 def _encoded(text: str) -> tuple[bytes, int]:
-    """A string as UTF-8, and how many halves of surrogate pairs had to be replaced."""
+    """A string as UTF-8, and the number of unpaired surrogates that were replaced."""
     try:
         return text.encode(), 0
     except UnicodeEncodeError:
@@ -335,7 +335,7 @@ def _words(numbers: Iterable[int]) -> bytes:
 
 @contextmanager
 def reporting(name: str) -> Iterator[None]:
-    """Turns the errors of reading a file into a `CorpusError` that names it."""
+    """Converts errors of reading a file into a `CorpusError` with its name."""
     import pyarrow as pa
 
     try:
@@ -347,6 +347,4 @@ def reporting(name: str) -> Iterator[None]:
 def unreadable(name: str, error: BaseException) -> CorpusError:
     """The error of a file that cannot be read."""
     reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or str(error))
-    return CorpusError(
-        f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to leave such files out"
-    )
+    return CorpusError(f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to skip such files")

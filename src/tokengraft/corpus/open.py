@@ -1,4 +1,4 @@
-"""A corpus to its inputs: files, folders, patterns, standard input, datasets, iterables; and shares of them."""
+"""`open_corpus`: the inputs of a corpus: files, folders, globs, standard input, datasets, iterables; and shards."""
 
 import glob
 import os
@@ -33,23 +33,23 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 STDIN = "standard input"
-"""The name of the input that `-` stands for."""
+"""The name of the input for `-`."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
 
 @dataclass(frozen=True)
 class Input:
-    """One thing to read: a file, a row group of one, standard input, or something from Python."""
+    """One input: a file, a row group of a file, standard input, or a Python object."""
 
     name: str
     size: int
-    """Bytes on disk, 0 where unknown."""
+    """Bytes on disk; 0 if unknown."""
     blocks: Callable[[Cut], Iterator[Block]]
 
 
 def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
-    """The inputs of a corpus, in a fixed order: files by name, and as given otherwise.
+    """The inputs of a corpus, in a fixed order: the files of a folder or glob by name, all others as given.
 
     Args:
         corpus: A file, a folder, a glob, ``-`` for standard input, a list of these, a `datasets` dataset, or any
@@ -57,12 +57,12 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
         read_options: How to read it.
 
     Raises:
-        CorpusError: There is nothing there.
+        CorpusError: No input exists.
     """
     if isinstance(corpus, str | os.PathLike):
         inputs = _inputs_at(corpus, read_options)
     elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        inputs = [found for item in corpus for found in _inputs_at(item, read_options)]
+        inputs = [source for item in corpus for source in _inputs_at(item, read_options)]
     elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))]
     elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
@@ -84,22 +84,24 @@ def _inputs_at(item: str | os.PathLike[str], read_options: ReadOptions) -> list[
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
     try:
         paths = _paths_at(name)
-    except (OSError, ValueError) as error:  # a name too long, or with a NUL: perhaps text in place of a path
+    except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
         raise _missing(name, error) from error
-    return [found for path in paths for found in _file_inputs(path, read_options)]
+    return [source for path in paths for source in _file_inputs(path, read_options)]
 
 
 def _paths_at(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
-        paths = [found for found in sorted(path.rglob("*")) if found.is_file() and _format(found)[0]]
+        paths = [file for file in sorted(path.rglob("*")) if file.is_file() and _format(file)[0]]
     elif path.exists() or not glob.has_magic(name):
         paths = [path]
     else:
-        paths = [Path(found) for found in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
+        paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
     if not paths:
         kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
-        raise CorpusError(f"`{name}`: the {kind}", hint="check the path; quote patterns so that the shell leaves them")
+        raise CorpusError(
+            f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
+        )
     return paths
 
 
@@ -112,7 +114,7 @@ def _format(path: Path) -> tuple[Format | None, str | None]:
 
 
 def _file_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
-    """The inputs that a file is read as; with `skip_bad`, one that fails when it is read, if the file cannot be."""
+    """The inputs of a file. With `skip_bad`, an unreadable file is an input that fails when it is read."""
     try:
         return _readable_inputs(path, read_options)
     except CorpusError as error:
@@ -129,28 +131,30 @@ def _readable_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
     form, compression = _format(path)
     form = read_options.format or form or "text"
     if path.suffix.lower() in UNSUPPORTED:
-        raise CorpusError(f"`{path}` is compressed in a way that is not read", hint="unpack it, or use .gz or .zst")
+        raise CorpusError(
+            f"`{path}` has an unsupported compression ({path.suffix})", hint="unpack it, or use .gz or .zst"
+        )
     try:
         size = path.stat().st_size
     except (OSError, ValueError) as error:
         raise _missing(str(path), error) from error
-    if form == "parquet" and not compression and path.is_file():  # a pipe is read once, from start to end
+    if form == "parquet" and not compression and path.is_file():  # a pipe can be read only once, from start to end
         return _parquet_inputs(path, size, read_options)
     return [Input(str(path), size, partial(file_blocks, path, form, compression, read_options))]
 
 
 def _missing(name: str, error: BaseException) -> CorpusError:
-    found = unreadable(name[:200], error)
-    return CorpusError(found.message, hint=f"{found.hint}; documents in memory are given as an iterator: iter(texts)")
+    failure = unreadable(name[:200], error)
+    return CorpusError(failure.message, hint=f"{failure.hint}; pass documents in memory as an iterator: iter(texts)")
 
 
 def _parquet_inputs(path: Path, size: int, read_options: ReadOptions) -> list[Input]:
-    """The row groups of a Parquet file, each an input of its own, so that shards can share a file."""
+    """The row groups of a Parquet file, each one an input, so that shards can share a file."""
     import pyarrow.parquet as pq
 
     with reporting(str(path)), pq.ParquetFile(path) as file:
         groups = file.metadata.num_row_groups
-    if not groups:  # an empty file is a corpus too
+    if not groups:  # an empty file is valid
         return [Input(str(path), size, partial(file_blocks, path, "parquet", None, read_options))]
     share = size // groups
     return [

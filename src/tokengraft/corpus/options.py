@@ -13,12 +13,12 @@ Format = Literal["text", "jsonl", "parquet"]
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a corpus. Every command that reads text reads it by the same rules.
+    """How to read a corpus. The rules are the same for every command.
 
     - Text files: the whole file is one document, or each line is. A line ends with ``\\n`` or ``\\r\\n``, which is not
-      part of the document; lines of white space alone are no documents. A whole file keeps its line ends. A byte order
+      part of the document. Lines with only white space are skipped. A whole file keeps its line ends. A byte order
       mark at the start of a file is dropped.
-    - JSON lines: the text is in one field of the object on each line; blank lines are left out.
+    - JSON lines: the text is in one field of the object on each line; blank lines are skipped.
     - Parquet and datasets: the text is in one column; every row is a document, empty ones included.
     - Bytes that are not UTF-8 are replaced by U+FFFD and counted (`Totals.replaced`).
     - A *bad document* is a line that is not JSON, or whose field is missing, null or not a string; or a row whose text
@@ -28,27 +28,29 @@ class ReadOptions:
     text_field: str = "text"
     """The field of JSON lines, or the column of Parquet, that has the text."""
     documents: Literal["files", "lines"] = "files"
-    """What a document of a text file is."""
+    """Whether a text file is one document, or each of its lines is."""
     format: Format | None = None
-    """The format of all inputs; without it, each has that of its suffix, and unknown ones are text."""
+    """The format of all inputs. By default it depends on the file name suffix; unknown suffixes are text."""
     skip_bad: bool = False
-    """Leave out bad documents and files that cannot be read, and count them (`Totals.skipped`)."""
+    """Skip bad documents and files that cannot be read, and count them (`Totals.skipped`)."""
     shard: tuple[int, int] | None = None
-    """Read one share of the inputs: (number from 0, how many shares)."""
+    """Read one shard of the inputs: (number from 0, number of shards)."""
     normalize: Literal["nfkc"] | None = None
-    """Normalize text before the tokenizer's own pipeline has it, as the paper does for SentencePiece types."""
+    """Normalize text before the tokenizer's own pipeline, as the paper does for SentencePiece types."""
     rules: "PieceRules | None" = None
-    """SentencePiece types: the rules that pieces learned from the counts will keep. By default those of the model, or
-    Llama's where there is only a `tokenizer.json`."""
+    """SentencePiece types: the rules for pieces that are learned from the counts. By default those of the model, or
+    Llama's if there is only a `tokenizer.json`."""
 
     def __post_init__(self) -> None:
         if self.documents not in ("files", "lines") or self.format not in (None, "text", "jsonl", "parquet"):
             raise OptionError(
-                f"there is no way to read {self.format!r} by {self.documents!r}",
-                hint="documents are files or lines, formats text, jsonl or parquet",
+                f"unknown read options: format {self.format!r}, documents {self.documents!r}",
+                hint="pass --documents files or lines, and --format text, jsonl or parquet",
             )
         if self.normalize not in (None, "nfkc"):
-            raise OptionError(f"there is no normalization {self.normalize!r}", hint="pass nfkc")
+            raise OptionError(
+                f"there is no normalization {self.normalize!r}; only nfkc is supported", hint="pass --normalize nfkc"
+            )
         if self.shard and not 0 <= self.shard[0] < self.shard[1]:
             raise OptionError(
                 f"there is no shard {self.shard[0]} of {self.shard[1]}",

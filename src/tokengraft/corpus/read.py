@@ -1,4 +1,4 @@
-"""The documents of a corpus, in Python."""
+"""`read_documents`: the documents of a corpus as Python strings."""
 
 from collections.abc import Callable, Generator
 
@@ -9,25 +9,25 @@ from tokengraft.corpus.totals import Totals
 from tokengraft.errors import CorpusError
 
 Read = Callable[[str, int], object]
-"""Told of (input, bytes on disk read since the last call)."""
+"""Called with (input, bytes on disk read since the last call)."""
 
 
 def documents(corpus: Corpus, read_options: ReadOptions, read: Read | None = None) -> Generator[str, None, Totals]:
-    """The documents of a corpus, one after the other: those that `count` counts.
+    """A generator of the documents of a corpus: exactly those that `count` counts.
 
-    Slower than counting, for every document passes through Python. The generator returns the totals of what was read,
-    which ``totals = yield from documents(...)`` gives; `read_documents` gives both at once.
+    Slower than counting, because every document becomes a Python string. The generator returns the totals:
+    ``totals = yield from documents(...)``. `read_documents` returns both.
 
     Raises:
-        CorpusError: Something cannot be read.
+        CorpusError: An input cannot be read.
 
     Examples:
         >>> list(documents(iter(["a", "b"]), ReadOptions()))
         ['a', 'b']
     """
     totals = Totals()
-    for found in open_corpus(corpus, read_options):
-        totals += yield from _input_documents(found, read_options, read)
+    for source in open_corpus(corpus, read_options):
+        totals += yield from _input_documents(source, read_options, read)
     return totals
 
 
@@ -35,7 +35,7 @@ def read_documents(corpus: Corpus, read_options: ReadOptions) -> tuple[tuple[str
     """All documents of a corpus, and the totals of what was read.
 
     Raises:
-        CorpusError: Something cannot be read.
+        CorpusError: An input cannot be read.
 
     Examples:
         >>> read_documents(iter(["a", "b"]), ReadOptions())
@@ -50,10 +50,10 @@ def read_documents(corpus: Corpus, read_options: ReadOptions) -> tuple[tuple[str
             return tuple(texts), end.value
 
 
-def _input_documents(found: Input, read_options: ReadOptions, read: Read | None) -> Generator[str, None, Totals]:
+def _input_documents(source: Input, read_options: ReadOptions, read: Read | None) -> Generator[str, None, Totals]:
     totals = Totals()
     try:
-        for block in found.blocks(Cut(_never)):
+        for block in source.blocks(Cut(_never)):
             texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
             totals += Totals(
                 documents=len(texts),
@@ -64,7 +64,7 @@ def _input_documents(found: Input, read_options: ReadOptions, read: Read | None)
             )
             yield from texts
             if read:
-                read(found.name, block.progress)
+                read(source.name, block.progress)
     except CorpusError:
         if not read_options.skip_bad:
             raise

@@ -1,11 +1,11 @@
-"""`Totals`: how much of a corpus was read, and how much of it could not be."""
+"""`Totals`: how much of a corpus was read, replaced and skipped."""
 
 from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What was read."""
+    """How much of a corpus was read, replaced and skipped."""
 
     documents: int = 0
     bytes: int = 0
@@ -14,9 +14,9 @@ class Totals:
     pretokens: int = 0
     """Occurrences, before any minimum count."""
     replaced: int = 0
-    """Stretches that were not UTF-8, each replaced by U+FFFD."""
+    """Byte sequences that were not UTF-8, each replaced by U+FFFD."""
     skipped: int = 0
-    """Documents and files left out because they could not be read."""
+    """Documents and files that were skipped because they could not be read."""
 
     def __add__(self, other: "Totals") -> "Totals":
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

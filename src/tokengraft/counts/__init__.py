@@ -1,4 +1,4 @@
-"""Pretoken counts: `count` reads a corpus once, `PretokenCounts` is the result, as a value and as a Parquet file."""
+"""Pretoken counts: `count` reads a corpus once, `PretokenCounts` is the result, in memory and as a Parquet file."""
 
 from tokengraft.counts.count import (
     CountOptions,

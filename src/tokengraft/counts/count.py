@@ -1,6 +1,6 @@
-"""`count`: a corpus to `PretokenCounts`. The only step that reads the corpus.
+"""`count`: counts the pretokens of a corpus. The only step that reads the corpus.
 
-Blocks are counted by the core in threads; the sum does not depend on how many there are or who counted what.
+The core counts blocks in threads. The result does not depend on the number of threads or the order of blocks.
 """
 
 import json
@@ -30,21 +30,21 @@ DEFAULT_MEMORY = 4 << 30
 
 @dataclass(frozen=True)
 class CountOptions:
-    """What counting may use and how far it goes. None of it but the limits changes the result."""
+    """Threads, memory and limits for counting. Only the limits change the result."""
 
     workers: int | None = None
     """Threads; by default one for each core."""
     memory: int = DEFAULT_MEMORY
-    """Bytes: half for tables of pretokens, of which more are kept on disk, half for the documents that are processed.
+    """Bytes: half for tables of pretokens, which are written to disk beyond it, and half for the documents in process.
     A document that cannot be cut and needs more than that half is refused, unless it is shorter than a megabyte. It
-    needs about 10 times its size, and 80 times where the pipeline has no fast scanner."""
+    needs about 10 times its size, and 80 times if the pipeline has no fast scanner."""
     max_documents: int | None = None
     max_bytes: int | None = None
     """Bytes of text. With a limit, blocks are counted one after the other."""
     min_count: int = 1
-    """Leave out pretokens that occur less often, at the very end."""
+    """Leave out pretokens that occur less often in the complete corpus."""
     through_upstream: bool = False
-    """Use no fast scanner, to compare with."""
+    """Use the `tokenizers` crate instead of the fast scanners, to compare the two."""
 
     def __post_init__(self) -> None:
         for name in ("workers", "memory", "max_documents", "max_bytes", "min_count"):
@@ -55,9 +55,9 @@ class CountOptions:
 class HoldOut:
     """Which documents are held out of counting.
 
-    Eligible is a whole document that is not blank, has at most ``max_bytes // 8`` bytes, and whose hash is a multiple
-    of ``one_in``. Held out are the distinct eligible documents with the smallest hashes, as many as fit into
-    ``max_bytes``. The choice depends on the documents alone: not on threads, blocks or the order of files.
+    A whole document is eligible if it is not blank, has at most ``max_bytes // 8`` bytes, and its hash is a multiple of
+    ``one_in``. The distinct eligible documents with the smallest hashes are held out, as many as fit into
+    ``max_bytes``. The choice depends only on the documents, not on threads, blocks or the order of files.
     """
 
     one_in: int = 50
@@ -79,7 +79,7 @@ class HeldOutCounts(NamedTuple):
 
 
 def reading_warnings(totals: Totals) -> tuple[str, ...]:
-    """What a user must know of text that was not read as it is, a sentence each; empty where all is well.
+    """Warnings about text that was replaced or skipped, one sentence each; empty if there is none.
 
     >>> reading_warnings(Totals(skipped=2))
     ('2 documents or files could not be read, or not to their end, and were left out',)
@@ -108,19 +108,19 @@ def count(
 ) -> PretokenCounts:
     """How often each distinct pretoken of a corpus occurs.
 
-    Pretokens are exactly those that the tokenizer's own normalizer and pre-tokenizer give. The result is the same
-    whatever the number of workers, the size of blocks and the order of files.
+    Pretokens are exactly those of the tokenizer's own normalizer and pre-tokenizer. The result does not depend on the
+    number of workers, the size of blocks or the order of files.
 
     Args:
-        tokenizer: The tokenizer, or any other of the same pipeline.
+        tokenizer: The tokenizer, or any other one with the same pipeline.
         corpus: A file, folder, glob, ``-``, a list of these, a `datasets` dataset, or an iterable of strings.
-        weights: One for each item of a list of paths: its counts are multiplied by it.
+        weights: One weight for each item of a list of paths. Its counts are multiplied by it.
         read_options: How to read the corpus.
-        count_options: Workers, memory, limits.
-        progress: Told how far it is.
+        count_options: Workers, memory and limits.
+        progress: Called as text is read.
 
     Raises:
-        CorpusError: Something cannot be read.
+        CorpusError: An input cannot be read.
 
     Examples:
         >>> tok = tg.load("model")
@@ -131,8 +131,8 @@ def count(
     """
     read_options, count_options = read_options or ReadOptions(), count_options or CountOptions()
     if weights is None:
-        with counted(tokenizer, corpus, read_options, count_options, progress) as (described, counter):
-            return replace(described, table=counter.finish().take(EVERYTHING, count_options.min_count))
+        with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
+            return replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
     items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
     ratios = [*map(as_weight, weights)]
     if len(items) != len(ratios) or not items:
@@ -147,7 +147,7 @@ def count(
         part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress).scale(ratio)
         total = total + part if total else part
     if total is None:
-        raise OptionError("there is nothing to count", hint="give a corpus")
+        raise OptionError("no corpus was given", hint="pass at least one file, folder or glob")
     return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
 
 
@@ -160,13 +160,13 @@ def count_with_hold_out(
     hold_out: HoldOut,
     progress: Progress | None = None,
 ) -> HeldOutCounts:
-    """The counts of a corpus without some documents that are held out to measure by, and those documents.
+    """The counts of a corpus without held-out documents, and those documents.
 
-    Copies of a document that is held out are not counted. Limits of the effort apply to what is read, documents that
-    are held out included. The totals say what was counted, and what was replaced or skipped in all that was read.
+    Copies of a held-out document are not counted. The limits of ``count_options`` include held-out documents. The
+    totals are those of the counted text, except for what was replaced or skipped, which includes held-out documents.
 
     Raises:
-        CorpusError: Something cannot be read.
+        CorpusError: An input cannot be read.
 
     Examples:
         >>> tok = tg.load("model")
@@ -175,15 +175,15 @@ def count_with_hold_out(
         >>> len(result.held_out), result.counts.totals.documents
         (12, 388)
     """
-    with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (described, counter):
+    with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (summary, counter):
         held_out = tuple(counter.held_out())
         return HeldOutCounts(
-            replace(described, table=counter.finish().take(EVERYTHING, count_options.min_count)), held_out
+            replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count)), held_out
         )
 
 
 def _left_of(count_options: CountOptions, done: Totals) -> CountOptions | None:
-    """What is left of an effort after so much, with nothing left out for being rare; None where a limit is reached."""
+    """The options with the remaining limits and no minimum count; None if a limit is reached."""
     documents = None if count_options.max_documents is None else count_options.max_documents - done.documents
     text = None if count_options.max_bytes is None else count_options.max_bytes - done.bytes
     if (documents is not None and documents < 1) or (text is not None and text < 1):
@@ -201,17 +201,17 @@ def count_to_file(
     force: bool = False,
     progress: Progress | None = None,
 ) -> PretokenCounts:
-    """Counts a corpus straight into a Parquet file, in bounded memory; returns the description, with an empty table."""
-    with counted(tokenizer, corpus, read_options, count_options, progress) as (described, counter):
-        write_counts(_tables(counter.finish(), count_options.min_count), described, out, force=force)
-        return described
+    """Counts a corpus into a Parquet file in bounded memory. Returns its metadata, with an empty table."""
+    with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
+        write_counts(_tables(counter.finish(), count_options.min_count), summary, out, force=force)
+        return summary
 
 
 def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, force: bool = False) -> PretokenCounts:
-    """Adds up files of counts into one, in bounded memory; returns the description, with an empty table.
+    """Adds up files of counts into one in bounded memory. Returns its metadata, with an empty table.
 
     Raises:
-        CountsError: They were made for different pipelines.
+        CountsError: The counts were made for different pipelines.
     """
     with _spill_folder(count_options) as (folder, bytes_per_table):
         counter = _core.Counter(
@@ -224,17 +224,17 @@ def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, f
             document_memory=0,
             hold_out=None,
         )
-        described: PretokenCounts | None = None
+        summary: PretokenCounts | None = None
         for path in paths:
             part, tables = open_counts(path)
             for table in tables:
                 counter.add(table)
-            described = part if described is None else described + part
-        if described is None:
+            summary = part if summary is None else summary + part
+        if summary is None:
             raise OptionError("no file of counts was given", hint="name the files to add up")
-        described = replace(described, min_count=max(described.min_count, count_options.min_count))
-        write_counts(_tables(counter.finish(), count_options.min_count), described, out, force=force)
-        return described
+        summary = replace(summary, min_count=max(summary.min_count, count_options.min_count))
+        write_counts(_tables(counter.finish(), count_options.min_count), summary, out, force=force)
+        return summary
 
 
 _EMPTY_PIPELINE = json.dumps(
@@ -256,7 +256,7 @@ def counted(
     progress: Progress | None,
     hold_out: HoldOut | None = None,
 ) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
-    """The description of a counted corpus, with an empty table, and the counter, to be finished within the block."""
+    """The metadata of a counted corpus, with an empty table, and the counter, to be finished inside the block."""
     fingerprint = Fingerprint.of(tokenizer, read_options.rules)
     inputs = open_corpus(corpus, read_options)
     with _spill_folder(count_options) as (folder, bytes_per_table):
@@ -273,7 +273,7 @@ def counted(
         running = _Counted(counter, read_options, count_options, hold_out)
         totals = _count_inputs(running, inputs, _workers(count_options), progress)
         contents = {token.id: token.content for token in tokenizer.added}
-        described = PretokenCounts(
+        summary = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
             totals=totals,
             added=FrozenDict(dict(sorted((contents[i], n) for i, n in counter.added()))),
@@ -281,7 +281,7 @@ def counted(
             min_count=count_options.min_count,
             normalize=read_options.normalize,
         )
-        yield described, counter
+        yield summary, counter
 
 
 def _normalizing(skeleton: str) -> str:
@@ -293,7 +293,7 @@ def _normalizing(skeleton: str) -> str:
 
 @contextmanager
 def _spill_folder(count_options: CountOptions) -> Iterator[tuple[str, int]]:
-    # A table that outgrows its share doubles first, and while it does the old one is still there.
+    # A table doubles before it is written to disk, and meanwhile the old one still exists.
     share = count_options.memory // 2 // (3 * _workers(count_options))
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
         yield folder, share
@@ -305,15 +305,15 @@ def _workers(count_options: CountOptions) -> int:
 
 
 def _count_inputs(counted: "_Counted", inputs: list[Input], workers: int, progress: Progress | None) -> Totals:
-    size = sum(found.size for found in inputs)
+    size = sum(source.size for source in inputs)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="count")
     try:
-        for found in inputs:
-            for block in counted.blocks(found):
+        for source in inputs:
+            for block in counted.blocks(source):
                 if not counted.submit(pool, block):
                     return counted.totals
                 if progress:
-                    progress(found.name, block.progress, size)
+                    progress(source.name, block.progress, size)
         counted.collect(leave=0)
         return counted.totals
     finally:
@@ -321,7 +321,7 @@ def _count_inputs(counted: "_Counted", inputs: list[Input], workers: int, progre
 
 
 class _Tally(NamedTuple):
-    """What was counted of a block, and what was read, documents that are held out included."""
+    """The totals of a block, and how much was read, held-out documents included."""
 
     totals: Totals
     read_documents: int
@@ -338,27 +338,27 @@ class _Counted:
         self.counter, self.read_options, self.hold_out = counter, read_options, hold_out
         self.documents_left = count_options.max_documents or UNLIMITED[0]
         self.bytes_left = count_options.max_bytes or UNLIMITED[1]
-        # What is left of a limit is known only when all before it is counted: then one block at a time.
+        # With a limit, the remainder is known only after all earlier blocks are counted: one block at a time.
         self.at_once = 2 * _workers(count_options) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
         self.totals = Totals()
         self.cut_short = False
         self.pending: deque[tuple[Future[_Tally], int]] = deque()
-        """Blocks that wait or are being counted, each with its size."""
+        """Blocks that are queued or being counted, each with its size."""
         self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
         self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes)
 
-    def blocks(self, found: Input) -> Iterator[Block]:
-        """The blocks of an input; with `skip_bad`, as far as it can be read."""
+    def blocks(self, source: Input) -> Iterator[Block]:
+        """The blocks of an input; with `skip_bad`, up to the first error."""
         try:
-            blocks = found.blocks(self.cut)
+            blocks = source.blocks(self.cut)
             yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
         except CorpusError as error:
             self._skip(error)
 
     def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
-        """Has a block counted; False where a limit is reached and nothing more is to be counted."""
-        goes_on = block.form == "text" and not block.at_start
-        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not goes_on):
+        """Queues a block for counting; False if a limit is reached and nothing more is counted."""
+        continues = block.form == "text" and not block.at_start
+        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not continues):
             return False
         limits = (max(self.documents_left, 1), self.bytes_left)
         job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.read_options.skip_bad)
@@ -367,11 +367,11 @@ class _Counted:
         return True
 
     def collect(self, *, leave: int) -> None:
-        """Adds up what is done, waiting until at most so many blocks are left, and no more bytes than memory allows."""
+        """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
         while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
             try:
                 tally = self.pending.popleft()[0].result()
-            except CorpusError as error:  # of the file that the block is from, which need not be the one being read
+            except CorpusError as error:  # the block may be from an earlier file than the one being read
                 self._skip(error)
                 continue
             self.totals += tally.totals
@@ -381,7 +381,7 @@ class _Counted:
             self.cut_short |= tally.cut_short
 
     def _skip(self, error: CorpusError) -> None:
-        """Counts what cannot be read as skipped, or raises the error."""
+        """Counts an unreadable input as skipped with `skip_bad`, else raises the error."""
         if not self.read_options.skip_bad:
             raise error
         self.totals += Totals(skipped=1)

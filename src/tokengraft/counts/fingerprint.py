@@ -1,4 +1,4 @@
-"""What decides the pretokens of a text: counts carry it, and every step that uses counts compares it."""
+"""`Fingerprint`: everything that pretokens depend on. Stored with counts and compared when they are used."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -13,21 +13,21 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The parts of a pipeline that decide its pretokens. Equal fingerprints, equal pretokens."""
+    """The parts of a pipeline that its pretokens depend on. Equal fingerprints mean equal pretokens."""
 
     kind: Kind
     normalizer: str
     """As JSON."""
     pre_tokenizer: str
-    """As JSON, without what only changes offsets."""
+    """As JSON, without settings that only change offsets."""
     added: tuple[tuple[str, str], ...]
-    """Added tokens, each with the flags that decide where it is found."""
+    """Added tokens, each with the flags that affect where it is found."""
     rules: PieceRules | None = None
-    """For SentencePiece types: the rules that pretokens were cut by; None where they are whole."""
+    """SentencePiece types: the rules by which pretokens were cut; None if they were not cut."""
     joined: frozenset[str] = frozenset()
-    """For SentencePiece types: pairs of characters left together only because a token has them side by side."""
+    """SentencePiece types: pairs of characters that were not cut only because a token contains them side by side."""
     between: str | None = None
-    """For SentencePiece types: the characters between which pretokens were cut; None where between any."""
+    """SentencePiece types: the characters between which pretokens were cut; None if between any."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, rules: PieceRules | None = None) -> "Fingerprint":
@@ -63,10 +63,10 @@ class Fingerprint:
         )
 
     def require_counts(self, made_for: "Fingerprint") -> None:
-        """Refuses counts whose pretokens are not this pipeline's.
+        """Refuses counts that were made for a different pipeline.
 
         Raises:
-            CountsError: With every difference spelled out.
+            CountsError: The pipelines differ. The message lists every difference.
         """
         differences = [*_differences(made_for, self)]
         if differences:
@@ -77,25 +77,25 @@ class Fingerprint:
 
 
 def piece_rules(tokenizer: Tokenizer) -> PieceRules:
-    """The rules that a SentencePiece-type tokenizer was trained by: its model's, or Llama's where it has no model."""
+    """The piece rules of a SentencePiece-type tokenizer: those of its model, or Llama's if it has no model."""
     return tokenizer.piece_model.rules if tokenizer.piece_model else PieceRules()
 
 
 def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
-    """Where text may be cut without a token of this vocabulary, or one that the rules allow, spanning the cut."""
+    """Finds places to cut text that no token of this vocabulary, and no token that the rules allow, spans."""
     return _core.Cutter(tokenizer.bpe, rules, [token.content for token in tokenizer.added])
 
 
 def may_be_cut(tokenizer: Tokenizer) -> bool:
-    """Whether the pretokens of a tokenizer are cut: those of SentencePiece types, which are whole documents.
+    """Whether the pretokens of a tokenizer are cut.
 
-    Not where a whole pretoken can skip its merges.
+    True for SentencePiece types, whose pretokens are whole documents, unless a whole pretoken can skip its merges.
     """
     return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges
 
 
 def _canonical(step: Any) -> str:
-    """A pipeline step as JSON, without what only changes offsets."""
+    """A pipeline step as JSON, without settings that only change offsets."""
     return json.dumps(_without_offsets(step), ensure_ascii=False, sort_keys=True)
 
 
@@ -106,8 +106,8 @@ def _without_offsets(step: Any) -> Any:
 
 
 def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
-    """What differs, a line each, in words."""
-    found = [
+    """The differences, one line of text each."""
+    differences = [
         f"{name.replace('_', '-')}: counted with {getattr(theirs, name)}, the tokenizer has {getattr(ours, name)}"
         for name in ("kind", "normalizer", "pre_tokenizer")
         if getattr(theirs, name) != getattr(ours, name)
@@ -115,22 +115,22 @@ def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
     changed = sorted(set(theirs.added) ^ set(ours.added))
     if changed:
         names = ", ".join(repr(token) for token, _ in changed[:3])
-        found.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
-    # Whole documents are right for every rule.
+        differences.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
+    # Pretokens that were not cut are valid for every rule.
     if theirs.rules is not None and theirs.rules != ours.rules:
-        found.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
+        differences.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
     spanning = sorted(ours.joined - theirs.joined)
     if theirs.rules == ours.rules and spanning:
-        found.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
+        differences.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
     if theirs.rules is not None and ours.rules is not None and ours.between is not None:
-        found += _unspelled_at_cuts(theirs.between, ours.between)
-    return found
+        differences += _unspelled_at_cuts(theirs.between, ours.between)
+    return differences
 
 
 def _unspelled_at_cuts(theirs: str | None, ours: str) -> list[str]:
-    """What is wrong where text was cut beside characters that the tokenizer has no token for and may not spell.
+    """Cuts beside characters that the tokenizer has no token for.
 
-    Such a character can vanish or join others further on, so that a cut beside it changes the tokens.
+    Such a character can be dropped or joined with others, so that a cut beside it changes the tokens.
     """
     if theirs is None:
         return ["cuts: counted with a tokenizer that spells every character, which this one does not"]

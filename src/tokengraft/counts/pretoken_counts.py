@@ -1,4 +1,4 @@
-"""`PretokenCounts`: what counting a corpus ends in, and all later steps begin with. In memory, and as Parquet.
+"""`PretokenCounts`: the result of counting a corpus, and the input of all later steps. In memory, and as Parquet.
 
 The file has two columns, `pretoken` (bytes) and `count`, in the order of the bytes, readable by any tool. Totals,
 occurrences of added tokens and the fingerprint of the pipeline are in its metadata, as JSON under `tokengraft`.
@@ -50,9 +50,9 @@ class PretokenCounts:
     """Occurrences of added tokens."""
     fingerprint: Fingerprint
     min_count: int = 1
-    """Pretokens seen less often were left out."""
+    """Pretokens that occur less often were left out."""
     normalize: str | None = None
-    """How the text was normalized before the tokenizer's own pipeline had it."""
+    """The normalization before the tokenizer's own pipeline."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -80,9 +80,9 @@ class PretokenCounts:
         )
 
     def scale(self, weight: int | Fraction | str) -> "PretokenCounts":
-        """Every count times a weight, rounded to the nearest whole number, halves up; what rounds to 0 goes.
+        """Every count times a weight, rounded to the nearest whole number, halves up.
 
-        The totals still say what was read.
+        Pretokens whose count rounds to 0 are removed. The totals do not change.
 
         Args:
             weight: A whole number or a ratio, as ``2``, ``Fraction(1, 3)`` or ``"1/3"``.
@@ -100,23 +100,24 @@ class PretokenCounts:
         return self.table.top(min(max(most, 0), len(self)))
 
     def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False, uses: bool = False) -> dict[int, int]:
-        """How often each token of a tokenizer occurs in the corpus, by ascending id; tokens that never do are left out.
+        """How often each token of a tokenizer occurs in the corpus, by ascending id, without tokens that never occur.
 
-        The corpus is not read again. The tokenizer may be any that keeps the pipeline: pruned, extended.
+        The corpus is not read again. The tokenizer may be any one with the same pipeline, such as a pruned or extended
+        one.
 
         Args:
             tokenizer: The tokenizer.
             by_merges: Turn merge skipping (`ignore_merges`) off.
-            uses: Count every use of a token in a merge too.
+            uses: Also count every use of a token in a merge.
 
         Raises:
             CountsError: The counts were made for another pipeline.
         """
         self.require(tokenizer)
-        found = self.table.tokens(
+        occurrences = self.table.tokens(
             tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges, uses=uses
         )
-        total = dict(found)
+        total = dict(occurrences)
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
@@ -138,32 +139,32 @@ class PretokenCounts:
         if tokenizer.spells_everything:
             return {}
         byte_level = tokenizer.kind == "byte-level"
-        found = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
-        return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in found}
+        lost = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
+        return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in lost}
 
     def require(self, tokenizer: Tokenizer) -> None:
-        """Refuses a tokenizer whose pretokens these are not.
+        """Refuses a tokenizer with a different pipeline.
 
         Raises:
-            CountsError: With every difference spelled out.
+            CountsError: The pipelines differ. The message lists every difference.
         """
         ours = Fingerprint.of(tokenizer, self.fingerprint.rules)
-        # An added token that the text does not have decides nothing: the tokenizer may have lost it since.
+        # An added token that does not occur in the text has no effect: the tokenizer may have been pruned of it.
         names = {token for token, _ in ours.added} | {token for token, count in self.added.items() if count}
         added = tuple(entry for entry in self.fingerprint.added if entry[0] in names)
         ours.require_counts(replace(self.fingerprint, added=added))
 
     def require_unchanged(self) -> None:
-        """Refuses counts that were weighted or lack rare pretokens: bytes per token of the text cannot be told by them.
+        """Refuses counts that were weighted or lack rare pretokens: they do not give bytes per token of the text.
 
         Raises:
-            CountsError: They are not the counts of the text that was read.
+            CountsError: The counts do not add up to the pretokens of the text.
         """
         if self.table.total() != self.totals.pretokens:
             raise CountsError(
                 f"the counts add up to {self.table.total():,} pretokens, and the text had {self.totals.pretokens:,}: "
-                "they were weighted or lack rare pretokens, and cannot be measured by",
-                hint="count the text to measure by without --weight and --min-count",
+                "they were weighted or lack rare pretokens, and cannot be used for evaluation",
+                hint="count the evaluation text without --weight and --min-count",
             )
 
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -181,12 +182,12 @@ class PretokenCounts:
         Raises:
             CountsError: It is not a file of counts.
         """
-        described, tables = open_counts(Path(path), rows=EVERYTHING)
-        return replace(described, table=_sum([described.table, *tables]))
+        summary, tables = open_counts(Path(path), rows=EVERYTHING)
+        return replace(summary, table=_sum([summary.table, *tables]))
 
 
 def _sum(tables: list[_core.Counts]) -> _core.Counts:
-    """The counts of all tables. A file has several where its pretokens are more than 2 GiB."""
+    """The sum of all tables. A file has several if its pretokens have more than 2 GiB."""
     filled = [table for table in tables if len(table)] or tables[:1]
     while len(filled) > 1:
         pairs = zip(filled[::2], filled[1::2], strict=False)
@@ -198,17 +199,17 @@ def as_weight(weight: int | Fraction | str) -> Fraction:
     """A weight as a ratio of whole numbers.
 
     Raises:
-        OptionError: It is no number above 0.
+        OptionError: It is not a number above 0.
     """
     text = str(weight)
-    # Bounded before it is read: `Fraction("1e9999999")` would compute for minutes.
+    # The length is checked first: `Fraction("1e9999999")` would take minutes.
     if (
         isinstance(weight, bool)
         or not re.fullmatch(r"\d{1,15}(/\d{1,15}|\.\d{1,15})?", text)
         or not re.search(r"[1-9]", text)
     ):
         raise OptionError(
-            f"the weight {weight!r} is no number above 0 of at most 15 digits",
+            f"the weight {weight!r} is not a number above 0 with at most 15 digits",
             hint="pass a whole number or a ratio: 2, 1/3",
         )
     try:
@@ -222,14 +223,14 @@ def as_weight(weight: int | Fraction | str) -> Fraction:
     return ratio
 
 
-def write_counts(tables: Iterable[_core.Counts], described: PretokenCounts, out: Path, *, force: bool = False) -> Path:
-    """Writes tables, which follow one another in order, as one file with the description of ``described``."""
+def write_counts(tables: Iterable[_core.Counts], summary: PretokenCounts, out: Path, *, force: bool = False) -> Path:
+    """Writes consecutive tables as one file with the metadata of ``summary``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema(
         [pa.field("pretoken", pa.large_binary(), nullable=False), pa.field("count", pa.uint64(), nullable=False)],
-        metadata={METADATA: _description(described)},
+        metadata={METADATA: _description(summary)},
     )
     with new_file(out, force=force) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
         for table in tables:
@@ -238,7 +239,7 @@ def write_counts(tables: Iterable[_core.Counts], described: PretokenCounts, out:
 
 
 def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterator[_core.Counts]]:
-    """The description of a file of counts, with an empty table, and its rows in tables, read as they are asked for.
+    """The metadata of a file of counts, with an empty table, and an iterator over its rows as tables.
 
     Raises:
         CountsError: It is not a file of counts.
@@ -248,14 +249,14 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
 
     try:
         file = pq.ParquetFile(path)
-        described = json.loads((file.schema_arrow.metadata or {})[METADATA])
+        summary = json.loads((file.schema_arrow.metadata or {})[METADATA])
         counts = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
-            totals=Totals(**{name: int(value) for name, value in described["totals"].items()}),
-            added=FrozenDict({str(name): int(value) for name, value in described["added"].items()}),
-            fingerprint=Fingerprint.from_dict(described["fingerprint"]),
-            min_count=int(described["min_count"]),
-            normalize=described.get("normalize"),
+            totals=Totals(**{name: int(value) for name, value in summary["totals"].items()}),
+            added=FrozenDict({str(name): int(value) for name, value in summary["added"].items()}),
+            fingerprint=Fingerprint.from_dict(summary["fingerprint"]),
+            min_count=int(summary["min_count"]),
+            normalize=summary.get("normalize"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CountsError(
@@ -283,7 +284,7 @@ def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
 
 
 def is_counts_file(source: object) -> "TypeGuard[str | os.PathLike[str]]":
-    """Whether a path leads to a file of counts: a Parquet file that has their metadata, whatever its name."""
+    """Whether a path is a file of counts: a Parquet file with their metadata, whatever its name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -305,7 +306,7 @@ def _arrow(table: _core.Counts, schema: "pa.Schema") -> "pa.Table":
 
 
 def _description(counts: PretokenCounts) -> str:
-    described = {
+    summary = {
         "tokengraft": _core.__version__,
         "fingerprint": counts.fingerprint.as_dict(),
         "totals": asdict(counts.totals),
@@ -313,4 +314,4 @@ def _description(counts: PretokenCounts) -> str:
         "min_count": counts.min_count,
         "normalize": counts.normalize,
     }
-    return json.dumps(described, ensure_ascii=False)
+    return json.dumps(summary, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""How well tokenizers do on text: `evaluate` measures, `Evaluation` is what it found."""
+"""Measures tokenizers on text: `evaluate` returns an `Evaluation`."""
 
 from tokengraft.evaluate.evaluation import Evaluation, Score
 from tokengraft.evaluate.measure import evaluate

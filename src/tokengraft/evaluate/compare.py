@@ -1,4 +1,4 @@
-"""`compare`: what changed between two tokenizers on a text, in examples a person can read."""
+"""`compare`: how two tokenizers differ on a text, with examples."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -15,7 +15,7 @@ SHOWN = 5
 
 
 class Document(NamedTuple):
-    """A document as two tokenizers split it."""
+    """A document and its tokens with two tokenizers."""
 
     text: str
     before: tuple[bytes, ...]
@@ -24,45 +24,46 @@ class Document(NamedTuple):
 
 
 class TokenSaving(NamedTuple):
-    """A token that the first tokenizer lacks."""
+    """A new token, and how many tokens it saves."""
 
     token: str
     occurrences: int
     saved: int
-    """Tokens that the first takes for the same bytes, less one, over all occurrences."""
+    """The number of tokens that the first tokenizer needs for the same bytes, minus one, over all occurrences."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from one tokenizer to another, on one text."""
+    """The differences between two tokenizers on one text."""
 
     documents: int
     tokens_before: int
     tokens_after: int
     shorter: int
-    """Documents that take fewer tokens."""
+    """Documents with fewer tokens."""
     longer: int
     gained: tuple[Document, ...]
-    """Those that gained most, as a share of their tokens."""
+    """Documents with the largest relative decrease in tokens."""
     lost: tuple[Document, ...]
+    """Documents with the largest relative increase in tokens."""
     added: int
-    """Tokens that the first lacks."""
+    """New tokens: those that the first tokenizer lacks."""
     savings: tuple[TokenSaving, ...]
-    """Those that save most."""
+    """The new tokens that save most."""
     unused: tuple[str, ...]
-    """Those that never occur, by id."""
+    """The new tokens that do not occur, by id."""
     warnings: tuple[str, ...] = ()
-    """What of the text was replaced or skipped when it was read, and what a tokenizer drops."""
+    """What was replaced or skipped when the text was read, and what a tokenizer drops."""
 
 
 def compare(
     before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, read_options: ReadOptions | None = None
 ) -> Comparison:
-    """What changed on a text from one tokenizer to another, whoever made them.
+    """The differences between two tokenizers on a text.
 
     Args:
         before: The first tokenizer.
-        after: The second.
+        after: The second tokenizer.
         text: Whatever `count` reads, or a `Text`.
         read_options: How to read the text; by default text files have one document per line.
 
@@ -105,11 +106,11 @@ def compare(
     )
 
 
-def _dropped(which: str, found: Segments) -> Iterator[str]:
-    if found.lost:
+def _dropped(which: str, segments: Segments) -> Iterator[str]:
+    if segments.lost:
         yield (
-            f"the {which} tokenizer drops {lost_bytes(found.lost):,} bytes of the text, or has its unknown token for "
-            "them: fewer tokens are no gain there"
+            f"the {which} tokenizer drops {lost_bytes(segments.lost):,} bytes of the text or replaces them by its "
+            "unknown token: fewer tokens are no gain there"
         )
 
 
@@ -117,9 +118,10 @@ def _savings(
     before: Tokenizer, after: Tokenizer, lacking: dict[int, Hashable], counted: Counter[int]
 ) -> list[TokenSaving]:
     sources = plan(before, after).sources
-    found = []
+    savings = []
     for token_id in lacking:
         pieces = sources[token_id]
         if counted[token_id] and isinstance(pieces, tuple):
-            found.append(TokenSaving(after.strings[token_id], counted[token_id], counted[token_id] * (len(pieces) - 1)))
-    return sorted(found, key=lambda earner: (-earner.saved, earner.token))
+            times = counted[token_id]
+            savings.append(TokenSaving(after.strings[token_id], times, times * (len(pieces) - 1)))
+    return sorted(savings, key=lambda saving: (-saving.saved, saving.token))

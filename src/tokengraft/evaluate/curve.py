@@ -1,4 +1,4 @@
-"""`curve`: what each thousand of new tokens brings, from one training run, and where more stop paying."""
+"""`curve`: bytes per token by number of new tokens, from one training run, and the knee of the curve."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tokengraft.extend import Extension, Limits, extend
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 KNEE = 0.01
-"""A thousand more tokens that gain less than this are past the knee."""
+"""The knee is where 1,000 more tokens gain less than this share."""
 
 
 class CurvePoint(NamedTuple):
@@ -24,9 +24,9 @@ class CurvePoint(NamedTuple):
     tokens: int
     bytes_per_token: float
     gain: float
-    """Against the base, as a share."""
+    """Relative increase of bytes per token against the base."""
     parameters: int | None
-    """Numbers that the new rows add to the model, where its width was given."""
+    """Parameters that the new rows add to the model; None if its width was not given."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Curve:
     points: tuple[CurvePoint, ...]
     extension: Extension
     warnings: tuple[str, ...] = ()
-    """What of the text to measure by was replaced or skipped when it was read."""
+    """What was replaced or skipped when the held-out text was read."""
 
     @property
     def knee(self) -> int | None:
-        """The smallest size after which a thousand more tokens gain less than 1 %; None where there is none yet."""
+        """The smallest size after which 1,000 more tokens gain less than 1 %; None if no point is past the knee."""
         for here, after in pairwise(self.points):
             thousands = (after.tokens - here.tokens) / 1000
-            # subtle: in logarithms, for a power of a few hundred may be more than a number holds
+            # subtle: logarithms, because the power may be too large for a float
             if log(after.bytes_per_token / here.bytes_per_token) / thousands < log1p(KNEE):
                 return here.tokens
         return None
@@ -60,29 +60,32 @@ def curve(
     rows_width: int | None = None,
     read_options: ReadOptions | None = None,
 ) -> Curve:
-    """Bytes per token of held-out text as tokens are added. Trains once, for the largest size.
+    """Bytes per token of held-out text by number of new tokens. Trains once, for the largest size.
 
     Args:
         tokenizer: The base.
         counts: The text to learn from.
-        text: The text to measure by: whatever `count` reads, a `Text`, or counts of the same pipeline.
+        text: The held-out text: whatever `count` reads, a `Text`, or counts of the same pipeline.
         sizes: Numbers of new tokens.
         limits: As for `extend`.
-        rows_width: Numbers that one token costs the model: its hidden size, twice that where the head is untied.
-        read_options: How to read the text to measure by; by default text files have one document per line.
+        rows_width: Parameters per token: the hidden size, or twice that if the output is untied.
+        read_options: How to read the held-out text; by default text files have one document per line.
 
     Raises:
         OptionError: No size was given, or one below 1.
     """
     wanted = sorted(set(sizes))
     if not wanted or wanted[0] < 1:
-        raise OptionError(f"the sizes are {wanted}", hint="pass numbers of tokens: --sizes 1000 2000 4000")
+        raise OptionError(
+            f"the sizes are {wanted}; at least one is needed, and all must be at least 1",
+            hint="pass numbers of tokens: --sizes 1000 2000 4000",
+        )
     measured = open_text("text", text, read_options)
     extension = extend(tokenizer, counts, wanted[-1], limits=limits)
     reached = [size for size in wanted if size <= len(extension)] or [len(extension)] * bool(len(extension))
     base = _rate(tokenizer, measured)
     if not base:
-        raise OptionError("the text to measure by has no tokens", hint="pass text that the tokenizer can encode")
+        raise OptionError("the held-out text has no tokens", hint="pass text that the tokenizer can encode")
     points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
     for size in reached:
         rate = _rate(extension[:size].apply(tokenizer), measured)
@@ -97,8 +100,8 @@ def _rate(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
         lost: Mapping[bytes, int] = text.lost(tokenizer)
         n_bytes, n_tokens = text.totals.bytes, sum(text.tokens(tokenizer).values())
     else:
-        found = segment(tokenizer, text)
-        n_bytes, lost, n_tokens = text.n_bytes, found.lost, sum(found.lengths)
+        segments = segment(tokenizer, text)
+        n_bytes, lost, n_tokens = text.n_bytes, segments.lost, sum(segments.lengths)
     return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
 
 

@@ -1,4 +1,4 @@
-"""`Evaluation`: scores of tokenizers on texts. Plain data, and the ways to look at it."""
+"""`Evaluation`: the scores of tokenizers on texts, as data, table, CSV, JSON and HTML."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class Score:
-    """One tokenizer on one text. None is what the text cannot tell: counts know no documents."""
+    """The scores of one tokenizer on one text. None means not available: counts have no documents."""
 
     tokenizer: str
     text: str
@@ -25,51 +25,51 @@ class Score:
     """With merge skipping off."""
     characters_per_token: float | None
     tokens_per_word: float | None
-    """Fertility; words are what white space separates."""
+    """Fertility. Words are separated by white space."""
     renyi_efficiency: float | None
     """Of order 2.5, over the token types that occur."""
     vocabulary_used: float | None
-    """Share of the tokens that occur at all."""
+    """Share of the vocabulary that occurs in the text."""
     never_produced: int
     byte_tokens: float | None
-    """Share of tokens that are no whole characters: byte fallback, or parts of a character."""
+    """Share of tokens that are not complete characters: byte fallback, or parts of a character."""
     ceiling: float | None
-    """The most bytes per token that this pre-tokenizer allows, were every pretoken a token."""
+    """The maximum of bytes per token with this pre-tokenizer: bytes per pretoken."""
     gain: float | None = None
-    """Against the base: how many more bytes a token holds, as a share."""
+    """Against the base: relative increase of bytes per token."""
     win_rate: float | None = None
-    """Against the base: documents that take fewer tokens, those that take as many counting half."""
+    """Against the base: share of documents with fewer tokens. Documents with as many count half."""
     exact_match: float | None = None
-    """Against the base: documents that are split alike."""
+    """Against the base: share of documents with unchanged segmentation."""
     edit_distance: float | None = None
-    """Against the base: edits by token over the longer segmentation, on average."""
+    """Against the base: mean number of token edits divided by the length of the longer segmentation."""
     worst_edit_distance: float | None = None
     added_used: float | None = None
-    """Share of the tokens that the base lacks that occur."""
+    """Against the base: share of the new tokens that occur in the text."""
     dropped_bytes: int = 0
-    """Bytes of characters that the tokenizer drops or replaces by its unknown token. They are in ``bytes``, and left
-    out of every measure by bytes or characters."""
+    """Bytes of characters that the tokenizer drops or replaces by its unknown token. They are included in
+    ``bytes``, but not in any measure by bytes or characters."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Scores of every tokenizer on every text, tokenizers in the order given.
 
-    In a notebook it shows itself as a table; ``print`` gives the same in text.
+    In a notebook it is displayed as a table. ``print`` shows the same table as text.
     """
 
     scores: tuple[Score, ...]
     base: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What of the texts was replaced or skipped when they were read."""
+    """What was replaced or skipped when the texts were read."""
 
     def __getitem__(self, key: tuple[str, str]) -> Score:
         """The score of (tokenizer, text)."""
         return {(score.tokenizer, score.text): score for score in self.scores}[key]
 
     def averages(self) -> tuple[Score, ...]:
-        """For each tokenizer the mean over texts of every measure, where there are several texts."""
+        """For each tokenizer the mean of every measure over all texts; empty if there is only one text."""
         names = list(dict.fromkeys(score.tokenizer for score in self.scores))
         groups = [[score for score in self.scores if score.tokenizer == name] for name in names]
         return tuple(_average(group) for group in groups if len(group) > 1)
@@ -89,7 +89,7 @@ class Evaluation:
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def to_csv(self) -> str:
-        """The scores as CSV, a row for each tokenizer and text."""
+        """The scores as CSV, one row for each tokenizer and text."""
         out = io.StringIO()
         writer = csv.DictWriter(out, [field.name for field in fields(Score)])
         writer.writeheader()
@@ -97,7 +97,7 @@ class Evaluation:
         return out.getvalue()
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of the table that people see."""
+        """The column heads and rows of the table."""
         columns = [(head, name, form) for head, name, form in _COLUMNS if self.base or name not in _AGAINST_BASE]
         rows = [[_shown(getattr(score, name), form) for _, name, form in columns] for score in self._shown_scores()]
         used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
@@ -157,11 +157,11 @@ def _shown(value: Any, form: str) -> str:
 def _average(scores: Sequence[Score]) -> Score:
     values: dict[str, Any] = {}
     for field in fields(Score):
-        found = [getattr(score, field.name) for score in scores]
+        column = [getattr(score, field.name) for score in scores]
         if field.name in ("documents", "bytes", "tokens", "dropped_bytes"):
-            values[field.name] = sum(found)
+            values[field.name] = sum(column)
         elif field.name == "never_produced":
-            values[field.name] = min(found)
+            values[field.name] = min(column)
         elif field.name not in ("tokenizer", "text"):
-            values[field.name] = None if None in found else sum(found) / len(found)
+            values[field.name] = None if None in column else sum(column) / len(column)
     return Score(tokenizer=scores[0].tokenizer, text=AVERAGE, **values)

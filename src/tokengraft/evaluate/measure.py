@@ -1,4 +1,4 @@
-"""`evaluate`: what tokenizers make of texts, measured as the paper does and a little further."""
+"""`evaluate`: measures tokenizers on texts, with the measures of the paper and a few more."""
 
 import os
 from collections.abc import Hashable, Mapping
@@ -24,15 +24,16 @@ def evaluate(
     """Scores of every tokenizer on every text.
 
     Args:
-        tokenizers: Tokenizers, or where they are, by name.
-        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. A list of strings is taken for
-            paths; documents in memory are given as any other iterable, such as ``iter(texts)``. Counts have all
-            measures but those that compare documents, and only for tokenizers of their pipeline.
-        base: The tokenizer that the others are measured against; by default the first, where there are several.
+        tokenizers: Tokenizers, or their folders, files or hub names, by name.
+        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. A list of strings is a list
+            of paths; pass documents in memory as another iterable, such as ``iter(texts)``. Counts give all measures
+            except those that compare documents, and only for tokenizers with their pipeline.
+        base: The tokenizer to compare the others with; by default the first, if there are several.
         read_options: How to read the texts; by default text files have one document per line.
 
     Raises:
-        OptionError: There is nothing to compare, no such base, or a reading and nothing to read by it.
+        OptionError: There are no tokenizers or texts, the base does not exist, or ``read_options`` is given and all
+            texts are counts.
         CorpusError: A text is empty or cannot be read.
         CountsError: Counts were made for another pipeline.
 
@@ -44,7 +45,7 @@ def evaluate(
         [('base', 'et', 1.32), ('base', 'en', 3.26), ('new', 'et', 2.56), ('new', 'en', 3.26)]
     """
     if not tokenizers or not texts:
-        raise OptionError("there is nothing to evaluate", hint="pass tokenizers and texts, each with a name")
+        raise OptionError("no tokenizer or no text was given", hint="pass at least one of each, with a name")
     loaded = {name: tok if isinstance(tok, Tokenizer) else load(tok) for name, tok in tokenizers.items()}
     chosen = base if base is not None else next(iter(loaded)) if len(loaded) > 1 else None
     if chosen is not None and chosen not in loaded:
@@ -52,7 +53,7 @@ def evaluate(
     opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
     if read_options and all(isinstance(text, PretokenCounts) for text in opened.values()):
         raise OptionError(
-            "options for reading text were given, and all texts are counts", hint="leave them out, or pass text"
+            "options for reading text were given, but all texts are counts", hint="leave them out, or pass text"
         )
     scores = []
     for name, text in opened.items():
@@ -63,11 +64,11 @@ def evaluate(
         scores += [_against(measured, key, chosen) for key in loaded]
     warnings = tuple(warning for name, text in opened.items() for warning in text_warnings(name, text))
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
-    missing = "rapidfuzz is not installed: edit distances are left out"
+    missing = "rapidfuzz is not installed: edit distances are not computed"
     lacking = chosen and len(loaded) > 1 and edit_distances([], []) is None
     dropped = [
-        f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text}, or has its "
-        "unknown token for them: they are left out of what is measured by bytes or characters"
+        f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text} or replaces "
+        "them by its unknown token: measures by bytes or characters do not include them"
         for score in ordered
         if score.dropped_bytes
     ]
@@ -76,7 +77,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _TextSize:
-    """Numbers of a text that do not depend on the tokenizer."""
+    """The size of a text, which does not depend on the tokenizer."""
 
     text: str
     documents: int
@@ -85,7 +86,7 @@ class _TextSize:
     n_words: int | None
 
     def without(self, lost: Mapping[bytes, int]) -> "_TextSize":
-        """The same of the text that is left without some characters. Normalization may have made more of them."""
+        """The size without some characters, at least 0: normalization may have multiplied them."""
         n_bytes = max(self.n_bytes - lost_bytes(lost), 0)
         return replace(self, n_bytes=n_bytes, n_characters=max(self.n_characters - sum(lost.values()), 0))
 
@@ -98,29 +99,29 @@ def _score(
     lost: Mapping[bytes, int],
     pretokens: int,
 ) -> Score:
-    facts, total = text.without(lost), sum(counted.values())
+    size, total = text.without(lost), sum(counted.values())
     partial = sum(count for i, count in counted.items() if _is_partial(tokenizer, tokenizer.strings[i]))
     return Score(
         tokenizer=name,
-        text=facts.text,
-        documents=facts.documents,
+        text=size.text,
+        documents=size.documents,
         bytes=text.n_bytes,
-        dropped_bytes=text.n_bytes - facts.n_bytes,
+        dropped_bytes=text.n_bytes - size.n_bytes,
         tokens=total,
-        bytes_per_token=share(facts.n_bytes, total),
-        bytes_per_token_by_merges=share(facts.n_bytes, total),
-        characters_per_token=share(facts.n_characters, total),
-        tokens_per_word=share(total, facts.n_words) if facts.n_words else None,
+        bytes_per_token=share(size.n_bytes, total),
+        bytes_per_token_by_merges=share(size.n_bytes, total),
+        characters_per_token=share(size.n_characters, total),
+        tokens_per_word=share(total, size.n_words) if size.n_words else None,
         renyi_efficiency=renyi_efficiency(counted.values()),
         vocabulary_used=used_share(counted, tokenizer.ids.values()),
         never_produced=len(tokenizer.ids) - len(counted),
         byte_tokens=share(partial, total),
-        ceiling=share(facts.n_bytes, pretokens) if tokenizer.kind == "byte-level" else None,
+        ceiling=share(size.n_bytes, pretokens) if tokenizer.kind == "byte-level" else None,
     )
 
 
 def _is_partial(tokenizer: Tokenizer, string: str) -> bool:
-    """Whether a token is no whole characters."""
+    """Whether a token is not a sequence of complete characters."""
     if tokenizer.kind == "sentencepiece":
         return tokenizer.byte_fallback and len(string) == 6 and string.startswith("<0x")
     try:
@@ -134,55 +135,55 @@ def _from_counts(name: str, tokenizer: Tokenizer, text: str, counts: PretokenCou
     totals = counts.totals
     if not totals.pretokens and not counts.added:
         raise CountsError(f"the counts `{text}` are empty", hint="count a corpus that has text")
-    facts = _TextSize(text, totals.documents, totals.bytes, totals.characters, None)
+    size = _TextSize(text, totals.documents, totals.bytes, totals.characters, None)
     pretokens = totals.pretokens + sum(counts.added.values())
-    score = _score(name, tokenizer, facts, counts.tokens(tokenizer), counts.lost(tokenizer), pretokens)
+    score = _score(name, tokenizer, size, counts.tokens(tokenizer), counts.lost(tokenizer), pretokens)
     if not tokenizer.ignore_merges:
         return score
     n_tokens = sum(counts.tokens(tokenizer, by_merges=True).values())
-    return _with_merges_alone(score, facts, n_tokens, counts.lost(tokenizer, by_merges=True))
+    return _with_merges_alone(score, size, n_tokens, counts.lost(tokenizer, by_merges=True))
 
 
-def _with_merges_alone(score: Score, facts: _TextSize, n_tokens: int, lost: Mapping[bytes, int]) -> Score:
-    """The score with what the text comes to where merge skipping is off."""
-    return replace(score, bytes_per_token_by_merges=share(facts.without(lost).n_bytes, n_tokens))
+def _with_merges_alone(score: Score, size: _TextSize, n_tokens: int, lost: Mapping[bytes, int]) -> Score:
+    """The score with bytes per token for merge skipping off."""
+    return replace(score, bytes_per_token_by_merges=share(size.without(lost).n_bytes, n_tokens))
 
 
 def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) -> dict[str, Score]:
     characters = sum(map(len, text.documents))
-    facts = _TextSize(text.name, len(text.documents), text.n_bytes, characters, text.n_words)
+    size = _TextSize(text.name, len(text.documents), text.n_bytes, characters, text.n_words)
     segments = {name: segment(tok, text) for name, tok in loaded.items()}
     scores = {}
     for name, tok in loaded.items():
-        found = segments[name]
-        scores[name] = _score(name, tok, facts, found.counted(), found.lost, found.n_pretokens)
+        ours = segments[name]
+        scores[name] = _score(name, tok, size, ours.counted(), ours.lost, ours.n_pretokens)
         if tok.ignore_merges:
             slow = segment(tok, text, by_merges=True)
-            scores[name] = _with_merges_alone(scores[name], facts, sum(slow.lengths), slow.lost)
+            scores[name] = _with_merges_alone(scores[name], size, sum(slow.lengths), slow.lost)
         if base is not None:
-            scores[name] = _with_documents(scores[name], tok, found, loaded[base], segments[base])
+            scores[name] = _with_documents(scores[name], tok, ours, loaded[base], segments[base])
     return scores
 
 
-def _with_documents(score: Score, ours: Tokenizer, found: Segments, base: Tokenizer, before: Segments) -> Score:
-    """What comparing with the base, document by document, adds to a score."""
+def _with_documents(score: Score, ours: Tokenizer, segments: Segments, base: Tokenizer, before: Segments) -> Score:
+    """The score with the measures that compare each document with the base."""
     names, base_names = token_names(ours, base)
-    theirs, mine = before.tokens(base_names), found.tokens(names)
+    theirs, mine = before.tokens(base_names), segments.tokens(names)
     distances = edit_distances(mine, theirs)
     known = set(base_names.values())
     added = [token_id for token_id, name in names.items() if name not in known]
     return replace(
         score,
-        win_rate=win_rate(found.lengths, before.lengths),
+        win_rate=win_rate(segments.lengths, before.lengths),
         exact_match=exact_match(mine, theirs),
         edit_distance=sum(distances) / len(distances) if distances else None,
         worst_edit_distance=max(distances) if distances else None,
-        added_used=used_share(found.counted(), added),
+        added_used=used_share(segments.counted(), added),
     )
 
 
 def token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[Mapping[int, Hashable], Mapping[int, Hashable]]:
-    """Names of tokens by which two tokenizers may be compared: strings, or bytes where they spell them differently."""
+    """Names of tokens for comparing two tokenizers: strings, or bytes if their kinds differ."""
     if ours.kind == theirs.kind:
         return ours.strings, theirs.strings
     return {token.id: token.bytes for token in ours.tokens}, {token.id: token.bytes for token in theirs.tokens}

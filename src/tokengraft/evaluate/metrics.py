@@ -1,4 +1,4 @@
-"""Measures of a segmentation, each a pure function of numbers or of token sequences."""
+"""Measures of a segmentation. Each is a pure function of numbers or token sequences."""
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from math import fsum, log2
@@ -7,12 +7,12 @@ RENYI_ORDER = 2.5
 
 
 def renyi_efficiency(frequencies: Iterable[int], order: float = RENYI_ORDER) -> float | None:
-    """The Rényi entropy of token frequencies over the most that so many types could have (Zouhar et al., 2023).
+    """The Rényi entropy of token frequencies, divided by its maximum for as many types (Zouhar et al., 2023).
 
     >>> renyi_efficiency([5, 5, 5, 5]), round(renyi_efficiency([97, 1, 1, 1]), 3)
     (1.0, 0.037)
 
-    None where fewer than two types occur, of which nothing can be said.
+    None if fewer than two types occur, for which it is not defined.
     """
     counts = [count for count in frequencies if count > 0]
     total = sum(counts)
@@ -23,12 +23,12 @@ def renyi_efficiency(frequencies: Iterable[int], order: float = RENYI_ORDER) -> 
 
 
 def share(part: float, whole: float) -> float | None:
-    """A quotient; None where there is nothing to divide by."""
+    """``part / whole``; None if ``whole`` is 0."""
     return part / whole if whole else None
 
 
 def win_rate(ours: Sequence[int], theirs: Sequence[int]) -> float | None:
-    """The share of documents that take fewer tokens; those that take as many count half.
+    """The share of documents with fewer tokens. Documents with as many count half.
 
     >>> win_rate([3, 5, 7], [4, 5, 6])
     0.5
@@ -38,12 +38,12 @@ def win_rate(ours: Sequence[int], theirs: Sequence[int]) -> float | None:
 
 
 def exact_match(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable]]) -> float | None:
-    """The share of documents that are split alike."""
+    """The share of documents with unchanged segmentation."""
     return share(sum(list(a) == list(b) for a, b in zip(ours, theirs, strict=True)), len(ours))
 
 
 def edit_distances(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable]]) -> list[float] | None:
-    """For each document the edits between two segmentations, by token, over the longer one. None without rapidfuzz."""
+    """For each document the number of token edits divided by the longer segmentation. None without rapidfuzz."""
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:
@@ -52,5 +52,5 @@ def edit_distances(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence
 
 
 def used_share(used: Collection[int], tokens: Collection[int]) -> float | None:
-    """The share of tokens that occur."""
+    """The share of ``tokens`` that are in ``used``."""
     return share(len(set(tokens) & set(used)), len(set(tokens)))

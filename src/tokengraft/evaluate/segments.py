@@ -1,4 +1,4 @@
-"""Texts split by tokenizers. Every distinct pretoken is encoded once."""
+"""`segment`: the tokens of every document of a text. Every distinct pretoken is encoded once."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
@@ -11,17 +11,17 @@ from tokengraft.errors import CorpusError, OptionError
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 LINES = ReadOptions(documents="lines")
-"""How text to measure by is read unless the caller says otherwise."""
+"""The default options for reading an evaluation text."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text to measure by: its documents."""
+    """An evaluation text: its documents."""
 
     name: str
     documents: tuple[str, ...]
     totals: Totals = field(default_factory=Totals)
-    """What was read, replaced and skipped."""
+    """How much was read, replaced and skipped."""
 
     @property
     def n_bytes(self) -> int:
@@ -30,7 +30,7 @@ class Text:
 
     @property
     def n_words(self) -> int:
-        """Words: what white space separates."""
+        """Words, separated by white space."""
         return sum(len(document.split()) for document in self.documents)
 
 
@@ -38,23 +38,23 @@ def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None
     """The documents of a corpus, as `count` reads them; by default one document per line of text files.
 
     Args:
-        name: What to call the text.
-        source: Whatever `count` accepts. A list of strings is taken for paths; documents in memory are given as any
-            other iterable, such as ``iter(texts)``.
+        name: The name of the text.
+        source: Whatever `count` accepts. A list of strings is a list of paths; pass documents in memory as another
+            iterable, such as ``iter(texts)``.
         read_options: How to read it.
 
     Raises:
         CorpusError: It cannot be read, or has no text.
-        OptionError: The reading has options that only counting has.
+        OptionError: ``read_options`` has `normalize` or `rules`, which are only for counting.
     """
     read_options = read_options or LINES
     if read_options.normalize or read_options.rules:
         raise OptionError(
-            "normalization and piece rules are for counting, not for measuring",
+            "normalization and piece rules are for counting, not for evaluation",
             hint="leave out `normalize` and `rules`",
         )
     if is_counts_file(source):
-        raise CorpusError(f"`{source}` has counts, and counts have no documents", hint="pass the text itself")
+        raise CorpusError(f"`{source}` is a file of counts, which has no documents", hint="pass the text itself")
     documents, totals = read_documents(source, read_options)
     if not any(document.strip() for document in documents):
         raise CorpusError(f"the text `{name}` is empty", hint="pass text that has documents")
@@ -64,7 +64,7 @@ def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None
 def open_text(
     name: str, source: "Text | PretokenCounts | Corpus", read_options: ReadOptions | None
 ) -> Text | PretokenCounts:
-    """What to measure by: counts as they are or in a file, a text as it is, or the documents of a corpus.
+    """The text or counts to evaluate on: given as such, loaded from a file of counts, or read from a corpus.
 
     Raises:
         CorpusError: It cannot be read, or has no text.
@@ -78,7 +78,7 @@ def open_text(
 
 
 def text_warnings(name: str, text: Text | PretokenCounts) -> tuple[str, ...]:
-    """What a user must know of how a text was read, with its name."""
+    """Warnings about text that was replaced or skipped, with the name of the text."""
     return tuple(f"{name}: {warning}" for warning in reading_warnings(text.totals))
 
 
@@ -89,14 +89,14 @@ def lost_bytes(lost: Mapping[bytes, int]) -> int:
 
 @dataclass(frozen=True)
 class Segments:
-    """A text as one tokenizer splits it."""
+    """The tokens of a text with one tokenizer."""
 
     documents: tuple[tuple[int, ...], ...]
     """The ids of each document."""
     n_pretokens: int
     """Pretokens and added tokens."""
     lost: Mapping[bytes, int]
-    """Characters that the tokenizer drops or replaces by its unknown token, with their numbers."""
+    """How often each character occurs that the tokenizer drops or replaces by its unknown token."""
 
     @property
     def lengths(self) -> list[int]:
@@ -113,7 +113,7 @@ class Segments:
 
 
 def segment(tokenizer: Tokenizer, text: Text, *, by_merges: bool = False) -> Segments:
-    """A text as a tokenizer splits it, with merge skipping as it has it or off."""
+    """The tokens of a text. ``by_merges`` turns merge skipping (`ignore_merges`) off."""
     encode = tokenizer.bpe.encode_by_merges if by_merges else tokenizer.bpe.encode
     known: dict[str, tuple[int, ...]] = {}
     n_pretokens = 0

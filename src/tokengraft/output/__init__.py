@@ -1,1 +1,1 @@
-"""Writing results: complete output or none (`atomic`), result files, JSON that keeps its layout."""
+"""Writes complete results or nothing (`atomic`), result files, and JSON that keeps its layout."""

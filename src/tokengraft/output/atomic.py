@@ -1,15 +1,15 @@
-"""Output that is complete or not there at all.
+"""Writes files and folders that are complete or absent.
 
 Everything is written into a `.tokengraft-*.partial` folder beside the output (see `partial`) and renamed at the end, so
-that nothing unfinished ever has the final name. These laws hold at every moment, whatever fails or is interrupted:
+that an unfinished output never has the final name. These rules hold at all times, whatever fails or is interrupted:
 
-- Without ``force``, nothing is replaced. Whatever appears at the name while the output is being written stays, and the
-  new output is discarded with an `OutputError`. Of two runs with one output, exactly one succeeds.
-- With ``force``, only what was there when writing began is replaced, in one step where the system can swap two names.
-  Where it cannot, the old folder is renamed `tokengraft-*.old` first, and deleted only after the new one has its name.
-  If it can be renamed neither back nor on, the error says where it is.
+- Without ``force``, nothing is replaced. A file or folder that gets the name while the output is written is kept, and
+  the new output is discarded with an `OutputError`. Of two runs with the same output, exactly one succeeds.
+- With ``force``, only the output that existed when writing began is replaced, in one step if the system can swap two
+  names. Otherwise the old folder is renamed to `tokengraft-*.old`, and deleted after the new one has its name. If that
+  fails halfway, the error names the old folder.
 - An input is never an output: `require_distinct`.
-- What a killed process left is removed by the next run that writes to the same folder.
+- The next run that writes to the same folder removes the unfinished output of a killed process.
 """
 
 import os
@@ -30,7 +30,7 @@ _ELSEWHERE = "choose another name, or remove it yourself"
 
 
 def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replaceable | None = None) -> None:
-    """Refuses an output that cannot be written, before hours are spent on it.
+    """Refuses an output that cannot be written, before any work is done.
 
     Args:
         out: The file or folder that will be written.
@@ -41,8 +41,8 @@ def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replac
         OutputError: It exists and may not be replaced, or its folder cannot be written to.
     """
     path = Path(out)
-    found = _identity(path)
-    if found is None:
+    identity = _identity(path)
+    if identity is None:
         _require_writable_parent(path)
     elif not force:
         raise OutputError(
@@ -53,17 +53,17 @@ def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replac
 
 
 def require_distinct(inputs: Iterable[str | os.PathLike[str] | None], *outputs: str | os.PathLike[str] | None) -> None:
-    """Refuses an output that is an input, lies in one or has one in it; and two outputs that are so related.
+    """Refuses an output that is an input, is inside one or contains one. The same for two outputs.
 
-    ``None`` and names of things that do not exist, such as models on the hub, are passed over among the inputs.
+    Inputs that are ``None`` or do not exist, such as hub names, are ignored.
 
     Raises:
-        OutputError: With the two names.
+        OutputError: Two paths are not distinct. The message has both.
     """
     written = [Path(path) for path in outputs if path is not None]
     read = [Path(path) for path in inputs if path is not None and os.path.lexists(path)]
     for out in written:
-        _identity(out)  # refuses what is no name at all
+        _identity(out)  # refuses an invalid name
         for path in read:
             _require_apart(out, path, "the input")
     for out, other in combinations(written, 2):
@@ -72,7 +72,7 @@ def require_distinct(inputs: Iterable[str | os.PathLike[str] | None], *outputs: 
 
 def _require_apart(out: Path, other: Path, what: str) -> None:
     a, b = Path(os.path.realpath(out)), Path(os.path.realpath(other))
-    if a == b or (a.exists() and b.exists() and a.samefile(b)):  # also where case does not matter
+    if a == b or (a.exists() and b.exists() and a.samefile(b)):  # also on file systems that ignore case
         raise OutputError(f"the output `{out}` is {what} `{other}`", hint="write to another path")
     if a in b.parents or b in a.parents:
         raise OutputError(
@@ -91,8 +91,8 @@ def write_folder(
 
     Args:
         files: The content of every file.
-        out: The folder. Missing parents are made.
-        replaceable: Where given, an existing folder is replaced, if this is true of every file in it.
+        out: The folder. Missing parents are created.
+        replaceable: If given, an existing folder is replaced, provided that this is true for every file in it.
         check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
 
     Raises:
@@ -154,16 +154,16 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _identity(path: Path) -> Identity | None:
-    """What tells the thing at a path from any other; None where there is nothing."""
+    """The device and inode at a path; None if it does not exist."""
     if path.name in ("", ".."):
-        raise OutputError(f"`{path}` is no name for an output", hint="name a new file or folder")
+        raise OutputError(f"`{path}` is not a valid output name", hint="name a new file or folder")
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _cannot_write(path, error) from error
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _same(out: Path, before: Identity | None) -> bool:
@@ -193,7 +193,7 @@ def _require_replaceable(out: Path, replaceable: Replaceable) -> None:
 
 @contextmanager
 def _writing(out: Path) -> Iterator[Path]:
-    """A path beside ``out`` to write to. What the system refuses becomes an `OutputError`."""
+    """A path beside ``out`` to write to. Errors of the system become an `OutputError`."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(out.parent) as partial:
@@ -210,7 +210,7 @@ def _cannot_write(out: Path, error: OSError | ValueError) -> OutputError:
 
 @contextmanager
 def _reading_inputs(partial: Path) -> Iterator[None]:
-    """Tells an input that cannot be read from an output that cannot be written: by the name in the error."""
+    """Converts errors about paths outside the output into an `UnreadableFileError`: an input cannot be read."""
     try:
         yield
     except OSError as error:
@@ -228,7 +228,7 @@ def _rename_new(partial: Path, out: Path) -> None:
         rename_new(partial, out)
     except FileExistsError as error:
         raise OutputError(
-            f"`{out}` appeared or changed while it was being written; it is left as it is and the new output is "
+            f"`{out}` appeared or changed while it was being written; it is not changed, and the new output is "
             "discarded",
             hint="run again with another name; only one run at a time may write to one output",
         ) from error
@@ -243,7 +243,7 @@ def _exchange(partial: Path, out: Path) -> None:
             raise
         reason = error.strerror or error
         raise OutputError(
-            f"cannot rename `{aside}`: {reason}; it has what was in `{out}`", hint="rename or delete it yourself"
+            f"cannot rename `{aside}`: {reason}; it has the old content of `{out}`", hint="rename or delete it yourself"
         ) from error
 
 

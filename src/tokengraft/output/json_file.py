@@ -1,4 +1,4 @@
-"""JSON files in and out without surprises: strict reading, and rewriting in the layout the file came in."""
+"""Reads JSON strictly, and writes it in the layout of the original file."""
 
 import codecs
 import json
@@ -17,7 +17,7 @@ MAX_DEPTH = 128  # the limit of serde_json, which every loader of `tokenizer.jso
 
 @dataclass(frozen=True)
 class JsonStyle:
-    """How a JSON file is laid out.
+    """The layout of a JSON file.
 
     Examples:
         >>> style = JsonStyle.of(b'{"a": 1}')
@@ -27,13 +27,13 @@ class JsonStyle:
 
     indent: str | None = "  "
     spaced: bool = True
-    """A space after `:` (and after `,` where there is no indent)."""
+    """A space after `:`, and without an indent also after `,`."""
     ascii_only: bool = False
     final_newline: bool = False
 
     @classmethod
     def of(cls, raw: bytes) -> "JsonStyle":
-        """The layout of a file, read off its first lines; what cannot be told is as `tokenizers` writes it."""
+        """The layout of a file, from its first lines. Defaults are those of `tokenizers`."""
         body = raw.lstrip()[1:]
         first = body.lstrip()
         gap = body[: len(body) - len(first)]
@@ -49,7 +49,7 @@ class JsonStyle:
         comma = "," if self.indent is not None or not self.spaced else ", "
         separators = (comma, ": " if self.spaced else ":")
         text = json.dumps(document, ensure_ascii=self.ascii_only, indent=self.indent, separators=separators)
-        # Half of a surrogate pair has no UTF-8 form; its escape stands for it.
+        # An unpaired surrogate has no UTF-8 form, so its escape is written.
         text = _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
         return (text + "\n" * self.final_newline).encode()
 
@@ -66,7 +66,7 @@ def parse_json(raw: bytes, name: str) -> Any:
 def parse_settings(raw: bytes, name: str) -> dict[str, Any]:
     """The object in a settings file, such as `tokenizer_config.json`, read as leniently as transformers reads it.
 
-    `NaN`, `Infinity`, halves of surrogate pairs and repeated keys (the last one counts) are accepted: only Python reads
+    `NaN`, `Infinity`, halves of surrogate pairs and repeated keys (the last one wins) are accepted: only Python reads
     these files. `JsonStyle.dump` writes the same values back.
 
     Raises:
@@ -99,7 +99,7 @@ def _parse(raw: bytes, name: str, **rules: Any) -> Any:
 
 
 def require_plain(document: Any, name: str) -> None:
-    """Refuses what Python reads and no other JSON library does.
+    """Refuses documents that Python reads but other JSON libraries do not.
 
     Raises:
         UnreadableFileError: Nested deeper than `MAX_DEPTH`, or a string with half of a surrogate pair.
@@ -124,11 +124,11 @@ def _finite(text: str) -> float:
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {twice!r} stands twice in one object, of which loaders would keep one")
-    return found
+    return document
 
 
 def _walk(document: Any) -> Iterator[tuple[int, Any]]:

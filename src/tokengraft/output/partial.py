@@ -1,11 +1,11 @@
-"""Where unfinished output is kept: a folder beside the output, which a later run can tell from one still in use.
+"""`partial_path`: a folder for unfinished output. A later run can tell whether it is still in use.
 
 The folder is called `.tokengraft-*.partial` and holds the unfinished output and a file `lock`. The process that writes
-holds a lock on that file (`flock`), which the system drops when the process ends, however it ends. The file names the
-running kernel, because a lock says nothing about processes of other machines on a network file system. A later run
-removes a folder if its file names the same kernel and the lock is free, or if the folder is empty: then it was left by
-a process that was killed before it had a lock, or while removing the folder. Whatever else it finds, it leaves alone:
-folders of other machines, of systems without `flock`, and of before a reboot.
+holds a lock on that file (`flock`), which the system releases when the process ends. The file contains an id of the
+running kernel, because a lock is not visible to other machines on a network file system. A later run removes a folder
+if its file has the same kernel id and the lock is free, or if the folder is empty: then its process was killed before
+it had a lock, or while removing the folder. It does not touch other folders: those of other machines, of systems
+without `flock`, and from before a reboot.
 """
 
 import os
@@ -24,7 +24,7 @@ LOCK, RESULT = "lock", "result"
 
 @contextmanager
 def partial_path(parent: Path) -> Iterator[Path]:
-    """A path to write to, in a folder of its own in ``parent``, which is removed at the end with all that is in it."""
+    """A path to write to, inside a new folder in ``parent``. The folder is removed at the end with its content."""
     remove_abandoned(parent)
     folder, lock = _new_folder(parent)
     try:
@@ -42,7 +42,7 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, suffix=SUFFIX, dir=parent))
         try:
             return folder, os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        except FileNotFoundError:  # another run took the empty folder for an abandoned one
+        except FileNotFoundError:  # another run removed the empty folder as abandoned
             continue
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -69,20 +69,20 @@ def _remove_unlocked(folder: Path) -> None:
     lock = os.open(folder / LOCK, os.O_RDWR)
     try:
         if _lock(lock) and os.read(lock, 1000) == _kernel():
-            _remove(folder / RESULT)  # before the lock, without which a later run would leave it
+            _remove(folder / RESULT)  # before the lock file, without which a later run would keep the folder
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
 
 
 def _claim(lock: int) -> None:
-    """Locks the file and then names the kernel in it: without the lock, the name would be a lie."""
+    """Locks the file, then writes the kernel id. Without a lock no id is written, so that no run removes the folder."""
     if _lock(lock, wait=True):
         os.write(lock, _kernel())
 
 
 def _lock(descriptor: int, *, wait: bool = False) -> bool:
-    """Whether the lock could be had; False also where there are no locks."""
+    """Whether the lock was acquired; False if the system has no locks."""
     if sys.platform == "win32":
         return False
     import fcntl
@@ -96,7 +96,7 @@ def _lock(descriptor: int, *, wait: bool = False) -> bool:
 
 @cache
 def _kernel() -> bytes:
-    """What names the running kernel: two machines, or one before and after a reboot, have different ones."""
+    """An id of the running kernel, different for every machine and after every reboot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -104,7 +104,7 @@ def _kernel() -> bytes:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or folder, as far as that is possible."""
+    """Removes a file or folder, and ignores errors."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

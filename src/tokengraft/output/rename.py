@@ -1,7 +1,7 @@
 """Two renames that the standard library lacks: one that never replaces anything, and one that swaps two names.
 
-Linux has both as one system call, `renameat2`. Where the system or the file system lacks it, the same is done in
-several steps, in an order that loses nothing if the process stops between two of them.
+Linux has both as one system call, `renameat2`. If the system or the file system lacks it, the same is done
+in several steps, in an order that loses nothing if the process stops between two of them.
 """
 
 import ctypes
@@ -21,10 +21,10 @@ _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Gives a file or folder a name that nothing has. A file may keep its old name too.
+    """Renames a file or folder to a name that does not exist. A file may keep its old name too.
 
     Raises:
-        FileExistsError: Something has that name. It is left as it is.
+        FileExistsError: The name exists. It is not changed.
     """
     if renameat2(source, target, NO_REPLACE):
         return
@@ -37,13 +37,13 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def exchange(new: Path, old: Path, aside: Path) -> None:
-    """Gives the folder ``new`` the name of ``old``, which gets the name of ``new``.
+    """Swaps the names of the folders ``new`` and ``old``.
 
     Args:
-        new: The folder that is to replace the other.
+        new: The folder that replaces the other.
         old: The folder to replace.
-        aside: A free name beside ``old``. The old folder has it for a moment where the system cannot swap names. It
-            keeps this name only if it can be renamed neither back nor on.
+        aside: A free name beside ``old``. The old folder has it temporarily if the system cannot swap names. It
+            keeps this name only if both further renames fail.
     """
     if renameat2(new, old, EXCHANGE):
         return
@@ -54,18 +54,18 @@ def exchange(new: Path, old: Path, aside: Path) -> None:
         try:
             _settle(aside, old, new)
         except BaseException:
-            _settle(aside, old, new)  # the interrupt may have come here
+            _settle(aside, old, new)  # the interrupt may have arrived during the first call
             raise
 
 
 def _settle(aside: Path, old: Path, new: Path) -> None:
-    """Renames the old folder on where it has been replaced, and back where not."""
+    """Renames the old folder to ``new`` if it has been replaced, else back."""
     if os.path.lexists(aside):
         aside.rename(new if os.path.lexists(old) else old)
 
 
 def renameat2(source: Path, target: Path, flags: int) -> bool:
-    """Linux's system call; False where the system or the file system does not have it."""
+    """Calls `renameat2` of Linux; False if the system or the file system does not support it."""
     function = _renameat2()
     if function is None:
         return False
@@ -90,7 +90,7 @@ def _renameat2() -> Any:
 
 
 def _rename_folder(source: Path, target: Path) -> None:
-    """Claims the name with an empty folder, which a rename may replace and a folder with files in it never."""
+    """Reserves the name with an empty folder, which a rename replaces. A folder with files is never replaced."""
     try:
         target.mkdir()
         source.rename(target)
@@ -104,7 +104,7 @@ def _rename_folder(source: Path, target: Path) -> None:
 
 
 def _link_file(source: Path, target: Path) -> None:
-    """Links the file to its new name; without hard links, claims the name with an empty file first."""
+    """Links the file to its new name; without hard links, reserves the name with an empty file first."""
     try:
         os.link(source, target)
     except OSError as error:

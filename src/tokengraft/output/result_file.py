@@ -1,4 +1,4 @@
-"""Results as JSON files: extensions, prune orders, plans. Written whole or not at all, and checked when read."""
+"""Writes and reads results as JSON files: extensions, prune orders and plans."""
 
 import json
 import os
@@ -27,10 +27,10 @@ def write_result_file(document: dict[str, Any], out: str | os.PathLike[str], *, 
 
 
 def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, what: str, command: str) -> Value:
-    """What ``parse`` makes of the document in a file.
+    """The value that ``parse`` returns for the document in a file.
 
     Raises:
-        CountsError: It is no such file: it cannot be read, or ``parse`` raised over it.
+        CountsError: The file cannot be read, or ``parse`` raised an error.
     """
     name = os.fspath(path)
     try:
@@ -40,10 +40,10 @@ def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, 
 
 
 def as_hash(value: object) -> str:
-    """The `base_hash` of a document, if it is one.
+    """The `base_hash` of a document, checked.
 
     Raises:
-        ValueError: It is no SHA-256 in hex.
+        ValueError: It is not a SHA-256 hash in hex.
     """
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
         raise ValueError(f"`base_hash` is {value!r}, not the hash of a tokenizer")

@@ -1,4 +1,4 @@
-"""An adaptation as one page that needs no network: `report_page`."""
+"""`report_page`: the report of an adaptation as one HTML page that needs no network."""
 
 from tokengraft.report.page import report_page
 

@@ -1,4 +1,4 @@
-"""The page itself: one file, scripts and data inside, nothing fetched."""
+"""`report_page`: one HTML file that contains its scripts and data."""
 
 import json
 import re
@@ -13,36 +13,36 @@ from tokengraft.errors import OptionError
 from tokengraft.report.data import page_data
 
 
-def report_page(found: Adaptation, held_out: Mapping[str, list[str]], *, title: str) -> str:
-    """The report of an adaptation, as HTML that opens anywhere without a network.
+def report_page(adaptation: Adaptation, held_out: Mapping[str, list[str]], *, title: str) -> str:
+    """The report of an adaptation as HTML that needs no network.
 
     Args:
-        found: The adaptation.
-        held_out: The documents it was measured on, by the name of their text.
-        title: What to call it.
+        adaptation: The adaptation.
+        held_out: The documents that it was evaluated on, by name of the text.
+        title: The title of the page.
 
     Raises:
-        OptionError: The charting library is not installed.
+        OptionError: plotly is not installed.
     """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise OptionError(
-            "the report draws its charts with plotly, which is not installed", hint="pip install 'tokengraft[report]'"
+            "the report needs plotly for its charts, which is not installed", hint="pip install 'tokengraft[report]'"
         ) from error
     template = resources.files("tokengraft.report").joinpath("page.html").read_text(encoding="utf-8")
     parts = {
         "TITLE": escape(title),
         "VERSION": _core.__version__,
-        "FACTS": embedded_json(page_data(found, held_out)),
+        "DATA": embedded_json(page_data(adaptation, held_out)),
         "PLOTLY": get_plotlyjs(),
     }
     page = filled(template, parts)
-    return page.encode(errors="replace").decode()  # a file name that is not UTF-8 has half surrogates in it
+    return page.encode(errors="replace").decode()  # a file name that is not UTF-8 contains unpaired surrogates
 
 
 def embedded_json(data: Any) -> str:
-    """JSON that may stand in a `<script>`: without `<`, no text in it can end the script or open a comment.
+    """JSON that is safe inside a `<script>`. It has no `<`, so no text can end the script or open a comment.
 
     >>> embedded_json("</script><!--")
     '"\\\\u003c/script>\\\\u003c!--"'
@@ -51,9 +51,9 @@ def embedded_json(data: Any) -> str:
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
-    """The template with every `{{NAME}}` replaced, in one pass: what is filled in is not looked at again.
+    """The template with every `{{NAME}}` replaced, in one pass: inserted text is not searched again.
 
     >>> filled("{{A}} {{B}}", {"A": "{{B}}", "B": "b"})
     '{{B}} b'
     """
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template)

@@ -351,8 +351,8 @@ class Tokenizer:
             OptionError: The `tokenizers` library is not installed.
 
         Examples:
-            >>> tok.to_tokenizers().encode("Tere", add_special_tokens=False).ids  # doctest: +SKIP
-            [259, 486]
+            >>> tg.load("model").to_tokenizers().encode("the cat", add_special_tokens=False).ids
+            [262, 290]
         """
         return tokenizers_object(self._whole_document())
 
@@ -369,8 +369,8 @@ class Tokenizer:
                 `tokenizer.json`.
 
         Examples:
-            >>> tok.to_transformers()("Tere", add_special_tokens=False)["input_ids"]  # doctest: +SKIP
-            [259, 486]
+            >>> tg.load("model").to_transformers()("the cat", add_special_tokens=False)["input_ids"]
+            [262, 290]
         """
         loaded = transformers_object({**self.files, "tokenizer.json": self._whole_document().encode()})
         texts = self._probe_texts()

@@ -1,4 +1,4 @@
-"""Rows for new tokens. An initialiser is a file with one function, and a line here."""
+"""Initialisers for new embedding rows: one file with one function each, listed in `INITIALISERS`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,24 +27,24 @@ __all__ = ["INITIALISERS", "Initialiser", "NewToken", "TableInfo", "require_init
 
 
 def require_initialisers(*names: str | None) -> None:
-    """Refuses names of initialisers that do not exist; None is one left alone.
+    """Refuses names of initialisers that do not exist. None is accepted.
 
     Raises:
-        OptionError: With the names that do.
+        OptionError: A name does not exist. The hint lists those that do.
     """
     for name in names:
         if name is not None and name not in INITIALISERS:
-            raise OptionError(f"there is no initialiser {name!r}", hint=f"take one of {', '.join(INITIALISERS)}")
+            raise OptionError(f"there is no initialiser {name!r}", hint=f"pass one of {', '.join(INITIALISERS)}")
 
 
 def require_untied(output_init: str | None, *, tied: bool) -> None:
     """Refuses an initialiser for the output of a model whose output shares its rows with the input.
 
     Raises:
-        OptionError: With the option.
+        OptionError: ``output_init`` is given for a tied output.
     """
     if tied and output_init is not None:
         raise OptionError(
-            f"an initialiser for the output ({output_init}) is given, and the output of the model is tied to its input",
+            f"an initialiser for the output ({output_init}) was given, but the model's output is tied to its input",
             hint="leave out --output-init (output_init)",
         )

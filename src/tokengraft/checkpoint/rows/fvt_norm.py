@@ -1,4 +1,4 @@
-"""As `fvt`, with the length of an ordinary row: a mean of rows is shorter than they are."""
+"""Like `fvt`, but rescaled to the length of a typical row: a mean of rows is shorter than the rows."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def fvt_norm(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
+def fvt_norm(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
     """The mean of each token's pieces, rescaled to the median length of the table's rows."""
-    rows = fvt(tokens, facts).astype(np.float64)
+    rows = fvt(tokens, info).astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    scaled: Rows = (rows * np.divide(facts.median_norm, lengths, out=np.ones_like(lengths), where=lengths > 0)).astype(
+    scaled: Rows = (rows * np.divide(info.median_norm, lengths, out=np.ones_like(lengths), where=lengths > 0)).astype(
         np.float32
     )
     return scaled

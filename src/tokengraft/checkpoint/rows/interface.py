@@ -1,4 +1,4 @@
-"""What an initialiser is given: the old rows of a new token's pieces, and facts about the whole table."""
+"""The inputs of an initialiser: the old rows of a new token's pieces, and statistics of the whole table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ class NewToken(NamedTuple):
 
 @dataclass(frozen=True)
 class TableInfo:
-    """What the rows of an old table are like. Computed where an initialiser asks for it, a block at a time."""
+    """Statistics of the rows of an old table. Computed on first use, one block at a time."""
 
     ids: npt.NDArray[np.int64]
-    """The rows that belong to tokens; padding is left out."""
+    """The rows of tokens, without padding."""
     read: Callable[[npt.NDArray[np.int64]], Rows]
     width: int
     spread: float = 0.02
-    """The standard deviation that the model draws its own weights with (`initializer_range`)."""
+    """The standard deviation of the model's initial weights (`initializer_range`)."""
     seed: int = 0
     table: Table = "input"
 
     def generator(self, token_id: int) -> np.random.Generator:
-        """Randomness that depends on the seed, the table and the token alone, not on the order of work."""
+        """A random generator that depends only on the seed, the table and the token, not on the order of work."""
         return np.random.default_rng([self.seed, ("input", "output").index(self.table), token_id])
 
     @cached_property
@@ -54,7 +54,7 @@ class TableInfo:
 
     @cached_property
     def factor(self) -> npt.NDArray[np.float64]:
-        """A matrix that makes independent noise vary together as the rows do: a root of their covariance."""
+        """A square root of the covariance of the rows. It turns independent noise into noise with that covariance."""
         mean, total = self.mean.astype(np.float64), np.zeros((self.width, self.width))
         for block in self._read_blocks():
             apart = block - mean
@@ -68,4 +68,4 @@ class TableInfo:
 
 
 Initialiser = Callable[[Sequence[NewToken], TableInfo], Rows]
-"""Rows for new tokens, one for each, as 32-bit floats. A pure function: same input, same rows, whatever the batch."""
+"""Rows for new tokens, one for each, as 32-bit floats. A pure function: the rows do not depend on the batch."""

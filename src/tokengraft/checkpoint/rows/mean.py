@@ -7,6 +7,6 @@ import numpy as np
 from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def mean(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
+def mean(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
     """The mean row of the table, for each token."""
-    return np.tile(facts.mean, (len(tokens), 1))
+    return np.tile(info.mean, (len(tokens), 1))

@@ -1,4 +1,4 @@
-"""Around the mean, as the rows of the table scatter (after Hewitt, 2021)."""
+"""Random rows with the mean and covariance of the table (after Hewitt, 2021)."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ import numpy as np
 from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def mean_cov(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
-    """For each token a draw from the normal distribution with the mean and the covariance of the table's rows."""
-    rows = np.empty((len(tokens), facts.width), np.float32)
+def mean_cov(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
+    """For each token a sample from the normal distribution with the mean and the covariance of the table's rows."""
+    rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):
-        row[:] = facts.mean + facts.factor @ facts.generator(token.id).standard_normal(facts.width)
+        row[:] = info.mean + info.factor @ info.generator(token.id).standard_normal(info.width)
     return rows

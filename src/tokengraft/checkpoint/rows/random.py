@@ -1,4 +1,4 @@
-"""Noise, as the model draws its own weights before training."""
+"""Random rows, like the model's weights before training."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ import numpy as np
 from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
 
 
-def random(tokens: Sequence[NewToken], facts: TableInfo) -> Rows:
-    """For each token a draw from the normal distribution around 0 with the model's `initializer_range`."""
-    rows = np.empty((len(tokens), facts.width), np.float32)
+def random(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
+    """For each token a sample from the normal distribution around 0 with the model's `initializer_range`."""
+    rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):
-        row[:] = facts.spread * facts.generator(token.id).standard_normal(facts.width)
+        row[:] = info.spread * info.generator(token.id).standard_normal(info.width)
     return rows
