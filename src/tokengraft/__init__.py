@@ -2,7 +2,8 @@
 
 from tokengraft._core import __version__
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate
-from tokengraft.check.check import Check, Finding, check
+from tokengraft.check.check import check
+from tokengraft.check.finding import Check, Finding
 from tokengraft.check.save import save
 from tokengraft.checkpoint import Transplant, transplant, transplant_model
 from tokengraft.corpus import ReadOptions, Totals

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengraft.checkpoint.transplant import padded_rows
+from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.plan import VocabPlan
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"

@@ -14,9 +14,9 @@ from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import INITIALISERS, NewToken, TableInfo
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
-from tokengraft.checkpoint.transplant import padded_rows
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_a_read_only_target_gives_a_clear_error(base, swapped, tmp_path):
 
 
 def test_a_full_disk_gives_a_clear_error_and_leaves_nothing(base, swapped, tmp_path, monkeypatch):
-    module = import_module("tokengraft.checkpoint.transplant")
+    module = import_module("tokengraft.checkpoint.weights")
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -355,9 +355,9 @@ def test_a_full_disk_gives_a_clear_error_and_leaves_nothing(base, swapped, tmp_p
 
 
 def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
-    module = import_module("tokengraft.checkpoint.transplant")
+    module = import_module("tokengraft.checkpoint.weights")
 
-    write = module._CheckpointWriter.write
+    write = module.CheckpointWriter.write
 
     def damaged(self, file, folder, hard_link):
         write(self, file, folder, hard_link)
@@ -366,7 +366,7 @@ def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
         raw[-1] ^= 1
         path.write_bytes(raw)
 
-    monkeypatch.setattr(module._CheckpointWriter, "write", damaged)
+    monkeypatch.setattr(module.CheckpointWriter, "write", damaged)
     with pytest.raises(errors.CheckpointError, match="after writing"):
         tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -16,8 +16,10 @@ from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
 from tokengraft.checkpoint.ids import named_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
+from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import require_initialisers
-from tokengraft.checkpoint.transplant import Transplant, padded_rows, transplant
+from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus import Corpus, ReadOptions, open_corpus
 from tokengraft.corpus.open import STDIN
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError

@@ -7,7 +7,8 @@ from tokengraft.adapt.checks import Start
 from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation, target_results
 from tokengraft.adapt.vocabulary import NewVocabulary
-from tokengraft.check.check import Check, Finding, check
+from tokengraft.check.check import check
+from tokengraft.check.finding import Check, Finding
 from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.evaluate import evaluate
 from tokengraft.plan import plan

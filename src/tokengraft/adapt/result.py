@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.check.check import Check
-from tokengraft.checkpoint.transplant import Transplant
+from tokengraft.check.finding import Check
+from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation
 from tokengraft.extend import Extension

@@ -8,10 +8,11 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
+from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
-from tokengraft.checkpoint.transplant import PadMultiple, initializer_range, padded_rows
+from tokengraft.checkpoint.weights import initializer_range
 from tokengraft.errors import CheckpointError
 from tokengraft.plan import Source, VocabPlan
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
-from tokengraft.check.check import Check
+from tokengraft.check.finding import Check
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.display import print_columns, print_table
 from tokengraft.cli.options import (

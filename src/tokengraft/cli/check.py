@@ -4,7 +4,8 @@ import argparse
 import json
 from dataclasses import asdict
 
-from tokengraft.check.check import Check, check
+from tokengraft.check.check import check
+from tokengraft.check.finding import Check
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, add_source
 from tokengraft.formats import load

@@ -5,8 +5,10 @@ import json
 import sys
 from pathlib import Path
 
+from tokengraft.checkpoint.padding import PadMultiple
+from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
-from tokengraft.checkpoint.transplant import PadMultiple, Transplant, transplant
+from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, input_paths, require
 from tokengraft.cli.progress import bytes_read

@@ -1,0 +1,61 @@
+"""The results of checks: `Finding` is one, `Check` has all of them. Plain data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tokengraft.errors import InvalidTokenizerError
+
+Outcome = Literal["pass", "fail", "note"]
+EVIDENCE = 8
+"""Examples that a finding shows."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    name: str
+    outcome: Outcome
+    """`note` is information, not a failure."""
+    detail: str
+    evidence: tuple[str, ...] = ()
+    """A few examples, if there are any."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The results of all checks."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The checks that failed."""
+        return tuple(finding for finding in self.findings if finding.outcome == "fail")
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return not self.failures
+
+    def raise_for_failures(self) -> None:
+        """Raises an error if a check failed.
+
+        Raises:
+            InvalidTokenizerError: A check failed. The message has every failure with its first example.
+        """
+        if self.failures:
+            lines = [
+                f"{f.name}: {f.detail}" + (f", such as {f.evidence[0]}" if f.evidence else "") for f in self.failures
+            ]
+            raise InvalidTokenizerError(
+                "the tokenizer fails its check:\n  " + "\n  ".join(lines),
+                hint="see `tokengraft check` for all evidence",
+            )
+
+
+def finding(name: str, wrong: list[str], fine: str, bad: str) -> Finding:
+    """A finding that fails if there is evidence. ``{n}`` in ``bad`` is replaced by its amount."""
+    if not wrong:
+        return Finding(name, "pass", fine)
+    return Finding(name, "fail", bad.format(n=f"{len(wrong):,}"), tuple(wrong[:EVIDENCE]))

@@ -1,0 +1,53 @@
+"""`Transplant`: the result of a transplant. Plain data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tokengraft.checkpoint.behaviour import Behaviour
+from tokengraft.checkpoint.compare_files import ByteComparison
+from tokengraft.plan import VocabPlan
+
+
+@dataclass(frozen=True)
+class Transplant:
+    """The result of a transplant, or what a dry run would do."""
+
+    plan: VocabPlan
+    rows_before: int
+    rows_after: int
+    """Rows of the embedding, padding included."""
+    tensors: tuple[tuple[str, str, str, int, int], ...]
+    """Tensors with a vocabulary axis: name, role, type, bytes before and after."""
+    tied: bool
+    found_by: str
+    """How those tensors were found: by the names of an architecture, or by their shapes."""
+    init: tuple[str, str]
+    """The initialisers of input and output."""
+    copied: tuple[str, ...]
+    """Weight files that are copied unchanged."""
+    carried: tuple[str, ...]
+    """Tokenizer files of the source that the new tokenizer does not have. They are kept, with the new ids."""
+    left_out: tuple[str, ...]
+    """Files of the source that are not written because they belong to the old vocabulary, such as weights in other
+    formats."""
+    compared: ByteComparison | None = None
+    """The comparison of the written files with the source; None in a dry run."""
+    behaviour: Behaviour | None = None
+    """The comparison of the two running models; None without ``verify``."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON-ready data."""
+        return {
+            **self.plan.summary._asdict(),
+            "embedding_rows_before": self.rows_before,
+            "embedding_rows_after": self.rows_after,
+            "tensors": [list(tensor) for tensor in self.tensors],
+            "tied": self.tied,
+            "found_by": self.found_by,
+            "init": {"input": self.init[0], "output": self.init[1]},
+            "copied": list(self.copied),
+            "carried": list(self.carried),
+            "left_out": list(self.left_out),
+            "compared": self.compared._asdict() if self.compared else None,
+            "behaviour": self.behaviour._asdict() if self.behaviour else None,
+        }

@@ -1,0 +1,132 @@
+"""Writes weight files: new tables in the places of the old ones, all other tensors unchanged."""
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tokengraft.checkpoint.compare_files import ByteComparison, compare_file
+from tokengraft.checkpoint.copy_file import share_or_copy
+from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
+from tokengraft.checkpoint.model_files import ModelFiles
+from tokengraft.checkpoint.result import Transplant
+from tokengraft.checkpoint.rows import INITIALISERS, TableInfo
+from tokengraft.checkpoint.table import TableShape, TableSpec, new_rows, reader, token_rows
+from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
+from tokengraft.errors import Progress
+from tokengraft.plan import VocabPlan
+
+AT_ONCE = 2
+"""Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
+limit."""
+
+
+@dataclass(frozen=True)
+class CheckpointWriter:
+    """Writes the weight files of a checkpoint with new tables, and compares each with its source."""
+
+    source: Checkpoint
+    vocabulary: Vocabulary
+    plan: VocabPlan
+    rows: int
+    init: tuple[str, str]
+    seed: int
+
+    def describe(self, files: ModelFiles) -> Transplant:
+        """The result before anything is written."""
+        names = {tensor.file.path.name for tensor in self.vocabulary.tensors}
+        tensors = (
+            (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * self.rows)
+            for t in self.vocabulary.tensors
+        )
+        return Transplant(
+            plan=self.plan,
+            rows_before=self.vocabulary.rows,
+            rows_after=self.rows,
+            tensors=tuple(tensors),
+            tied=self.vocabulary.tied,
+            found_by=self.vocabulary.found_by,
+            init=self.init,
+            copied=tuple(file.path.name for file in self.source.files if file.path.name not in names),
+            carried=files.carried,
+            left_out=files.left_out,
+        )
+
+    def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> ByteComparison:
+        """Writes every weight file and compares it with its source."""
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
+            jobs = [pool.submit(self.write_and_compare, file, folder, hard_link) for file in self.source.files]
+            return ByteComparison.total(_finished(jobs, self.source, progress))
+
+    def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool) -> ByteComparison:
+        """Writes one weight file and compares it with its source."""
+        self.write(file, folder, hard_link)
+        return compare_file(file, self.vocabulary, self.plan, self.rows, folder)
+
+    def write(self, file: TensorFile, folder: Path, hard_link: bool) -> None:
+        """Writes one weight file: with new tables if it has any, else as a copy."""
+        tensors = {t.info.name: t for t in self.vocabulary.tensors if t.file == file}
+        out = folder / file.path.name
+        if tensors:
+            self._rewrite(file, tensors, out)
+        else:
+            share_or_copy(file.path.resolve(), out, hard_link=hard_link)
+
+    def _rewrite(self, file: TensorFile, changed: dict[str, VocabTensor], out: Path) -> None:
+        """Writes a weight file in which new tables replace the old ones."""
+        after = [self._resized(tensor) if tensor.name in changed else tensor for tensor in file.tensors.values()]
+        header, _ = header_bytes(after, file.metadata)
+        with file.path.open("rb") as old, out.open("wb") as new:
+            new.write(header)
+            for tensor in file.tensors.values():
+                if tensor.name in changed:
+                    self._write_table(changed[tensor.name], old, new)
+                else:
+                    copy_bytes(old, tensor.start, tensor.size, new)
+
+    def _resized(self, tensor: TensorInfo) -> TensorInfo:
+        return replace(tensor, shape=(self.rows, *tensor.shape[1:]), size=tensor.row_bytes * self.rows)
+
+    def _write_table(self, tensor: VocabTensor, old: BinaryIO, new: BinaryIO) -> None:
+        info = tensor.info
+        shape = TableShape(info.shape[0], info.row_bytes, info.dtype)
+        rows = RowReader(old, info)
+        as_input = tensor.role == "input" or self.vocabulary.tied
+        table_info = TableInfo(
+            ids=token_rows(self.plan, shape.rows),
+            read=reader(rows, info.dtype),
+            width=shape.width,
+            spread=initializer_range(self.source.text_config),
+            seed=self.seed,
+            table="input" if as_input else "output",
+        )
+        spec = TableSpec(self.plan, self.rows, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
+        for part in new_rows(rows, shape, spec.for_bias() if tensor.role == "bias" else spec):
+            if isinstance(part, range):
+                copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new)
+            else:
+                new.write(part.data)
+
+
+def _finished(
+    jobs: list["Future[ByteComparison]"], source: Checkpoint, progress: Progress | None
+) -> Iterator[ByteComparison]:
+    """The result of each job, in the order of the files. If one fails, the others are cancelled."""
+    sizes = [file.path.stat().st_size for file in source.files]
+    for job, file, size in zip(jobs, source.files, sizes, strict=True):
+        try:
+            yield job.result()
+        except BaseException:
+            for other in jobs:
+                other.cancel()
+            raise
+        if progress:
+            progress(file.path.name, size, sum(sizes))
+
+
+def initializer_range(config: dict[str, Any]) -> float:
+    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
+    spread = config.get("initializer_range")
+    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02
