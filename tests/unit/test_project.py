@@ -151,9 +151,8 @@ def imports(path):
             inside = node.module.removeprefix("tokengraft").removeprefix(".")
             modules = [f"{inside}.{alias.name}".removeprefix(".") for alias in node.names]
             # Other packages re-export functions that have the name of a module.
-            yield from ([name for name in modules if name in LAYERS] if inside in ("", "cli", "check") else []) or [
-                inside
-            ]
+            named = [name for name in modules if name in LAYERS] if inside in ("", "cli", "check") else []
+            yield from named or [inside]
 
 
 def test_every_module_has_its_layer():
