@@ -52,7 +52,7 @@ class Pipeline:
     def pieces(self, text: str) -> list[str | int]: ...
 
 class _PieceRules(Protocol):
-    """What is read of a `tokengraft.piecemodel.PieceRules`."""
+    """What is read of a `tokengraft.tokenizer.sentencepiece.PieceRules`."""
     @property
     def split_by_unicode_script(self) -> bool: ...
     @property
