@@ -139,13 +139,16 @@ pub enum Error {
         longest: usize,
     },
     /// A pretoken, or the number of them, is beyond what training counts with.
-    #[error("training cannot count {number} {what}; the limit is 2^32")]
+    #[error("training cannot count {number} {what}; the limit is 2^31")]
     TooMany {
         /// How many there are.
         number: u64,
         /// Of what.
         what: &'static str,
     },
+    /// The sum of all counts of pairs is beyond what training counts with.
+    #[error("the pairs of the counted text occur more than 2^64 times")]
+    TooFrequent,
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
@@ -194,7 +197,7 @@ impl Error {
             Self::NotByteLevel { .. } => "let ByteLevel be the last step that changes characters",
             Self::BadLine { .. } => "fix the line, or pass --skip-bad to leave such lines out",
             Self::BadRow { .. } => "remove the row, or pass --skip-bad to leave such rows out",
-            Self::Overflow { .. } => "lower the weights",
+            Self::Overflow { .. } | Self::TooFrequent => "lower the weights",
             Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more space",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
         }

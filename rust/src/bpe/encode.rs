@@ -89,6 +89,7 @@ impl Bpe {
             skip_merges,
             symbols: vec![None; 256],
             token_of_bytes: FxHashMap::default(),
+            lengths: self.strings.iter().map(|string| alphabet.byte_length(string)).collect(),
         };
         if alphabet == Alphabet::ByteLevel {
             let character = |byte: u8| self.characters.get(&character_of(byte)).copied();
@@ -113,9 +114,11 @@ pub(crate) struct PretokenEncoder<'b> {
     symbols: Vec<Option<u32>>,
     /// Byte-level, where merges are skipped: every token by its bytes.
     token_of_bytes: FxHashMap<Vec<u8>, u32>,
+    /// How many bytes each token stands for.
+    lengths: Vec<usize>,
 }
 
-impl PretokenEncoder<'_> {
+impl<'b> PretokenEncoder<'b> {
     /// The tokens of a pretoken, as indices, in `symbols`; `string` is a buffer to reuse.
     pub(crate) fn encode(&self, pretoken: &[u8], string: &mut String, symbols: &mut Vec<u32>) -> Result<()> {
         self.encode_with(pretoken, string, symbols, |_, _| ())
@@ -129,11 +132,34 @@ impl PretokenEncoder<'_> {
         symbols: &mut Vec<u32>,
         on_merge: impl FnMut((u32, u32), Merge),
     ) -> Result<()> {
-        symbols.clear();
-        if let Some(&index) = self.token_of_bytes.get(pretoken) {
-            symbols.push(index);
+        if let Some(token) = self.skipped(pretoken) {
+            symbols.clear();
+            symbols.push(token);
             return Ok(());
         }
+        self.encode_by_merges(pretoken, string, symbols, on_merge)
+    }
+
+    /// The token that a pretoken is, if merges are skipped for it.
+    pub(super) fn skipped(&self, pretoken: &[u8]) -> Option<u32> {
+        if !self.skip_merges {
+            return None;
+        }
+        match self.alphabet {
+            Alphabet::ByteLevel => self.token_of_bytes.get(pretoken).copied(),
+            Alphabet::Text => std::str::from_utf8(pretoken).ok().and_then(|string| self.bpe.index(string)),
+        }
+    }
+
+    /// As [`PretokenEncoder::encode_with`], with merge skipping off.
+    pub(super) fn encode_by_merges(
+        &self,
+        pretoken: &[u8],
+        string: &mut String,
+        symbols: &mut Vec<u32>,
+        on_merge: impl FnMut((u32, u32), Merge),
+    ) -> Result<()> {
+        symbols.clear();
         if self.alphabet == Alphabet::ByteLevel {
             symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));
             if symbols.len() == pretoken.len() {
@@ -143,14 +169,28 @@ impl PretokenEncoder<'_> {
             symbols.clear(); // a byte has no token: the general path below handles it
         }
         self.alphabet.spell(pretoken, string)?;
-        match self.bpe.index(string).filter(|_| self.skip_merges) {
-            Some(index) => symbols.push(index),
-            None => {
-                self.bpe.symbols(string, symbols)?;
-                self.bpe.merge(symbols, on_merge);
-            }
-        }
+        self.bpe.symbols(string, symbols)?;
+        self.bpe.merge(symbols, on_merge);
         Ok(())
+    }
+
+    /// Whether every character, or every byte of a byte-level vocabulary, has a token of its own.
+    pub(super) fn spells(&self, text: &[u8]) -> bool {
+        let has_token = |character: char| self.bpe.characters.contains_key(&character);
+        match self.alphabet {
+            Alphabet::ByteLevel => text.iter().all(|&byte| self.symbols[byte as usize].is_some()),
+            Alphabet::Text => std::str::from_utf8(text).is_ok_and(|text| text.chars().all(has_token)),
+        }
+    }
+
+    /// How many bytes of a pretoken a token stands for.
+    #[inline]
+    pub(super) fn byte_length(&self, token: u32) -> usize {
+        self.lengths[token as usize]
+    }
+
+    pub(super) fn bpe(&self) -> &'b Bpe {
+        self.bpe
     }
 }
 

@@ -4,89 +4,89 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::pairs::{Candidate, Pair};
+use super::changes::Replacer;
+use super::pairs::{Candidate, Pairs, Place};
 use super::ranks::{AllMerges, RankSpace};
 use super::task::{InterruptChecks, LearnedMerge, Task};
-use super::words::Words;
-use crate::bpe::{pair_key, Alphabet, Bpe, Merge, Merges};
-use crate::error::Result;
+use super::words::{Words, BOUNDARY};
+use crate::bpe::{pair_key, Alphabet, Bpe, Merge};
+use crate::error::{Error, Result};
+
+/// What the speed of training depends on; the result does not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parallelism {
+    pub(super) threads: usize,
+    /// From how many places on a pair is replaced on all cores.
+    pub(super) parallel_from: usize,
+}
+
+impl Default for Parallelism {
+    fn default() -> Self {
+        Self { threads: rayon::current_num_threads(), parallel_from: 4096 }
+    }
+}
 
 /// The state of training.
-pub(super) struct Learner<'b> {
+pub(super) struct Learner<'b, P> {
     bpe: &'b Bpe,
-    words: Words,
+    pub(super) words: Words,
     alphabet: Alphabet,
-    pairs: FxHashMap<u64, Pair>,
+    pub(super) pairs: Pairs<P>,
+    /// The known pairs, with their counts when they were put there.
     heap: BinaryHeap<Candidate>,
+    /// How many pairs to count next time.
+    wanted: usize,
+    /// Pairs that must not be merged.
+    pub(super) refused: FxHashSet<u64>,
     strings: Vec<Rc<str>>,
     /// New tokens by their string.
     new: FxHashMap<Rc<str>, u32>,
     /// Learned merges, beside those of the base.
     merges: FxHashMap<(u32, u32), Merge>,
     pub(super) learned: Vec<LearnedMerge>,
-    /// Pairs whose count grew in the current step.
-    grown: Vec<(u32, u32)>,
-    /// Pairs with smaller counts are not on the heap: most are never merged, and a small heap stays in the cache.
-    floor: u64,
+    replacer: Replacer<P>,
+    pub(super) parallelism: Parallelism,
     rank_space: RankSpace,
 }
 
-impl<'b> Learner<'b> {
+impl<'b, P: Place> Learner<'b, P> {
     pub(super) fn new(
         bpe: &'b Bpe,
         words: Words,
         alphabet: Alphabet,
         task: &Task,
-        interrupts: &mut InterruptChecks<'_>,
-    ) -> Result<Self> {
-        let mut pairs: FxHashMap<u64, Pair> = FxHashMap::default();
-        for number in 0..words.starts.len() as u32 {
-            interrupts.step(words.lengths[number as usize] as usize)?;
-            let count = words.counts[number as usize];
-            for pair in words.word(number).windows(2) {
-                let pair = pairs.entry(pair_key(pair[0], pair[1])).or_default();
-                pair.count = pair.count.saturating_add(count);
-                if pair.words.last() != Some(&number) {
-                    pair.words.push(number);
-                }
-            }
-        }
-        let strings: Vec<Rc<str>> = (0..bpe.len() as u32).map(|index| Rc::from(bpe.string(index))).collect();
-        let mut learner = Self {
+        parallelism: Parallelism,
+    ) -> Self {
+        Self {
             bpe,
             words,
             alphabet,
-            pairs,
+            pairs: Pairs { table: FxHashMap::default(), places: Vec::new(), floor: u64::MAX },
             heap: BinaryHeap::new(),
-            strings,
+            wanted: task.max_candidates.max(1),
+            refused: FxHashSet::default(),
+            strings: (0..bpe.len() as u32).map(|index| Rc::from(bpe.string(index))).collect(),
             new: FxHashMap::default(),
             merges: FxHashMap::default(),
             learned: Vec::new(),
-            grown: Vec::new(),
-            floor: u64::MAX,
+            replacer: Replacer::new(parallelism.threads, parallelism.parallel_from),
+            parallelism,
             rank_space: RankSpace::new(&task.unreachable_ranks),
-        };
-        learner.lower_floor(task);
-        Ok(learner)
+        }
     }
 
-    /// Lowers the floor and puts the most frequent of the pairs below the old one on the heap. The heap must be empty.
-    fn lower_floor(&mut self, task: &Task) {
-        let wanted = task.max_candidates.max(1);
-        let below = |pair: &Pair| !pair.refused && pair.count >= task.min_count && pair.count < self.floor;
-        let mut counts: Vec<u64> = self.pairs.values().filter(|pair| below(pair)).map(|pair| pair.count).collect();
-        let floor = if counts.len() > wanted {
-            *counts.select_nth_unstable_by(wanted, |a, b| b.cmp(a)).1
-        } else {
-            task.min_count
-        };
-        let chosen = self.pairs.iter().filter(|(_, pair)| below(pair) && pair.count >= floor);
+    /// Counts the pairs and puts the most frequent on the heap: more of them each time.
+    fn count_pairs(&mut self, task: &Task) {
+        self.pairs = Pairs::default(); // frees the memory before more is taken
+        let threads = self.parallelism.threads;
+        self.pairs = Pairs::count(&self.words, self.wanted, task.min_count.max(1), &self.refused, threads);
+        self.wanted = self.wanted.saturating_mul(2);
         let tokens = |key: u64| ((key >> 32) as u32, key as u32);
-        let candidates: Vec<Candidate> = chosen.map(|(&key, pair)| self.candidate(tokens(key), pair.count)).collect();
+        let table = self.pairs.table.iter();
+        let candidates: Vec<Candidate> = table.map(|(&key, pair)| self.candidate(tokens(key), pair.count)).collect();
         self.heap = BinaryHeap::from(candidates);
-        self.floor = floor;
     }
 
     pub(super) fn learned_strings(&self) -> Vec<String> {
@@ -98,39 +98,51 @@ impl<'b> Learner<'b> {
         Candidate { count, left: string(pair.0), right: string(pair.1), pair }
     }
 
+    /// Puts a pair on the heap with the count it has now, unless that is too small.
+    pub(super) fn push(&mut self, pair: (u32, u32), count: u64) {
+        if count >= self.pairs.floor {
+            let candidate = self.candidate(pair, count);
+            self.heap.push(candidate);
+        }
+    }
+
     pub(super) fn learn(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<()> {
         while self.new.len() < task.tokens {
             interrupts.step(InterruptChecks::STEP)?;
             let Some(best) = self.heap.pop() else {
-                if self.floor <= task.min_count {
+                if self.pairs.floor <= task.min_count.max(1) {
                     break;
                 }
-                self.lower_floor(task);
+                self.count_pairs(task);
+                interrupts.check_now()?;
                 continue;
             };
-            let Some(pair) = self.pairs.get(&pair_key(best.pair.0, best.pair.1)) else { continue };
-            if pair.count != best.count {
+            let key = pair_key(best.pair.0, best.pair.1);
+            let Some(count) = self.pairs.table.get(&key).map(|pair| pair.count) else { continue };
+            if count != best.count {
                 // The count has changed since. If it grew, a newer candidate is on the heap, and this one is dropped.
-                if pair.count >= self.floor && pair.count < best.count {
-                    let candidate = self.candidate(best.pair, pair.count);
-                    self.heap.push(candidate);
+                if count < best.count {
+                    self.push(best.pair, count);
                 }
                 continue;
             }
             let string: String = [&*best.left, &*best.right].concat();
-            let too_long = self.alphabet.byte_length(&string) > task.max_token_bytes;
-            let against_rules = task.rules.is_some_and(|rules| !rules.allow(&string));
-            let has_forbidden_part = self.may_not_be_part(best.pair.0, task) || self.may_not_be_part(best.pair.1, task);
-            let unwanted = too_long || against_rules || has_forbidden_part || task.forbidden.contains(&string);
-            if unwanted || !interrupts.callbacks.allow(&string) {
-                let refused = Pair { refused: true, ..Pair::default() };
-                self.pairs.insert(pair_key(best.pair.0, best.pair.1), refused);
+            if self.is_unwanted(best.pair, &string, task) || !interrupts.callbacks.allow(&string) {
+                self.refused.insert(key);
+                self.pairs.table.remove(&key);
                 continue;
             }
             self.append(best, string, task, interrupts)?;
         }
         // The last call of `allow` may have asked to stop.
         interrupts.check_now()
+    }
+
+    fn is_unwanted(&self, pair: (u32, u32), string: &str, task: &Task) -> bool {
+        let too_long = self.alphabet.byte_length(string) > task.max_token_bytes;
+        let against_rules = || task.rules.is_some_and(|rules| !rules.allow(string));
+        let has_forbidden_part = || self.may_not_be_part(pair.0, task) || self.may_not_be_part(pair.1, task);
+        too_long || against_rules() || has_forbidden_part() || task.forbidden.contains(string)
     }
 
     /// Whether a token may not be part of another.
@@ -148,36 +160,34 @@ impl<'b> Learner<'b> {
         interrupts: &mut InterruptChecks<'_>,
     ) -> Result<()> {
         let existing = self.bpe.index(&string).or_else(|| self.new.get(string.as_str()).copied());
-        let product = existing.unwrap_or_else(|| {
-            let token = self.strings.len() as u32;
-            let string: Rc<str> = Rc::from(string);
-            self.strings.push(Rc::clone(&string));
-            self.new.insert(string, token);
-            token
-        });
+        let product = match existing {
+            Some(token) => token,
+            None => self.new_token(string)?,
+        };
         let became_reachable = existing.is_some() || self.makes_reachable(product, task);
         let rank = self.rank_space.rank((self.bpe.merge_count() + self.learned.len()) as u32);
         self.merges.insert(best.pair, Merge { rank, product });
         let (left, right) = best.pair;
         self.learned.push(LearnedMerge { left, right, product, count: best.count });
-        let words = self.pairs.remove(&pair_key(best.pair.0, best.pair.1)).map(|pair| pair.words).unwrap_or_default();
-        for number in words {
-            interrupts.step(self.words.lengths[number as usize] as usize)?;
-            if became_reachable {
-                self.encode_again(number);
-            } else {
-                self.replace(number, best.pair, product);
-            }
-        }
-        self.pairs.remove(&pair_key(best.pair.0, best.pair.1));
-        for pair in std::mem::take(&mut self.grown) {
-            let count = self.pairs.get(&pair_key(pair.0, pair.1)).map_or(0, |pair| pair.count);
-            if count >= self.floor {
-                let candidate = self.candidate(pair, count);
-                self.heap.push(candidate);
-            }
+        let places = self.pairs.remove(best.pair);
+        interrupts.step(places.len())?;
+        if became_reachable {
+            self.merge_further(best.pair, places);
+        } else {
+            self.replace(best.pair, places, product);
         }
         Ok(())
+    }
+
+    fn new_token(&mut self, string: String) -> Result<u32> {
+        let token = self.strings.len() as u32;
+        if token >= BOUNDARY {
+            return Err(Error::TooMany { number: u64::from(token), what: "tokens" });
+        }
+        let string: Rc<str> = Rc::from(string);
+        self.strings.push(Rc::clone(&string));
+        self.new.insert(string, token);
+        Ok(token)
     }
 
     /// Adds the merges by which a new token makes unreachable tokens reachable; returns whether there are any.
@@ -204,66 +214,32 @@ impl<'b> Learner<'b> {
         !merges.is_empty()
     }
 
-    /// Replaces a pair by a token that is in no merge yet.
-    fn replace(&mut self, number: u32, (left, right): (u32, u32), product: u32) {
-        let Range { start, end } = self.words.span(number);
-        let (mut read, mut write) = (start, start);
-        while read < end {
-            let symbol = self.words.symbols[read];
-            if symbol != left || read + 1 >= end || self.words.symbols[read + 1] != right {
-                self.words.symbols[write] = symbol;
-                (read, write) = (read + 1, write + 1);
-                continue;
-            }
-            if write > start {
-                let before = self.words.symbols[write - 1];
-                self.subtract((before, left), number);
-                self.add((before, product), number);
-            }
-            if read + 2 < end {
-                let after = self.words.symbols[read + 2];
-                self.subtract((right, after), number);
-                self.add((product, after), number);
-            }
-            self.words.symbols[write] = product;
-            (read, write) = (read + 2, write + 1);
-        }
-        self.words.lengths[number as usize] = (write - start) as u32;
+    /// All merges, for encoding.
+    pub(super) fn all_merges(&self) -> AllMerges<'_> {
+        AllMerges { base: self.bpe, learned: &self.merges, rank_space: self.rank_space }
     }
 
-    /// Encodes a word again: listed merges may apply to a token that became reachable.
-    fn encode_again(&mut self, number: u32) {
-        let Range { start, end } = self.words.span(number);
-        let before = self.words.symbols[start..end].to_vec();
-        let mut after = before.clone();
-        let all = AllMerges { base: self.bpe, learned: &self.merges, rank_space: self.rank_space };
-        all.merge(&mut after, |_, _| ());
-        if after == before {
-            return;
+    /// Replaces a pair by a token that is in no pair yet.
+    fn replace(&mut self, pair: (u32, u32), places: Range<usize>, product: u32) {
+        let (left, right) = pair;
+        let changes = self.replacer.replace(&mut self.words, &self.pairs.places[places], pair, product);
+        for entry in changes.before.entries.iter().filter(|entry| entry.token != product) {
+            self.pairs.subtract((entry.token, left), entry.count);
         }
-        before.windows(2).for_each(|pair| self.subtract((pair[0], pair[1]), number));
-        after.windows(2).for_each(|pair| self.add((pair[0], pair[1]), number));
-        self.words.symbols[start..start + after.len()].copy_from_slice(&after);
-        self.words.lengths[number as usize] = after.len() as u32;
-    }
-
-    fn subtract(&mut self, pair: (u32, u32), number: u32) {
-        if let Some(pair) = self.pairs.get_mut(&pair_key(pair.0, pair.1)) {
-            pair.count = pair.count.saturating_sub(self.words.counts[number as usize]);
+        for entry in &changes.after.entries {
+            self.pairs.subtract((right, entry.token), entry.count);
         }
-    }
-
-    fn add(&mut self, pair: (u32, u32), number: u32) {
-        let entry = self.pairs.entry(pair_key(pair.0, pair.1)).or_default();
-        if entry.refused {
-            return;
+        // Where two pairs followed each other, the product and the left token were neighbours for a moment.
+        let moment = changes.before.of(product).map_or(0, |entry| entry.count);
+        if let Some(entry) = changes.after.of(left) {
+            entry.count -= moment;
         }
-        entry.count = entry.count.saturating_add(self.words.counts[number as usize]);
-        if entry.words.last() != Some(&number) {
-            entry.words.push(number);
+        let mut new = Vec::new();
+        for (side, is_before) in [(&changes.before, true), (&changes.after, false)] {
+            let pair_with = |token: u32| if is_before { (token, product) } else { (product, token) };
+            new.extend(self.pairs.insert(side, pair_with));
         }
-        if self.grown.last() != Some(&pair) {
-            self.grown.push(pair);
-        }
+        changes.clear();
+        new.into_iter().for_each(|(pair, count)| self.push(pair, count));
     }
 }

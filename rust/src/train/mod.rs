@@ -7,6 +7,9 @@
 //! The product of a pair may be a token already, one that the base could not reach. Then the merge is kept and no token
 //! is counted. Merges listed for that token may now apply; they are applied at once, as in the encoder.
 
+mod changes;
+mod encoded;
+mod further;
 mod learner;
 mod pairs;
 mod ranks;

@@ -2,7 +2,9 @@
 
 use rustc_hash::FxHashSet;
 
-use super::learner::Learner;
+use super::encoded::encoded_words;
+use super::learner::{Learner, Parallelism};
+use super::pairs::Place;
 use super::words::Words;
 use crate::bpe::{Alphabet, Bpe};
 use crate::count::Counts;
@@ -110,9 +112,24 @@ impl Learned {
         callbacks: &mut dyn Callbacks,
     ) -> Result<Self> {
         let mut interrupts = InterruptChecks::new(callbacks);
-        let words = Words::new(bpe, counts, alphabet, &mut interrupts)?;
-        let mut learner = Learner::new(bpe, words, alphabet, task, &mut interrupts)?;
-        learner.learn(task, &mut interrupts)?;
+        let words = encoded_words(bpe, counts, alphabet, &mut interrupts)?;
+        let model = (bpe, alphabet);
+        if words.len() <= u32::MAX as usize {
+            Self::with_places::<u32>(model, words, task, Parallelism::default(), &mut interrupts)
+        } else {
+            Self::with_places::<u64>(model, words, task, Parallelism::default(), &mut interrupts)
+        }
+    }
+
+    fn with_places<P: Place>(
+        (bpe, alphabet): (&Bpe, Alphabet),
+        words: Words,
+        task: &Task,
+        parallelism: Parallelism,
+        interrupts: &mut InterruptChecks<'_>,
+    ) -> Result<Self> {
+        let mut learner = Learner::<P>::new(bpe, words, alphabet, task, parallelism);
+        learner.learn(task, interrupts)?;
         Ok(Self { tokens: learner.learned_strings(), merges: learner.learned })
     }
 }

@@ -1,105 +1,169 @@
-//! The words that training works on: distinct pretokens as tokens, with their counts.
+//! The words that training works on, as one array of slots: every token with links to its neighbours.
+//!
+//! A token takes as many slots as the base has tokens for its text. The first slot has the token. If there are others,
+//! the second and the last have the number of slots, so that both neighbours are found in one step, however long the
+//! word is. A slot with `BOUNDARY` ends each word.
 
-use std::ops::Range;
+/// A slot with this number ends a word.
+pub(super) const BOUNDARY: u32 = LINK - 1;
+/// The bit of slots that are not the first of their token.
+const LINK: u32 = 1 << 31;
+/// The bit of counts that do not fit into a slot and are in a table.
+const LARGE: u32 = 1 << 31;
 
-use rayon::prelude::*;
+/// A token or a link, and the count of the word it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    token: u32,
+    count: u32,
+}
 
-use super::task::InterruptChecks;
-use crate::bpe::{Alphabet, Bpe};
-use crate::count::Counts;
-use crate::error::{Error, Result};
-
-/// Distinct pretokens as tokens, with their counts. Pretokens of one token have no pair and are left out.
+/// All words, one after the other.
+#[derive(Debug, Default)]
 pub(super) struct Words {
-    /// The tokens of all words; a word that has shrunk leaves its tail unused.
-    pub(super) symbols: Vec<u32>,
-    /// Where each word begins. In 64 bits: a large corpus has more than 2^32 symbols.
-    pub(super) starts: Vec<u64>,
-    pub(super) lengths: Vec<u32>,
-    pub(super) counts: Vec<u64>,
+    slots: Vec<Slot>,
+    large_counts: Vec<u64>,
+}
+
+/// Two neighbouring tokens, where the left one is, and the count of their word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Neighbours {
+    pub(super) place: usize,
+    pub(super) left: u32,
+    pub(super) right: u32,
+    pub(super) count: u64,
+}
+
+/// A pair of neighbours that has been merged, with the tokens around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Merged {
+    pub(super) count: u64,
+    /// The token before the pair and its place.
+    pub(super) before: Option<(u32, usize)>,
+    pub(super) after: Option<u32>,
 }
 
 impl Words {
-    pub(super) fn new(
-        bpe: &Bpe,
-        counts: &Counts,
-        alphabet: Alphabet,
-        interrupts: &mut InterruptChecks<'_>,
-    ) -> Result<Self> {
-        const PRETOKENS: usize = 1 << 14;
-        const BYTES: u64 = 1 << 20;
-        const CHUNKS: usize = 32;
-        let encoder = bpe.pretoken_encoder(alphabet, bpe.ignores_merges());
-        let encode = |places: &Range<usize>| {
-            let (mut symbols, mut lengths) = (Vec::new(), Vec::new());
-            let (mut string, mut word) = (String::new(), Vec::new());
-            for place in places.clone() {
-                encoder.encode(counts.pretoken(place), &mut string, &mut word)?;
-                if word.len() > 1 {
-                    symbols.extend_from_slice(&word);
-                    lengths.push((place, narrow(word.len(), "tokens in a pretoken")?));
-                }
-            }
-            Ok::<_, Error>((symbols, lengths))
-        };
-        let mut words = Self { symbols: Vec::new(), starts: Vec::new(), lengths: Vec::new(), counts: Vec::new() };
-        // On all cores, in groups: between two groups, the caller may stop the training.
-        for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
-            for (symbols, lengths) in group.par_iter().map(encode).collect::<Result<Vec<_>>>()? {
-                words.append(&symbols, &lengths, counts);
-            }
-            interrupts.step(InterruptChecks::SYMBOLS)?;
-        }
-        narrow(words.starts.len(), "distinct pretokens")?;
-        Ok(words)
-    }
-
-    fn append(&mut self, symbols: &[u32], lengths: &[(usize, u32)], counts: &Counts) {
-        let mut start = self.symbols.len() as u64;
-        self.symbols.extend_from_slice(symbols);
-        for &(place, length) in lengths {
-            self.starts.push(start);
-            self.lengths.push(length);
-            self.counts.push(counts.counts()[place]);
-            start += u64::from(length);
+    /// Appends words: all their tokens, `BOUNDARY` after each word, and the counts of the words.
+    pub(super) fn append(&mut self, tokens: &[u32], mut counts: impl Iterator<Item = u64>) {
+        self.slots.reserve(tokens.len());
+        for word in tokens.split_inclusive(|&token| token == BOUNDARY) {
+            let count = counts.next().map_or(0, |count| self.narrow(count));
+            self.slots.extend(word.iter().map(|&token| Slot { token, count }));
         }
     }
 
-    #[inline]
-    pub(super) fn span(&self, number: u32) -> Range<usize> {
-        let start = self.starts[number as usize] as usize;
-        start..start + self.lengths[number as usize] as usize
+    fn narrow(&mut self, count: u64) -> u32 {
+        match u32::try_from(count) {
+            Ok(count) if count < LARGE => count,
+            _ => {
+                self.large_counts.push(count);
+                LARGE | (self.large_counts.len() - 1) as u32
+            }
+        }
     }
 
+    /// The number of slots.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Calls `each` with all neighbours, in order.
     #[inline]
-    pub(super) fn word(&self, number: u32) -> &[u32] {
-        &self.symbols[self.span(number)]
+    pub(super) fn for_each_pair(&self, mut each: impl FnMut(Neighbours)) {
+        let mut place = 0;
+        while place < self.slots.len() {
+            let Slot { token: left, count } = self.slots[place];
+            let next = next(&self.slots, place);
+            let right = self.slots.get(next).map_or(BOUNDARY, |slot| slot.token);
+            if left != BOUNDARY && right != BOUNDARY {
+                each(Neighbours { place, left, right, count: wide(count, &self.large_counts) });
+            }
+            place = next;
+        }
+    }
+
+    /// All words as one part.
+    pub(super) fn whole(&mut self) -> Part<'_> {
+        Part { slots: &mut self.slots, start: 0, large_counts: &self.large_counts }
+    }
+
+    /// The place where the word of a token begins, if it is at most `steps` tokens before.
+    pub(super) fn word_start(&self, place: usize, steps: usize) -> Option<usize> {
+        let mut at = place;
+        for _ in 0..steps {
+            match previous(&self.slots, at) {
+                Some(before) => at = before,
+                None => return Some(at),
+            }
+        }
+        None
     }
 }
 
-/// A number that must fit into 32 bits.
-fn narrow(number: usize, what: &'static str) -> Result<u32> {
-    u32::try_from(number).map_err(|_| Error::TooMany { number: number as u64, what })
+/// Some of the words, to be changed. Places are those of the whole.
+pub(super) struct Part<'w> {
+    slots: &'w mut [Slot],
+    start: usize,
+    large_counts: &'w [u64],
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_does_not_fit_into_32_bits_is_an_error() {
-        assert_eq!(narrow(u32::MAX as usize, "words"), Ok(u32::MAX));
-        let many = Error::TooMany { number: 1 << 32, what: "words" };
-        assert_eq!(narrow(1 << 32, "words"), Err(many));
+impl<'w> Part<'w> {
+    /// The words before a place, which must begin one, and those from it on.
+    pub(super) fn split_at(self, place: usize) -> (Self, Self) {
+        let (before, after) = self.slots.split_at_mut(place - self.start);
+        let large_counts = self.large_counts;
+        (Self { slots: before, start: self.start, large_counts }, Self { slots: after, start: place, large_counts })
     }
 
-    #[test]
-    fn words_may_begin_beyond_32_bits() {
-        let mut words = Words { symbols: Vec::new(), starts: vec![5 << 32], lengths: vec![7], counts: vec![1] };
-        assert_eq!(words.span(0), (5usize << 32)..(5usize << 32) + 7);
-        let mut counts = Counts::default();
-        counts.push(b"ab", 3).unwrap();
-        words.append(&[1, 2], &[(0, 2)], &counts);
-        assert_eq!((words.span(1), words.word(1)), (0..2, &[1, 2][..]));
+    /// Merges the tokens at a place, if they are these.
+    #[inline]
+    pub(super) fn merge(&mut self, place: usize, (left, right): (u32, u32), product: u32) -> Option<Merged> {
+        let at = place - self.start;
+        if self.slots[at].token != left {
+            return None;
+        }
+        let at_right = next(self.slots, at);
+        if self.slots[at_right].token != right {
+            return None;
+        }
+        let end = next(self.slots, at_right);
+        let before = previous(self.slots, at).map(|at| (self.slots[at].token, self.start + at));
+        let after = Some(self.slots[end].token).filter(|&token| token != BOUNDARY);
+        let count = wide(self.slots[at].count, self.large_counts);
+        let link = LINK | (end - at) as u32;
+        self.slots[at].token = product;
+        self.slots[at_right].token = LINK; // no longer the first slot of a token
+        self.slots[at + 1].token = link;
+        self.slots[end - 1].token = link;
+        Some(Merged { count, before, after })
+    }
+}
+
+#[inline(always)]
+fn wide(count: u32, large_counts: &[u64]) -> u64 {
+    if count < LARGE {
+        u64::from(count)
+    } else {
+        large_counts[(count & !LARGE) as usize]
+    }
+}
+
+/// Where the token after the one at `at` begins.
+#[inline(always)]
+fn next(slots: &[Slot], at: usize) -> usize {
+    match slots.get(at + 1) {
+        Some(&Slot { token, .. }) if token >= LINK => at + (token & !LINK) as usize,
+        _ => at + 1,
+    }
+}
+
+/// Where the token before the one at `at` begins, if it is of the same word.
+#[inline(always)]
+fn previous(slots: &[Slot], at: usize) -> Option<usize> {
+    match slots[at.checked_sub(1)?].token {
+        BOUNDARY => None,
+        token if token >= LINK => Some(at - (token & !LINK) as usize),
+        _ => Some(at - 1),
     }
 }

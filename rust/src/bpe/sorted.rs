@@ -1,0 +1,212 @@
+//! Encodes pretokens in sorted order: what a pretoken shares with the one before it is not encoded again.
+//!
+//! Exact by one property of BPE. Tokens are the encoding of their text if and only if every two neighbours are the
+//! encoding of theirs: of several merges that apply, one of the lowest rank is taken, so the first merge across a
+//! boundary would also be taken if only the two tokens around that boundary were encoded. So the tokens of a common
+//! prefix can be kept, the rest is encoded by itself, and one check of the two tokens where they meet decides.
+
+use super::encode::PretokenEncoder;
+use super::merges::Merges;
+use crate::error::Result;
+
+/// Encodes pretokens one after the other. Any order is correct; sorted ones are fast.
+pub(crate) struct SortedEncoder<'e> {
+    encoder: &'e PretokenEncoder<'e>,
+    /// The pretoken before, as far as its tokens can be kept.
+    previous: Vec<u8>,
+    /// Its tokens by merges alone, each with the end of its bytes.
+    tokens: Vec<(u32, usize)>,
+    result: Vec<u32>,
+    rest: Vec<u32>,
+    string: String,
+    neighbours: NeighbourCache,
+    rests: RestCache,
+}
+
+impl<'e> SortedEncoder<'e> {
+    pub(crate) fn new(encoder: &'e PretokenEncoder<'e>) -> Self {
+        Self {
+            encoder,
+            previous: Vec::new(),
+            tokens: Vec::new(),
+            result: Vec::new(),
+            rest: Vec::new(),
+            string: String::new(),
+            neighbours: NeighbourCache::new(),
+            rests: RestCache::new(),
+        }
+    }
+
+    /// The tokens of a pretoken, as indices.
+    ///
+    /// # Errors
+    ///
+    /// As [`PretokenEncoder::encode`].
+    pub(crate) fn encode(&mut self, pretoken: &[u8]) -> Result<&[u32]> {
+        let shared = common_prefix(&self.previous, pretoken);
+        if !self.encoder.spells(&pretoken[floor_boundary(pretoken, shared)..]) {
+            self.previous.clear();
+            self.tokens.clear();
+            self.encoder.encode(pretoken, &mut self.string, &mut self.result)?;
+            return Ok(&self.result);
+        }
+        self.join(pretoken, shared)?;
+        self.previous.clear();
+        self.previous.extend_from_slice(pretoken);
+        self.result.clear();
+        match self.encoder.skipped(pretoken).filter(|_| self.tokens.len() != 1) {
+            Some(token) => self.result.push(token),
+            None => self.result.extend(self.tokens.iter().map(|(token, _)| *token)),
+        }
+        Ok(&self.result)
+    }
+
+    /// Sets `tokens` to those of a pretoken whose first `shared` bytes are those of the one before.
+    fn join(&mut self, pretoken: &[u8], shared: usize) -> Result<()> {
+        /// After so many boundaries that do not hold, everything is encoded.
+        const TRIES: usize = 3;
+        let mut kept = self.tokens.partition_point(|(_, end)| *end <= shared);
+        for _ in 0..TRIES {
+            let start = kept.checked_sub(1).map_or(0, |last| self.tokens[last].1);
+            self.encode_rest(&pretoken[start..])?;
+            let meet = kept.checked_sub(1).map(|last| self.tokens[last].0).zip(self.rest.first().copied());
+            if meet.is_none_or(|(left, right)| self.are_neighbours(left, right)) {
+                self.replace_tokens(kept, start);
+                return Ok(());
+            }
+            kept -= 1;
+        }
+        self.encode_rest(pretoken)?;
+        self.replace_tokens(0, 0);
+        Ok(())
+    }
+
+    fn replace_tokens(&mut self, kept: usize, mut end: usize) {
+        self.tokens.truncate(kept);
+        for &token in &self.rest {
+            end += self.encoder.byte_length(token);
+            self.tokens.push((token, end));
+        }
+    }
+
+    /// Sets `rest` to the encoding of these bytes by merges alone.
+    fn encode_rest(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.rests.get(bytes, &mut self.rest) {
+            return Ok(());
+        }
+        self.encoder.encode_by_merges(bytes, &mut self.string, &mut self.rest, |_, _| ())?;
+        self.rests.insert(bytes, &self.rest);
+        Ok(())
+    }
+
+    /// Whether two tokens are the encoding of their joined text.
+    fn are_neighbours(&mut self, left: u32, right: u32) -> bool {
+        if let Some(known) = self.neighbours.get(left, right) {
+            return known;
+        }
+        let bpe = self.encoder.bpe();
+        let mut symbols = Vec::new();
+        let spelled = [left, right].into_iter().try_for_each(|token| bpe.symbols(bpe.string(token), &mut symbols));
+        bpe.merge(&mut symbols, |_, _| ());
+        let are = spelled.is_ok() && symbols == [left, right];
+        self.neighbours.insert(left, right, are);
+        are
+    }
+}
+
+/// How many bytes two texts have in common at the start.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count() * 8;
+    words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
+}
+
+/// The last start of a character at or before a place.
+fn floor_boundary(bytes: &[u8], at: usize) -> usize {
+    (0..=at).rev().find(|&at| bytes.get(at).is_none_or(|byte| byte & 0xC0 != 0x80)).unwrap_or(0)
+}
+
+/// Remembers whether two tokens are neighbours: one entry for each hash, the newest stays.
+struct NeighbourCache(Vec<u64>);
+
+impl NeighbourCache {
+    const BITS: u32 = 16;
+
+    fn new() -> Self {
+        Self(vec![u64::MAX; 1 << Self::BITS])
+    }
+
+    fn entry(left: u32, right: u32, are: bool) -> u64 {
+        u64::from(left) << 32 | u64::from(right) << 1 | u64::from(are)
+    }
+
+    fn get(&self, left: u32, right: u32) -> Option<bool> {
+        let entry = self.0[place(Self::entry(left, right, false), Self::BITS)];
+        (entry & !1 == Self::entry(left, right, false)).then_some(entry & 1 == 1)
+    }
+
+    fn insert(&mut self, left: u32, right: u32, are: bool) {
+        self.0[place(Self::entry(left, right, false), Self::BITS)] = Self::entry(left, right, are);
+    }
+}
+
+/// Remembers the encoding of short byte strings: one entry for each hash, the newest stays.
+struct RestCache(Vec<Rest>);
+
+#[derive(Clone, Copy, Default)]
+struct Rest {
+    /// The bytes, then zeros, then their number; 0 if the entry is empty.
+    key: u128,
+    tokens: [u32; Rest::TOKENS],
+    len: u32,
+}
+
+impl Rest {
+    const TOKENS: usize = 7;
+    const BYTES: usize = 15;
+
+    fn key(bytes: &[u8]) -> Option<u128> {
+        if bytes.is_empty() || bytes.len() > Self::BYTES {
+            return None;
+        }
+        let mut key = [0; 16];
+        key[..bytes.len()].copy_from_slice(bytes);
+        key[15] = bytes.len() as u8;
+        Some(u128::from_le_bytes(key))
+    }
+}
+
+impl RestCache {
+    const BITS: u32 = 14;
+
+    fn new() -> Self {
+        Self(vec![Rest::default(); 1 << Self::BITS])
+    }
+
+    fn place(key: u128) -> usize {
+        place(key as u64 ^ ((key >> 64) as u64).rotate_left(25), Self::BITS)
+    }
+
+    fn get(&self, bytes: &[u8], tokens: &mut Vec<u32>) -> bool {
+        let Some(key) = Rest::key(bytes) else { return false };
+        let rest = &self.0[Self::place(key)];
+        if rest.key != key {
+            return false;
+        }
+        tokens.clear();
+        tokens.extend_from_slice(&rest.tokens[..rest.len as usize]);
+        true
+    }
+
+    fn insert(&mut self, bytes: &[u8], tokens: &[u32]) {
+        let Some(key) = Rest::key(bytes).filter(|_| tokens.len() <= Rest::TOKENS) else { return };
+        let mut rest = Rest { key, len: tokens.len() as u32, ..Rest::default() };
+        rest.tokens[..tokens.len()].copy_from_slice(tokens);
+        self.0[Self::place(key)] = rest;
+    }
+}
+
+/// The place of a key in a table of 2^bits entries.
+#[inline]
+fn place(key: u64, bits: u32) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+}

@@ -1,0 +1,74 @@
+//! Encodes distinct pretokens with the base, on all cores: the words that training starts from.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::task::InterruptChecks;
+use super::words::{Words, BOUNDARY};
+use crate::bpe::{Alphabet, Bpe, SortedEncoder};
+use crate::count::Counts;
+use crate::error::{Error, Result};
+
+/// The tokens of some words, each word followed by `BOUNDARY`; their indices among the pretokens; and the number of
+/// their pairs in the text.
+type Encoded = (Vec<u32>, Vec<usize>, u128);
+
+/// The words of counted pretokens. Pretokens of one token have no pair and are left out.
+pub(super) fn encoded_words(
+    bpe: &Bpe,
+    counts: &Counts,
+    alphabet: Alphabet,
+    interrupts: &mut InterruptChecks<'_>,
+) -> Result<Words> {
+    const PRETOKENS: usize = 1 << 14;
+    const BYTES: u64 = 1 << 20;
+    const CHUNKS: usize = 32;
+    narrow(bpe.len(), "tokens")?;
+    let encoder = bpe.pretoken_encoder(alphabet, bpe.ignores_merges());
+    let idle: Mutex<Vec<SortedEncoder<'_>>> = Mutex::default();
+    let encode = |places: &Range<usize>| {
+        let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut sorted = taken.unwrap_or_else(|| SortedEncoder::new(&encoder));
+        let encoded = encode_range(&mut sorted, counts, places.clone());
+        idle.lock().unwrap_or_else(PoisonError::into_inner).push(sorted);
+        encoded
+    };
+    let mut words = Words::default();
+    let mut pairs = 0;
+    // In groups: between two groups, the caller may stop the training.
+    for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
+        for (tokens, places, more) in group.par_iter().map(encode).collect::<Result<Vec<_>>>()? {
+            words.append(&tokens, places.iter().map(|&place| counts.counts()[place]));
+            pairs += more;
+        }
+        interrupts.step(InterruptChecks::SYMBOLS)?;
+    }
+    // No sum of counts is larger, so none overflows.
+    u64::try_from(pairs).map_err(|_| Error::TooFrequent)?;
+    Ok(words)
+}
+
+fn encode_range(encoder: &mut SortedEncoder<'_>, counts: &Counts, places: Range<usize>) -> Result<Encoded> {
+    let (mut tokens, mut words, mut pairs) = (Vec::new(), Vec::new(), 0);
+    for place in places {
+        let word = encoder.encode(counts.pretoken(place))?;
+        if word.len() > 1 {
+            narrow(word.len(), "tokens in a pretoken")?;
+            tokens.extend_from_slice(word);
+            tokens.push(BOUNDARY);
+            words.push(place);
+            pairs += word.len() as u128 * u128::from(counts.counts()[place]);
+        }
+    }
+    Ok((tokens, words, pairs))
+}
+
+/// Checks that a number fits into the bits that words have for it.
+fn narrow(number: usize, what: &'static str) -> Result<()> {
+    if number < BOUNDARY as usize {
+        return Ok(());
+    }
+    Err(Error::TooMany { number: number as u64, what })
+}
