@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::alphabet::{byte_of, character_of, Alphabet};
 use super::merges::{Merge, Merges};
 use super::model::{Bpe, Unknown};
+use super::packed::{PackedMerges, NO_RANK};
 use crate::error::{Error, Result};
 
 impl Bpe {
@@ -90,6 +91,7 @@ impl Bpe {
             symbols: vec![None; 256],
             token_of_bytes: FxHashMap::default(),
             lengths: self.strings.iter().map(|string| alphabet.byte_length(string)).collect(),
+            packed: PackedMerges::new(self),
         };
         if alphabet == Alphabet::ByteLevel {
             let character = |byte: u8| self.characters.get(&character_of(byte)).copied();
@@ -116,6 +118,8 @@ pub(crate) struct PretokenEncoder<'b> {
     token_of_bytes: FxHashMap<Vec<u8>, u32>,
     /// How many bytes each token stands for.
     lengths: Vec<usize>,
+    /// The merges; None if there are too many tokens for this table.
+    packed: Option<PackedMerges>,
 }
 
 impl<'b> PretokenEncoder<'b> {
@@ -163,15 +167,32 @@ impl<'b> PretokenEncoder<'b> {
         if self.alphabet == Alphabet::ByteLevel {
             symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));
             if symbols.len() == pretoken.len() {
-                self.bpe.merge(symbols, on_merge);
+                self.merge(symbols, on_merge);
                 return Ok(());
             }
             symbols.clear(); // a byte has no token: the general path below handles it
         }
         self.alphabet.spell(pretoken, string)?;
         self.bpe.symbols(string, symbols)?;
-        self.bpe.merge(symbols, on_merge);
+        self.merge(symbols, on_merge);
         Ok(())
+    }
+
+    /// Applies merges until none applies, lowest rank first, leftmost first; calls `on_merge` with each.
+    pub(super) fn merge(&self, symbols: &mut Vec<u32>, on_merge: impl FnMut((u32, u32), Merge)) {
+        match &self.packed {
+            Some(packed) => packed.apply(symbols, on_merge),
+            None => self.bpe.merge(symbols, on_merge),
+        }
+    }
+
+    /// The rank of the merge of two neighbours, or `NO_RANK`.
+    #[inline]
+    pub(super) fn rank(&self, left: u32, right: u32) -> u32 {
+        match &self.packed {
+            Some(packed) => packed.rank(left, right),
+            None => self.bpe.merge_of(left, right).map_or(NO_RANK, |merge| merge.rank),
+        }
     }
 
     /// Whether every character, or every byte of a byte-level vocabulary, has a token of its own.

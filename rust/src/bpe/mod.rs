@@ -6,6 +6,8 @@ mod alphabet;
 mod encode;
 mod merges;
 mod model;
+mod neighbours;
+mod packed;
 mod sorted;
 mod structure;
 mod token_counts;

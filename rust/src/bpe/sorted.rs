@@ -6,7 +6,7 @@
 //! prefix can be kept, the rest is encoded by itself, and one check of the two tokens where they meet decides.
 
 use super::encode::PretokenEncoder;
-use super::merges::Merges;
+use super::neighbours::Neighbours;
 use crate::error::Result;
 
 /// Encodes pretokens one after the other. Any order is correct; sorted ones are fast.
@@ -19,7 +19,7 @@ pub(crate) struct SortedEncoder<'e> {
     result: Vec<u32>,
     rest: Vec<u32>,
     string: String,
-    neighbours: NeighbourCache,
+    neighbours: Neighbours<'e>,
     rests: RestCache,
 }
 
@@ -32,7 +32,7 @@ impl<'e> SortedEncoder<'e> {
             result: Vec::new(),
             rest: Vec::new(),
             string: String::new(),
-            neighbours: NeighbourCache::new(),
+            neighbours: Neighbours::new(encoder),
             rests: RestCache::new(),
         }
     }
@@ -70,7 +70,7 @@ impl<'e> SortedEncoder<'e> {
             let start = kept.checked_sub(1).map_or(0, |last| self.tokens[last].1);
             self.encode_rest(&pretoken[start..])?;
             let meet = kept.checked_sub(1).map(|last| self.tokens[last].0).zip(self.rest.first().copied());
-            if meet.is_none_or(|(left, right)| self.are_neighbours(left, right)) {
+            if meet.is_none_or(|(left, right)| self.neighbours.hold(left, right)) {
                 self.replace_tokens(kept, start);
                 return Ok(());
             }
@@ -98,20 +98,6 @@ impl<'e> SortedEncoder<'e> {
         self.rests.insert(bytes, &self.rest);
         Ok(())
     }
-
-    /// Whether two tokens are the encoding of their joined text.
-    fn are_neighbours(&mut self, left: u32, right: u32) -> bool {
-        if let Some(known) = self.neighbours.get(left, right) {
-            return known;
-        }
-        let bpe = self.encoder.bpe();
-        let mut symbols = Vec::new();
-        let spelled = [left, right].into_iter().try_for_each(|token| bpe.symbols(bpe.string(token), &mut symbols));
-        bpe.merge(&mut symbols, |_, _| ());
-        let are = spelled.is_ok() && symbols == [left, right];
-        self.neighbours.insert(left, right, are);
-        are
-    }
 }
 
 /// How many bytes two texts have in common at the start.
@@ -123,30 +109,6 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 /// The last start of a character at or before a place.
 fn floor_boundary(bytes: &[u8], at: usize) -> usize {
     (0..=at).rev().find(|&at| bytes.get(at).is_none_or(|byte| byte & 0xC0 != 0x80)).unwrap_or(0)
-}
-
-/// Remembers whether two tokens are neighbours: one entry for each hash, the newest stays.
-struct NeighbourCache(Vec<u64>);
-
-impl NeighbourCache {
-    const BITS: u32 = 16;
-
-    fn new() -> Self {
-        Self(vec![u64::MAX; 1 << Self::BITS])
-    }
-
-    fn entry(left: u32, right: u32, are: bool) -> u64 {
-        u64::from(left) << 32 | u64::from(right) << 1 | u64::from(are)
-    }
-
-    fn get(&self, left: u32, right: u32) -> Option<bool> {
-        let entry = self.0[place(Self::entry(left, right, false), Self::BITS)];
-        (entry & !1 == Self::entry(left, right, false)).then_some(entry & 1 == 1)
-    }
-
-    fn insert(&mut self, left: u32, right: u32, are: bool) {
-        self.0[place(Self::entry(left, right, false), Self::BITS)] = Self::entry(left, right, are);
-    }
 }
 
 /// Remembers the encoding of short byte strings: one entry for each hash, the newest stays.
@@ -207,6 +169,6 @@ impl RestCache {
 
 /// The place of a key in a table of 2^bits entries.
 #[inline]
-fn place(key: u64, bits: u32) -> usize {
+pub(super) fn place(key: u64, bits: u32) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
 }

@@ -6,7 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::learner::Learner;
 use super::pairs::Place;
@@ -22,30 +23,44 @@ struct Change<P> {
 }
 
 type Changed<P> = FxHashMap<(u32, u32), Change<P>>;
+/// Counts and places of pairs.
+type Counted<P> = FxHashMap<u64, (u64, Vec<P>)>;
 
 impl<P: Place> Learner<'_, P> {
     /// Merges a pair at these places, and then whatever merges apply beside it, lowest rank first.
     pub(super) fn merge_further(&mut self, pair: (u32, u32), places: Range<usize>) {
-        let changed = self.merge_and_follow(pair, places);
+        let (changed, products) = self.merge_and_follow(pair, places);
         let mut unknown = Vec::new();
         for (pair, change) in changed {
             let key = pair_key(pair.0, pair.1);
             if self.pairs.table.contains_key(&key) {
-                self.update(pair, &change);
-            } else if !change.places.is_empty() && !self.refused.contains(&key) {
+                self.update(pair, change);
+            } else if change.places.is_empty() || self.refused.contains(&key) {
+                continue;
+            } else if self.words.has_occurred(pair.0) && self.words.has_occurred(pair.1) {
                 unknown.push(key);
+            } else {
+                self.add(pair, change.plus - change.minus, change.places);
             }
         }
-        for (key, (count, places)) in count_again::<P>(&self.words, &unknown) {
-            if count >= self.pairs.floor {
-                self.pairs.set(key, count, &places);
-                self.push(((key >> 32) as u32, key as u32), count);
-            }
+        products.into_iter().for_each(|token| self.words.set_occurred(token));
+        for (key, (count, places)) in count_again::<P>(&self.words, &unknown, self.parallelism.threads) {
+            self.add(((key >> 32) as u32, key as u32), count, places);
         }
     }
 
-    fn merge_and_follow(&mut self, pair: (u32, u32), places: Range<usize>) -> Changed<P> {
-        let mut changed = Changed::default();
+    /// Adds a pair that was not known, if it is frequent enough.
+    fn add(&mut self, pair: (u32, u32), count: u64, mut places: Vec<P>) {
+        if count >= self.pairs.floor {
+            places.sort_unstable();
+            places.dedup();
+            self.pairs.set(pair_key(pair.0, pair.1), count, &places);
+            self.push(pair, count);
+        }
+    }
+
+    fn merge_and_follow(&mut self, pair: (u32, u32), places: Range<usize>) -> (Changed<P>, FxHashSet<u32>) {
+        let (mut changed, mut products) = (Changed::default(), FxHashSet::default());
         let mut words = std::mem::take(&mut self.words);
         let mut part = words.whole();
         let merges = self.all_merges();
@@ -56,6 +71,7 @@ impl<P: Place> Learner<'_, P> {
         let mut heap: BinaryHeap<_> = first.collect();
         while let Some(Reverse((_, place, pair, product))) = heap.pop() {
             let Some(merged) = part.merge(place, pair, product) else { continue };
+            products.insert(product);
             changed.entry(pair).or_default().minus += merged.count;
             if let Some((token, at)) = merged.before {
                 change(&mut changed, (token, pair.0), (token, product), merged.count, at);
@@ -67,11 +83,11 @@ impl<P: Place> Learner<'_, P> {
             }
         }
         self.words = words;
-        changed
+        (changed, products)
     }
 
     /// Updates a known pair.
-    fn update(&mut self, pair: (u32, u32), change: &Change<P>) {
+    fn update(&mut self, pair: (u32, u32), change: Change<P>) {
         let key = pair_key(pair.0, pair.1);
         let Some(known) = self.pairs.table.get(&key) else { return };
         let count = known.count + change.plus - change.minus;
@@ -79,7 +95,8 @@ impl<P: Place> Learner<'_, P> {
             self.pairs.subtract(pair, change.minus);
             return;
         }
-        let mut places = [&self.pairs.places[known.places.clone()], &change.places].concat();
+        let mut places = change.places;
+        places.extend_from_slice(&self.pairs.places[known.places.clone()]);
         places.sort_unstable();
         places.dedup();
         let grew = count > known.count;
@@ -97,19 +114,36 @@ fn change<P: Place>(changed: &mut Changed<P>, from: (u32, u32), to: (u32, u32), 
     to.places.push(P::new(place));
 }
 
-/// The counts and places of some pairs.
-fn count_again<P: Place>(words: &Words, keys: &[u64]) -> Vec<(u64, (u64, Vec<P>))> {
-    let mut found: FxHashMap<u64, (u64, Vec<P>)> = keys.iter().map(|&key| (key, (0, Vec::new()))).collect();
+/// The counts and places of some pairs, on all cores.
+fn count_again<P: Place>(words: &Words, keys: &[u64], threads: usize) -> Counted<P> {
     if keys.is_empty() {
-        return Vec::new();
+        return Counted::default();
     }
-    words.for_each_pair(|pair| {
-        if let Some((count, places)) = found.get_mut(&pair_key(pair.left, pair.right)) {
+    let parts: Vec<Counted<P>> =
+        words.ranges(threads).into_par_iter().map(|range| count_in(words, range, keys)).collect();
+    let mut all = Counted::default();
+    for (key, (count, places)) in parts.into_iter().flatten() {
+        let sum = all.entry(key).or_default();
+        sum.0 += count;
+        sum.1.extend(places);
+    }
+    all
+}
+
+fn count_in<P: Place>(words: &Words, range: Range<usize>, keys: &[u64]) -> Counted<P> {
+    let left = |key: u64| (key >> 32) as usize;
+    let last = keys.iter().map(|&key| left(key)).max().unwrap_or(0);
+    let mut is_left = vec![false; last + 1]; // most pairs are none of these, and this says so quickly
+    keys.iter().for_each(|&key| is_left[left(key)] = true);
+    let mut counted: Counted<P> = keys.iter().map(|&key| (key, (0, Vec::new()))).collect();
+    words.for_each_pair_in(range, |pair| {
+        if !is_left.get(pair.left as usize).is_some_and(|is| *is) {
+            return;
+        }
+        if let Some((count, places)) = counted.get_mut(&pair_key(pair.left, pair.right)) {
             *count += pair.count;
             places.push(P::new(pair.place));
         }
     });
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_unstable_by_key(|(key, _)| *key);
-    found
+    counted
 }

@@ -240,6 +240,7 @@ impl<'b, P: Place> Learner<'b, P> {
             new.extend(self.pairs.insert(side, pair_with));
         }
         changes.clear();
+        self.words.set_occurred(product);
         new.into_iter().for_each(|(pair, count)| self.push(pair, count));
     }
 }

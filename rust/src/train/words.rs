@@ -4,6 +4,8 @@
 //! the second and the last have the number of slots, so that both neighbours are found in one step, however long the
 //! word is. A slot with `BOUNDARY` ends each word.
 
+use std::ops::Range;
+
 /// A slot with this number ends a word.
 pub(super) const BOUNDARY: u32 = LINK - 1;
 /// The bit of slots that are not the first of their token.
@@ -23,6 +25,8 @@ struct Slot {
 pub(super) struct Words {
     slots: Vec<Slot>,
     large_counts: Vec<u64>,
+    /// By token: whether it has ever been in a word.
+    occurred: Vec<bool>,
 }
 
 /// Two neighbouring tokens, where the left one is, and the count of their word.
@@ -51,6 +55,19 @@ impl Words {
             let count = counts.next().map_or(0, |count| self.narrow(count));
             self.slots.extend(word.iter().map(|&token| Slot { token, count }));
         }
+        tokens.iter().filter(|&&token| token != BOUNDARY).for_each(|&token| self.set_occurred(token));
+    }
+
+    /// Whether a token has ever been in a word.
+    pub(super) fn has_occurred(&self, token: u32) -> bool {
+        self.occurred.get(token as usize).copied().unwrap_or(false)
+    }
+
+    pub(super) fn set_occurred(&mut self, token: u32) {
+        if token as usize >= self.occurred.len() {
+            self.occurred.resize(token as usize + 1, false);
+        }
+        self.occurred[token as usize] = true;
     }
 
     fn narrow(&mut self, count: u64) -> u32 {
@@ -70,17 +87,39 @@ impl Words {
 
     /// Calls `each` with all neighbours, in order.
     #[inline]
-    pub(super) fn for_each_pair(&self, mut each: impl FnMut(Neighbours)) {
-        let mut place = 0;
-        while place < self.slots.len() {
-            let Slot { token: left, count } = self.slots[place];
-            let next = next(&self.slots, place);
-            let right = self.slots.get(next).map_or(BOUNDARY, |slot| slot.token);
+    pub(super) fn for_each_pair(&self, each: impl FnMut(Neighbours)) {
+        self.for_each_pair_in(0..self.slots.len(), each);
+    }
+
+    /// Calls `each` with the neighbours in a range between words, in order.
+    #[inline]
+    pub(super) fn for_each_pair_in(&self, range: Range<usize>, mut each: impl FnMut(Neighbours)) {
+        let slots = &self.slots[..range.end];
+        let mut place = range.start;
+        while place < slots.len() {
+            let Slot { token: left, count } = slots[place];
+            let next = next(slots, place);
+            let right = slots.get(next).map_or(BOUNDARY, |slot| slot.token);
             if left != BOUNDARY && right != BOUNDARY {
                 each(Neighbours { place, left, right, count: wide(count, &self.large_counts) });
             }
             place = next;
         }
+    }
+
+    /// Ranges between words, of about the same size.
+    pub(super) fn ranges(&self, number: usize) -> Vec<Range<usize>> {
+        let mut ranges = Vec::with_capacity(number);
+        let mut start = 0;
+        for part in 1..=number {
+            let rest = self.slots[(self.slots.len() * part / number).max(start)..].iter();
+            let end = self.slots.len() - rest.as_slice().len();
+            let end = rest.take_while(|slot| slot.token != BOUNDARY).count() + end;
+            let end = (end + 1).min(self.slots.len());
+            ranges.push(start..end);
+            start = end;
+        }
+        ranges
     }
 
     /// All words as one part.
