@@ -4,6 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use super::alphabet::{byte_of, character_of, Alphabet};
+use super::characters::WholeCharacters;
 use super::merges::{Merge, Merges};
 use super::model::{Bpe, Unknown};
 use super::packed::{PackedMerges, NO_RANK};
@@ -202,6 +203,17 @@ impl<'b> PretokenEncoder<'b> {
             Alphabet::ByteLevel => text.iter().all(|&byte| self.symbols[byte as usize].is_some()),
             Alphabet::Text => std::str::from_utf8(text).is_ok_and(|text| text.chars().all(has_token)),
         }
+    }
+
+    /// Byte-level: the token of a byte.
+    #[inline]
+    pub(super) fn byte(&self, byte: u8) -> Option<u32> {
+        self.symbols[usize::from(byte)]
+    }
+
+    /// Byte-level: the characters that encoding can start from.
+    pub(crate) fn whole_characters(&self) -> Option<WholeCharacters> {
+        (self.alphabet == Alphabet::ByteLevel).then(|| WholeCharacters::new(self))
     }
 
     /// How many bytes of a pretoken a token stands for.

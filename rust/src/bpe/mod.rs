@@ -3,11 +3,14 @@
 //! Does not normalize, pre-tokenize or look for added tokens: see [`crate::Pipeline`].
 
 mod alphabet;
+mod characters;
 mod encode;
 mod merges;
 mod model;
 mod neighbours;
 mod packed;
+#[cfg(test)]
+mod random;
 mod sorted;
 mod structure;
 mod token_counts;
@@ -19,5 +22,7 @@ pub(crate) use alphabet::byte_token;
 pub use alphabet::Alphabet;
 pub(crate) use merges::{pair_key, Merge, Merges};
 pub use model::{Bpe, Options};
+#[cfg(test)]
+pub(crate) use random::Random;
 pub(crate) use sorted::SortedEncoder;
 pub use structure::{Origin, Structure};

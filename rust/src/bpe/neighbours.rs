@@ -129,3 +129,32 @@ impl<'e> Neighbours<'e> {
         origin
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::{Alphabet, Options, Random};
+
+    #[test]
+    fn ranks_say_the_same_as_encoding_the_joined_text() {
+        let mut random = Random(2);
+        let (mut by_ranks, mut apart) = (0, 0);
+        for round in 0..300 {
+            let bpe = random.byte_level(40, round % 3 > 0, &Options::default());
+            let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, false);
+            let mut neighbours = Neighbours::new(&encoder);
+            let is_reachable = |token: &u32| bpe.encode_by_merges(bpe.string(*token)) == Ok(vec![*token]);
+            let reachable: Vec<u32> = (0..bpe.len() as u32).filter(is_reachable).collect();
+            for &left in &reachable {
+                for &right in &reachable {
+                    let expected = neighbours.hold_by_encoding(left, right);
+                    assert_eq!(neighbours.hold(left, right), expected, "{left} {right}");
+                    assert_eq!(neighbours.hold(left, right), expected, "remembered");
+                    by_ranks += usize::from(neighbours.origin(left).is_ordered && neighbours.origin(right).is_ordered);
+                    apart += usize::from(expected);
+                }
+            }
+        }
+        assert!(by_ranks > 100_000 && apart > 50_000, "{by_ranks} {apart}");
+    }
+}

@@ -158,3 +158,34 @@ impl Merges for PackedMerges {
 fn hash(pair: u64) -> u64 {
     pair.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::{Options, Random};
+
+    #[test]
+    fn packed_merges_are_those_of_the_model_and_give_the_same_tokens() {
+        let mut random = Random(1);
+        for round in 0..300 {
+            let bpe = random.byte_level(60, round % 2 == 0, &Options::default());
+            let packed = PackedMerges::new(&bpe).unwrap();
+            for (left, right) in (0..bpe.len() as u32).flat_map(|left| (0..bpe.len() as u32).map(move |r| (left, r))) {
+                assert_eq!(packed.merge_of(left, right), bpe.merge_of(left, right));
+            }
+            for most in [3, 12, 90] {
+                let start: Vec<u32> = (0..random.below(most)).map(|_| random.below(bpe.len()) as u32).collect();
+                let (mut ours, mut theirs) = ((start.clone(), Vec::new()), (start, Vec::new()));
+                packed.apply(&mut ours.0, |pair, merge| ours.1.push((pair, merge)));
+                bpe.merge(&mut theirs.0, |pair, merge| theirs.1.push((pair, merge)));
+                assert_eq!(ours, theirs);
+            }
+        }
+    }
+
+    #[test]
+    fn a_model_without_merges_has_an_empty_table() {
+        let bpe = Random(1).byte_level(0, true, &Options::default());
+        assert_eq!(PackedMerges::new(&bpe).unwrap().rank(0, 0), NO_RANK);
+    }
+}

@@ -5,6 +5,7 @@
 //! boundary would also be taken if only the two tokens around that boundary were encoded. So the tokens of a common
 //! prefix can be kept, the rest is encoded by itself, and one check of the two tokens where they meet decides.
 
+use super::characters::WholeCharacters;
 use super::encode::PretokenEncoder;
 use super::neighbours::Neighbours;
 use crate::error::Result;
@@ -20,11 +21,12 @@ pub(crate) struct SortedEncoder<'e> {
     rest: Vec<u32>,
     string: String,
     neighbours: Neighbours<'e>,
+    characters: Option<&'e WholeCharacters>,
     rests: RestCache,
 }
 
 impl<'e> SortedEncoder<'e> {
-    pub(crate) fn new(encoder: &'e PretokenEncoder<'e>) -> Self {
+    pub(crate) fn new(encoder: &'e PretokenEncoder<'e>, characters: Option<&'e WholeCharacters>) -> Self {
         Self {
             encoder,
             previous: Vec::new(),
@@ -33,6 +35,7 @@ impl<'e> SortedEncoder<'e> {
             rest: Vec::new(),
             string: String::new(),
             neighbours: Neighbours::new(encoder),
+            characters,
             rests: RestCache::new(),
         }
     }
@@ -89,12 +92,31 @@ impl<'e> SortedEncoder<'e> {
         }
     }
 
+    /// Sets `rest` to the encoding of these bytes, starting from whole characters; returns false if it did not.
+    fn start_from_characters(&mut self, bytes: &[u8]) -> bool {
+        let Some(text) = self.characters.as_ref().zip(std::str::from_utf8(bytes).ok()) else { return false };
+        let (characters, text) = text;
+        self.rest.clear();
+        for (at, character) in text.char_indices() {
+            let end = at + character.len_utf8();
+            let before = at.checked_sub(1).map(|at| bytes[at]);
+            match characters.token(character, before, bytes.get(end).copied()) {
+                Some(token) => self.rest.push(token),
+                None => self.rest.extend(bytes[at..end].iter().filter_map(|&byte| self.encoder.byte(byte))),
+            }
+        }
+        self.encoder.merge(&mut self.rest, |_, _| ());
+        true
+    }
+
     /// Sets `rest` to the encoding of these bytes by merges alone.
     fn encode_rest(&mut self, bytes: &[u8]) -> Result<()> {
         if self.rests.get(bytes, &mut self.rest) {
             return Ok(());
         }
-        self.encoder.encode_by_merges(bytes, &mut self.string, &mut self.rest, |_, _| ())?;
+        if !self.start_from_characters(bytes) {
+            self.encoder.encode_by_merges(bytes, &mut self.string, &mut self.rest, |_, _| ())?;
+        }
         self.rests.insert(bytes, &self.rest);
         Ok(())
     }
@@ -171,4 +193,88 @@ impl RestCache {
 #[inline]
 pub(super) fn place(key: u64, bits: u32) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::{Alphabet, Bpe, Options, Random};
+
+    fn assert_same(bpe: &Bpe, alphabet: Alphabet, words: &[String]) {
+        for skip_merges in [false, true] {
+            let encoder = bpe.pretoken_encoder(alphabet, skip_merges);
+            let characters = encoder.whole_characters();
+            let mut sorted = SortedEncoder::new(&encoder, characters.as_ref());
+            let (mut string, mut expected) = (String::new(), Vec::new());
+            for word in words {
+                encoder.encode(word.as_bytes(), &mut string, &mut expected).unwrap();
+                assert_eq!(sorted.encode(word.as_bytes()).unwrap(), expected, "{word:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sorted_encoding_is_encoding() {
+        let mut random = Random(3);
+        for round in 0..400 {
+            let bpe = random.byte_level(10 + round % 60, round % 3 > 0, &Options::default());
+            let words = random.words(300, 1 + round % 30);
+            assert_same(&bpe, Alphabet::ByteLevel, &words);
+            let unsorted: Vec<String> = words.iter().rev().cloned().collect();
+            assert_same(&bpe, Alphabet::ByteLevel, &unsorted);
+        }
+    }
+
+    #[test]
+    fn characters_and_bytes_outside_the_vocabulary_are_encoded_as_ever() {
+        let mut random = Random(4);
+        let unknown = Options { unk_token: Some("a".into()), fuse_unk: true, ..Options::default() };
+        for round in 0..200 {
+            let options = if round % 2 == 0 { Options::default() } else { unknown.clone() };
+            let words = random.words(200, 8); // with characters that the text model lacks
+            assert_same(&random.text(30, &options), Alphabet::Text, &words);
+            let tokens = [(0, "a".to_string()), (1, "b".into()), (2, "Ã".into()), (3, "ab".into()), (4, "Ãa".into())];
+            let some_bytes = Bpe::new(tokens.to_vec(), &[(0, 1), (2, 0)], &options).unwrap();
+            assert_same(&some_bytes, Alphabet::ByteLevel, &words);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_encoded_byte_by_byte() {
+        let mut random = Random(5);
+        for _ in 0..100 {
+            let bpe = random.byte_level(40, true, &Options::default());
+            let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, false);
+            let characters = encoder.whole_characters();
+            let mut sorted = SortedEncoder::new(&encoder, characters.as_ref());
+            let (mut string, mut expected) = (String::new(), Vec::new());
+            for _ in 0..200 {
+                let mut bytes = random.word(6).into_bytes();
+                bytes.remove(random.below(bytes.len()));
+                encoder.encode(&bytes, &mut string, &mut expected).unwrap();
+                assert_eq!(sorted.encode(&bytes).unwrap(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn some_characters_are_taken_whole_and_some_depend_on_their_neighbours() {
+        let mut random = Random(6);
+        let (mut whole, mut between, mut never) = (0, 0, 0);
+        for _ in 0..300 {
+            let bpe = random.byte_level(60, true, &Options::default());
+            let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, false);
+            let Some(characters) = encoder.whole_characters() else { continue };
+            for character in ['é', 'è', '€', '₭'] {
+                let alone = characters.token(character, None, None).is_some();
+                let beside = (0..=255).all(|byte| characters.token(character, Some(byte), Some(byte)).is_some());
+                match (alone, beside) {
+                    (true, true) => whole += 1,
+                    (true, false) => between += 1,
+                    _ => never += 1,
+                }
+            }
+        }
+        assert!(whole > 20 && between > 20 && never > 20, "{whole} {between} {never}");
+    }
 }

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::alphabet::Alphabet;
 use super::model::Bpe;
+use super::sorted::SortedEncoder;
 use crate::count::Counts;
 use crate::error::Result;
 
@@ -26,20 +27,22 @@ impl Bpe {
         uses: bool,
     ) -> Result<Vec<(u32, u64)>> {
         let encoder = self.pretoken_encoder(alphabet, self.ignore_merges && !by_merges);
+        let characters = encoder.whole_characters();
         let count_chunk = |places: Range<usize>| -> Result<Vec<u64>> {
             let mut totals = vec![0u64; self.ids.len()];
             let (mut string, mut symbols) = (String::new(), Vec::new());
+            let mut sorted = SortedEncoder::new(&encoder, characters.as_ref());
             for place in places {
-                let count = counts.counts()[place];
+                let (pretoken, count) = (counts.pretoken(place), counts.counts()[place]);
                 let mut add = |index: u32| totals[index as usize] = totals[index as usize].saturating_add(count);
-                let on_merge = |(left, right): (u32, u32), _| {
-                    if uses {
-                        add(left);
-                        add(right);
-                    }
-                };
-                encoder.encode_with(counts.pretoken(place), &mut string, &mut symbols, on_merge)?;
-                symbols.iter().for_each(|&index| add(index));
+                if uses {
+                    // Every merge counts, so none may be left out.
+                    let on_merge = |(left, right): (u32, u32), _| [left, right].into_iter().for_each(&mut add);
+                    encoder.encode_with(pretoken, &mut string, &mut symbols, on_merge)?;
+                    symbols.iter().for_each(|&index| add(index));
+                } else {
+                    sorted.encode(pretoken)?.iter().for_each(|&index| add(index));
+                }
             }
             Ok(totals)
         };

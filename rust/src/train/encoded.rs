@@ -27,10 +27,11 @@ pub(super) fn encoded_words(
     const CHUNKS: usize = 32;
     narrow(bpe.len(), "tokens")?;
     let encoder = bpe.pretoken_encoder(alphabet, bpe.ignores_merges());
+    let characters = encoder.whole_characters();
     let idle: Mutex<Vec<SortedEncoder<'_>>> = Mutex::default();
     let encode = |places: &Range<usize>| {
         let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut sorted = taken.unwrap_or_else(|| SortedEncoder::new(&encoder));
+        let mut sorted = taken.unwrap_or_else(|| SortedEncoder::new(&encoder, characters.as_ref()));
         let encoded = encode_range(&mut sorted, counts, places.clone());
         idle.lock().unwrap_or_else(PoisonError::into_inner).push(sorted);
         encoded

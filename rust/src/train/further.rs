@@ -54,7 +54,7 @@ impl<P: Place> Learner<'_, P> {
         if count >= self.pairs.floor {
             places.sort_unstable();
             places.dedup();
-            self.pairs.set(pair_key(pair.0, pair.1), count, &places);
+            self.pairs.set(pair_key(pair.0, pair.1), count, [places.as_slice()]);
             self.push(pair, count);
         }
     }
@@ -100,7 +100,7 @@ impl<P: Place> Learner<'_, P> {
         places.sort_unstable();
         places.dedup();
         let grew = count > known.count;
-        self.pairs.set(key, count, &places);
+        self.pairs.set(key, count, [places.as_slice()]);
         if grew {
             self.push(pair, count);
         }

@@ -52,13 +52,7 @@ pub(super) struct Learner<'b, P> {
 }
 
 impl<'b, P: Place> Learner<'b, P> {
-    pub(super) fn new(
-        bpe: &'b Bpe,
-        words: Words,
-        alphabet: Alphabet,
-        task: &Task,
-        parallelism: Parallelism,
-    ) -> Self {
+    pub(super) fn new(bpe: &'b Bpe, words: Words, alphabet: Alphabet, task: &Task, parallelism: Parallelism) -> Self {
         Self {
             bpe,
             words,

@@ -9,6 +9,7 @@
 
 mod changes;
 mod encoded;
+mod frequent;
 mod further;
 mod learner;
 mod pairs;

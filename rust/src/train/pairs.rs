@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::Side;
-use super::words::{Neighbours, Words};
+use super::frequent::{Lists, Sketch, Totals};
+use super::words::Words;
 use crate::bpe::pair_key;
 
 /// The place of a token: in 32 bits where that is enough, which halves the memory.
@@ -59,52 +60,31 @@ pub(super) struct Pairs<P> {
     pub(super) floor: u64,
 }
 
-/// The count of a pair, and at how many places it is.
-#[derive(Debug, Clone, Copy, Default)]
-struct Total {
-    count: u64,
-    places: usize,
-}
-
 impl<P: Place> Pairs<P> {
-    /// Counts all pairs and keeps those of at least `min_count`; if there are more than `wanted`, only the most
-    /// frequent, and all that are as frequent as the last of them. `refused` ones are left out.
-    pub(super) fn count(words: &Words, wanted: usize, min_count: u64, refused: &FxHashSet<u64>, shards: usize) -> Self {
-        let totals: Vec<_> = (0..shards).into_par_iter().map(|shard| totals(words, shard, shards)).collect();
-        let is_candidate = |key: &u64, total: &Total| total.count >= min_count && !refused.contains(key);
-        let candidates = totals.iter().flatten().filter(|(key, total)| is_candidate(key, total));
-        let mut counts: Vec<u64> = candidates.map(|(_, total)| total.count).collect();
-        let floor = match counts.len() > wanted {
-            true => *counts.select_nth_unstable_by(wanted, |a, b| b.cmp(a)).1,
-            false => min_count,
-        };
-        let keep = |totals: FxHashMap<u64, Total>| -> Vec<(u64, Total)> {
-            totals.into_iter().filter(|(key, total)| total.count >= floor && is_candidate(key, total)).collect()
-        };
-        Self::placed(words, totals.into_iter().map(keep).collect(), floor)
-    }
-
-    /// The same pairs with their places.
-    fn placed(words: &Words, shards: Vec<Vec<(u64, Total)>>, floor: u64) -> Self {
-        let size = |shard: &Vec<(u64, Total)>| shard.iter().map(|(_, total)| total.places).sum::<usize>();
-        let mut places = vec![P::default(); shards.iter().map(size).sum()];
-        let mut rest = places.as_mut_slice();
-        let mut slices = Vec::with_capacity(shards.len());
-        for shard in &shards {
-            let (first, after) = std::mem::take(&mut rest).split_at_mut(size(shard));
-            slices.push(first);
-            rest = after;
+    /// Counts the most frequent pairs: about `wanted`, none below `min_count`, and none of `refused`.
+    pub(super) fn count(
+        words: &Words,
+        wanted: usize,
+        min_count: u64,
+        refused: &FxHashSet<u64>,
+        threads: usize,
+    ) -> Self {
+        let ranges = words.ranges(threads);
+        let sketch = Sketch::new(words, &ranges);
+        let floor = sketch.floor(wanted).max(min_count);
+        let parts: Vec<Totals> = ranges.par_iter().map(|range| Totals::new(words, range, &sketch, floor)).collect();
+        let mut sums: FxHashMap<u64, u64> = FxHashMap::default();
+        for (key, total) in parts.iter().flat_map(|part| &part.totals) {
+            *sums.entry(*key).or_default() += total.count;
         }
-        let number = shards.len();
-        let tasks: Vec<_> = shards.iter().zip(slices).enumerate().collect();
-        tasks.into_par_iter().for_each(|(shard, (totals, slice))| fill(words, (shard, number), totals, slice));
-        let mut start = 0;
-        let mut table = FxHashMap::default();
-        for (key, total) in shards.into_iter().flatten() {
-            table.insert(key, Pair { count: total.count, places: start..start + total.places });
-            start += total.places;
+        let is_kept = |key: &u64| sums.get(key).is_some_and(|&sum| sum >= floor) && !refused.contains(key);
+        let lists: Vec<Lists<P>> =
+            ranges.par_iter().zip(parts).map(|(range, part)| part.lists(words, range, is_kept)).collect();
+        let mut pairs = Self { table: FxHashMap::default(), places: Vec::new(), floor };
+        for (&key, &count) in sums.iter().filter(|(key, _)| is_kept(key)) {
+            pairs.set(key, count, lists.iter().map(|lists| lists.of(key)));
         }
-        Self { table, places, floor }
+        pairs
     }
 
     /// Takes a pair out: its places, as a range of `places`.
@@ -112,10 +92,13 @@ impl<P: Place> Pairs<P> {
         self.table.remove(&pair_key(pair.0, pair.1)).unwrap_or_default().places
     }
 
-    /// Sets the count and the places of a pair.
-    pub(super) fn set(&mut self, key: u64, count: u64, places: &[P]) {
+    /// Sets the count and the places of a pair, given in parts.
+    pub(super) fn set<'p>(&mut self, key: u64, count: u64, parts: impl IntoIterator<Item = &'p [P]>)
+    where
+        P: 'p,
+    {
         let start = self.places.len();
-        self.places.extend_from_slice(places);
+        parts.into_iter().for_each(|places| self.places.extend_from_slice(places));
         self.table.insert(key, Pair { count, places: start..self.places.len() });
     }
 
@@ -152,46 +135,6 @@ impl<P: Place> Pairs<P> {
             pair.count -= count;
         }
     }
-}
-
-/// The part of the pairs that a shard counts.
-#[inline(always)]
-fn shard_of(key: u64, shards: usize) -> usize {
-    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    (hash * shards as u64 >> 32) as usize
-}
-
-/// The totals of the pairs of a shard.
-fn totals(words: &Words, shard: usize, shards: usize) -> FxHashMap<u64, Total> {
-    let mut totals: FxHashMap<u64, Total> = FxHashMap::default();
-    words.for_each_pair(|Neighbours { left, right, count, .. }| {
-        let key = pair_key(left, right);
-        if shard_of(key, shards) == shard {
-            let total = totals.entry(key).or_default();
-            total.count += count;
-            total.places += 1;
-        }
-    });
-    totals
-}
-
-/// Writes the places of the given pairs of a shard to `places`, one pair after the other.
-fn fill<P: Place>(words: &Words, (shard, shards): (usize, usize), totals: &[(u64, Total)], places: &mut [P]) {
-    let mut start = 0;
-    let mut cursors: FxHashMap<u64, usize> = FxHashMap::default();
-    for (key, total) in totals {
-        cursors.insert(*key, start);
-        start += total.places;
-    }
-    words.for_each_pair(|Neighbours { place, left, right, .. }| {
-        let key = pair_key(left, right);
-        if shard_of(key, shards) == shard {
-            if let Some(cursor) = cursors.get_mut(&key) {
-                places[*cursor] = P::new(place);
-                *cursor += 1;
-            }
-        }
-    });
 }
 
 /// A pair with its count when it was put on the heap.

@@ -59,7 +59,8 @@ pub trait Callbacks {
     /// Whether a string may become a token; a pair that is refused is not proposed again.
     fn allow(&mut self, token: &str) -> bool;
 
-    /// Called several times a second, in every phase of training.
+    /// Called in every phase of training: after each group of words, after pairs are counted, and once for about a
+    /// million places that merges change.
     ///
     /// # Errors
     ///
@@ -137,7 +138,7 @@ impl Learned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::Options;
+    use crate::bpe::{Options, Random};
     use crate::error::Error;
 
     /// Allows every token, and stops the training at the first check after `answers` ones.
@@ -160,6 +161,18 @@ mod tests {
         }
     }
 
+    fn task(tokens: usize, min_count: u64, max_candidates: usize) -> Task {
+        Task {
+            tokens,
+            min_count,
+            max_token_bytes: 99,
+            forbidden: FxHashSet::default(),
+            rules: None,
+            unreachable_ranks: Vec::new(),
+            max_candidates,
+        }
+    }
+
     /// The result of training on many words, and the number of checks.
     fn trained(answers: usize) -> (Result<Learned>, usize) {
         let letters: Vec<(u32, String)> = ('a'..='z').zip(0..).map(|(letter, id)| (id, letter.to_string())).collect();
@@ -168,27 +181,71 @@ mod tests {
         let bytes: Vec<u8> = (0..40_000).flat_map(word).collect();
         let offsets: Vec<u64> = (0..=40_000).map(|at| 64 * at).collect();
         let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]);
-        let task = Task {
-            tokens: 2,
-            min_count: 1,
-            max_token_bytes: 99,
-            forbidden: FxHashSet::default(),
-            rules: None,
-            unreachable_ranks: Vec::new(),
-            max_candidates: 99,
-        };
+        let task = task(9, 1, 99);
         let mut callbacks = StopAfter { answers, asked: 0 };
         let learned = Learned::new(&bpe, &counts.unwrap(), Alphabet::ByteLevel, &task, &mut callbacks);
         (learned, callbacks.asked)
     }
 
+    /// What is learned on random words, with places of one type.
+    fn learned<P: Place>(seed: u64, parallelism: Parallelism) -> Learned {
+        let mut random = Random(seed);
+        let bpe = random.byte_level(seed as usize % 40, seed % 3 > 0, &Options::default());
+        let mut counts = Counts::default();
+        for word in random.words(400, 1 + seed as usize % 20) {
+            counts.push(word.as_bytes(), 1 + random.below(9) as u64).unwrap();
+        }
+        let task = task(60, 2, 1 + seed as usize % 50);
+        let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
+        let mut interrupts = InterruptChecks::new(&mut callbacks);
+        let words = encoded_words(&bpe, &counts, Alphabet::ByteLevel, &mut interrupts).unwrap();
+        let model = (&bpe, Alphabet::ByteLevel);
+        Learned::with_places::<P>(model, words, &task, parallelism, &mut interrupts).unwrap()
+    }
+
+    #[test]
+    fn threads_and_the_width_of_places_do_not_change_the_result() {
+        let mut existing = 0;
+        for seed in 0..300 {
+            let expected = learned::<u32>(seed, Parallelism { threads: 1, parallel_from: usize::MAX });
+            assert_eq!(learned::<u32>(seed, Parallelism { threads: 3, parallel_from: 1 }), expected);
+            assert_eq!(learned::<u64>(seed, Parallelism { threads: 2, parallel_from: 4 }), expected);
+            existing += expected.merges.len() - expected.tokens.len();
+        }
+        assert!(existing > 10, "{existing} merges make a token that exists");
+    }
+
+    #[test]
+    fn a_pretoken_of_a_megabyte_is_not_read_again_for_every_merge() {
+        let bpe = Random(1).byte_level(0, true, &Options::default());
+        let mut random = Random(2);
+        let text: Vec<u8> = (0..1 << 20).map(|_| b'a' + random.below(2) as u8).collect();
+        let mut counts = Counts::default();
+        counts.push(&text, 2).unwrap();
+        let task = task(3000, 2, 9999);
+        let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
+        let learned = Learned::new(&bpe, &counts, Alphabet::ByteLevel, &task, &mut callbacks).unwrap();
+        assert_eq!(learned.tokens.len(), 3000);
+    }
+
+    #[test]
+    fn counts_whose_sum_does_not_fit_are_an_error() {
+        let bpe = Random(1).byte_level(0, true, &Options::default());
+        let mut counts = Counts::default();
+        counts.push(b"aab", u64::MAX / 2).unwrap();
+        let task = task(1, 1, 9);
+        let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
+        let learned = Learned::new(&bpe, &counts, Alphabet::ByteLevel, &task, &mut callbacks);
+        assert_eq!(learned, Err(Error::TooFrequent));
+    }
+
     #[test]
     fn training_can_be_stopped_in_any_phase() {
         let (whole, asked) = trained(usize::MAX);
-        assert_eq!(whole.unwrap().tokens.len(), 2);
-        // After each group of words, in the table of pairs, in merges that touch many words, and at the end.
-        assert!(asked > 5, "asked {asked} times");
-        for answers in [0, 1, 2, 3, asked / 2, asked - 1] {
+        assert_eq!(whole.unwrap().tokens.len(), 9);
+        // After each group of words, after pairs are counted, in merges that touch many words, and at the end.
+        assert!(asked > 3, "asked {asked} times");
+        for answers in 0..asked {
             assert_eq!(trained(answers), (Err(Error::Stopped), answers + 1));
         }
     }

@@ -36,6 +36,8 @@ pub(super) struct Neighbours {
     pub(super) left: u32,
     pub(super) right: u32,
     pub(super) count: u64,
+    /// How many pairs of the word come before.
+    pub(super) number: usize,
 }
 
 /// A pair of neighbours that has been merged, with the tokens around it.
@@ -85,23 +87,20 @@ impl Words {
         self.slots.len()
     }
 
-    /// Calls `each` with all neighbours, in order.
-    #[inline]
-    pub(super) fn for_each_pair(&self, each: impl FnMut(Neighbours)) {
-        self.for_each_pair_in(0..self.slots.len(), each);
-    }
-
     /// Calls `each` with the neighbours in a range between words, in order.
     #[inline]
     pub(super) fn for_each_pair_in(&self, range: Range<usize>, mut each: impl FnMut(Neighbours)) {
         let slots = &self.slots[..range.end];
-        let mut place = range.start;
+        let (mut place, mut number) = (range.start, 0);
         while place < slots.len() {
             let Slot { token: left, count } = slots[place];
             let next = next(slots, place);
             let right = slots.get(next).map_or(BOUNDARY, |slot| slot.token);
             if left != BOUNDARY && right != BOUNDARY {
-                each(Neighbours { place, left, right, count: wide(count, &self.large_counts) });
+                each(Neighbours { place, left, right, count: wide(count, &self.large_counts), number });
+                number += 1;
+            } else {
+                number = 0;
             }
             place = next;
         }
@@ -204,5 +203,62 @@ fn previous(slots: &[Slot], at: usize) -> Option<usize> {
         BOUNDARY => None,
         token if token >= LINK => Some(at - (token & !LINK) as usize),
         _ => Some(at - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[(&[u32], u64)]) -> Words {
+        let mut all = Words::default();
+        let tokens: Vec<u32> = words.iter().flat_map(|(word, _)| [word, &[BOUNDARY][..]].concat()).collect();
+        all.append(&tokens, words.iter().map(|(_, count)| *count));
+        all
+    }
+
+    fn pairs(words: &Words) -> Vec<(u32, u32, u64)> {
+        let mut pairs = Vec::new();
+        words.for_each_pair_in(0..words.len(), |pair| pairs.push((pair.left, pair.right, pair.count)));
+        pairs
+    }
+
+    #[test]
+    fn merging_links_the_neighbours_of_tokens_of_any_length() {
+        let mut words = words(&[(&[1, 2, 3, 4, 5, 6], 7), (&[8, 9], 1 << 40)]);
+        let mut part = words.whole();
+        assert_eq!(part.merge(1, (2, 3), 23), Some(Merged { count: 7, before: Some((1, 0)), after: Some(4) }));
+        assert_eq!(part.merge(1, (2, 3), 23), None); // merged away
+        assert_eq!(part.merge(2, (3, 4), 34), None);
+        assert_eq!(part.merge(3, (4, 5), 45), Some(Merged { count: 7, before: Some((23, 1)), after: Some(6) }));
+        assert_eq!(part.merge(1, (23, 45), 2345), Some(Merged { count: 7, before: Some((1, 0)), after: Some(6) }));
+        assert_eq!(part.merge(3, (45, 6), 456), None);
+        assert_eq!(part.merge(1, (2345, 6), 26), Some(Merged { count: 7, before: Some((1, 0)), after: None }));
+        assert_eq!(part.merge(7, (8, 9), 89), Some(Merged { count: 1 << 40, before: None, after: None }));
+        assert_eq!(pairs(&words), [(1, 26, 7)]);
+    }
+
+    #[test]
+    fn counts_of_any_size_are_kept() {
+        let large = [u64::from(LARGE) - 1, u64::from(LARGE), u64::from(u32::MAX), u64::MAX];
+        let all = words(&large.map(|count| (&[1, 2][..], count)));
+        assert_eq!(pairs(&all).into_iter().map(|pair| pair.2).collect::<Vec<_>>(), large);
+    }
+
+    #[test]
+    fn ranges_are_between_words_and_cover_all() {
+        let long = [5; 40];
+        let all = words(&[(&[1, 2], 1), (&long, 1), (&[3, 4], 1), (&[6, 7], 1)]);
+        for number in 1..9 {
+            let ranges = all.ranges(number);
+            assert_eq!((ranges.len(), ranges[0].start, ranges[number - 1].end), (number, 0, all.len()));
+            let mut parts = Vec::new();
+            for (range, next) in ranges.iter().zip(ranges[1..].iter().map(|range| range.start).chain([all.len()])) {
+                assert_eq!(range.end, next);
+                all.for_each_pair_in(range.clone(), |pair| parts.push((pair.left, pair.right, pair.count)));
+            }
+            assert_eq!(parts, pairs(&all));
+        }
+        assert_eq!(Words::default().ranges(2), [0..0, 0..0]);
     }
 }
