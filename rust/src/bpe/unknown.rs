@@ -23,7 +23,11 @@ impl Bpe {
             Unknown::Missing(_) => true, // encoding fails, cut or not
         };
         let merges_placeholders = || {
-            self.merges.keys().any(|key| self.is_placeholder((key >> 32) as u32) || self.is_placeholder(*key as u32))
+            let placeholders: FxHashSet<u32> =
+                (0..self.len() as u32).filter(|&token| self.is_placeholder(token)).collect();
+            self.merges
+                .keys()
+                .any(|key| [(key >> 32) as u32, *key as u32].iter().any(|token| placeholders.contains(token)))
         };
         if (is_independent || self.spells_every_character()) && !merges_placeholders() {
             return None;

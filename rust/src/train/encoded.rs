@@ -36,16 +36,23 @@ pub(super) fn encoded_words(
         idle.lock().unwrap_or_else(PoisonError::into_inner).push(sorted);
         encoded
     };
-    let mut words = Words::default();
-    let mut pairs = 0;
-    // In groups: between two groups, the caller may stop the training.
-    for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
-        for (tokens, places, more) in group.par_iter().map(encode).collect::<Result<Vec<_>>>()? {
+    let (mut words, mut pairs) = (Words::default(), 0);
+    let mut append = |encoded: Vec<Encoded>| {
+        for (tokens, places, more) in encoded {
             words.append(&tokens, places.iter().map(|&place| counts.counts()[place]));
             pairs += more;
         }
+    };
+    // In groups: between two groups, the caller may stop the training. One group is encoded while the one before it is
+    // appended.
+    let mut encoded = Vec::new();
+    for group in counts.chunks(PRETOKENS, BYTES).chunks(CHUNKS) {
+        let before = std::mem::take(&mut encoded);
+        let encode_group = || group.par_iter().map(encode).collect::<Result<Vec<_>>>();
+        encoded = rayon::join(encode_group, || append(before)).0?;
         interrupts.step(InterruptChecks::SYMBOLS)?;
     }
+    append(encoded);
     // No sum of counts is larger, so none overflows.
     u64::try_from(pairs).map_err(|_| Error::TooFrequent)?;
     Ok(words)
