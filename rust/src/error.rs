@@ -1,4 +1,4 @@
-//! Every error of the core, with a hint that says what to do. Does not decide which Python class it becomes: see `py.rs`.
+//! Every error of the core, with a hint that says what to do. Does not decide which Python class it becomes: see `py`.
 
 use thiserror::Error as ThisError;
 
