@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Protocol, final
 
@@ -9,6 +9,7 @@ __all__ = [
     "Cutter",
     "Pipeline",
     "Rows",
+    "Vocabulary",
     "__version__",
     "documents",
     "encode_with_tokenizers",
@@ -19,12 +20,40 @@ __all__ = [
 __version__: str
 
 @final
+class Vocabulary:
+    """The tokens and merges of a tokenizer file. Python values of them are made when they are asked for."""
+    def __new__(cls, vocab: dict[str, int], merges: Sequence[tuple[int, int]]) -> Vocabulary: ...
+    @staticmethod
+    def read(raw: bytes) -> tuple[bytes, bool, Vocabulary] | None:
+        """The parts of a `tokenizer.json`.
+
+        The file with an empty vocabulary and no merges, whether it lists merges as text, and its vocabulary and merges.
+        None in doubt, such as for an id that is not a whole number. The file is valid if the first part is.
+        """
+    def __len__(self) -> int: ...
+    @property
+    def n_merges(self) -> int: ...
+    @property
+    def highest_id(self) -> int | None: ...
+    def id_of(self, string: str) -> int | None: ...
+    def string_of(self, id: int) -> str | None: ...
+    def vocab(self) -> dict[str, int]:
+        """Every token with its id, in the order of the file."""
+    def merges(self) -> tuple[tuple[int, int], ...]:
+        """The merges as pairs of ids."""
+    def merge_strings(self) -> list[tuple[str, str]]:
+        """The merges as pairs of strings."""
+    def json(self, *, indent: str | None, spaced: bool, ascii_only: bool, merges_as_text: bool) -> tuple[bytes, bytes]:
+        """`model.vocab` and `model.merges` as JSON; merges as text where loaders read them back from it."""
+    def hashed_parts(self, more: list[str]) -> tuple[bytes, bytes]:
+        """All strings, ``more`` included, as a sorted JSON array; and merges as places in it, in 64 bits each."""
+
+@final
 class Bpe:
     """A BPE merge table."""
     def __new__(
         cls,
-        vocab: dict[str, int],
-        merges: list[tuple[int, int]],
+        vocabulary: Vocabulary,
         *,
         ignore_merges: bool,
         byte_fallback: bool,

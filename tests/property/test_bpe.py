@@ -26,7 +26,9 @@ def merge_tables(draw):
 def core_of(tokens, merges, *, ignore_merges=False):
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
-    return _core.Bpe(vocab, pairs, ignore_merges=ignore_merges, byte_fallback=False, unk_token=None, fuse_unk=False)
+    return _core.Bpe(
+        _core.Vocabulary(vocab, pairs), ignore_merges=ignore_merges, byte_fallback=False, unk_token=None, fuse_unk=False
+    )
 
 
 @given(merge_tables(), st.data())

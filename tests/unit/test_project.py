@@ -26,6 +26,7 @@ LAYERS = [
     "output.result_file",
     "output",
     "tokenizer.alphabet",
+    "tokenizer.content_hash",
     "tokenizer.kind",
     "tokenizer.merge_tree",
     "tokenizer.sentencepiece",

@@ -8,7 +8,9 @@ mod merges;
 mod model;
 mod structure;
 mod token_counts;
+mod tokens;
 mod unknown;
+mod vocabulary;
 
 pub(crate) use alphabet::byte_of;
 #[cfg(test)]
@@ -17,3 +19,5 @@ pub use alphabet::Alphabet;
 pub(crate) use merges::{pair_key, Merge, Merges};
 pub use model::{Bpe, Options};
 pub use structure::{Origin, Structure};
+pub(crate) use tokens::{TokenList, Tokens};
+pub use vocabulary::Vocabulary;

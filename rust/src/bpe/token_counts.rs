@@ -27,7 +27,7 @@ impl Bpe {
     ) -> Result<Vec<(u32, u64)>> {
         let encoder = self.pretoken_encoder(alphabet, self.ignore_merges && !by_merges);
         let count_chunk = |places: Range<usize>| -> Result<Vec<u64>> {
-            let mut totals = vec![0u64; self.ids.len()];
+            let mut totals = vec![0u64; self.len()];
             let (mut string, mut symbols) = (String::new(), Vec::new());
             for place in places {
                 let count = counts.counts()[place];
@@ -50,8 +50,8 @@ impl Bpe {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
             Ok(sum)
         };
-        let zero = || vec![0; self.ids.len()];
+        let zero = || vec![0; self.len()];
         let totals = chunks.into_par_iter().map(count_chunk).try_reduce(zero, add)?;
-        Ok(self.ids.iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
+        Ok(self.ids().iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
     }
 }

@@ -1,8 +1,10 @@
 //! `Bpe` in Python: the merge table.
 
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use std::sync::Arc;
 
+use pyo3::prelude::*;
+
+use super::vocabulary::PyVocabulary;
 use crate::bpe::{Bpe, Options, Origin, Structure};
 
 #[pyclass(frozen, name = "Bpe", module = "tokengraft._core")]
@@ -11,22 +13,18 @@ pub(super) struct PyBpe(pub(super) Bpe);
 #[pymethods]
 impl PyBpe {
     #[new]
-    #[pyo3(signature = (vocab, merges, *, ignore_merges, byte_fallback, unk_token, fuse_unk))]
+    #[pyo3(signature = (vocabulary, *, ignore_merges, byte_fallback, unk_token, fuse_unk))]
     fn new(
         py: Python<'_>,
-        vocab: &Bound<'_, PyDict>,
-        merges: Vec<(u32, u32)>,
+        vocabulary: &PyVocabulary,
         ignore_merges: bool,
         byte_fallback: bool,
         unk_token: Option<String>,
         fuse_unk: bool,
     ) -> PyResult<Self> {
-        let mut tokens = Vec::with_capacity(vocab.len());
-        for (string, id) in vocab {
-            tokens.push((id.extract::<u32>()?, string.extract::<String>()?));
-        }
         let options = Options { ignore_merges, byte_fallback, unk_token, fuse_unk };
-        Ok(Self(py.detach(|| Bpe::new(tokens, &merges, &options))?))
+        let vocabulary = Arc::clone(&vocabulary.0);
+        Ok(Self(py.detach(|| Bpe::of(vocabulary, &options))?))
     }
 
     /// The characters between which text may be cut; None where all may.

@@ -5,6 +5,7 @@ mod counter;
 mod counts;
 mod extend;
 mod pipeline;
+mod vocabulary;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -42,6 +43,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<counts::PyCounts>()?;
     module.add_class::<pipeline::PyCutter>()?;
     module.add_class::<counter::PyRows>()?;
+    module.add_class::<vocabulary::PyVocabulary>()?;
     module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
     module.add_function(wrap_pyfunction!(extend::extend, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;

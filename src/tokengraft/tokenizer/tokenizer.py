@@ -5,20 +5,18 @@ It stores the content of the files and computes everything else from that. It re
 """
 
 import json
-import sys
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from hashlib import sha256
-from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
+from tokengraft.tokenizer.content_hash import content_hash
 from tokengraft.tokenizer.kind import detect_kind
 from tokengraft.tokenizer.merge_tree import MergeStructure
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
@@ -86,8 +84,35 @@ class Tokenizer:
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
+    @classmethod
+    def of_core(
+        cls, vocabulary: _core.Vocabulary, rest: str, files: Mapping[str, bytes], style: JsonStyle, *, as_text: bool
+    ) -> "Tokenizer":
+        """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are first asked for."""
+        tokenizer = cls({}, (), rest, files, style, as_text)
+        state = vars(tokenizer)
+        del state["vocab"], state["merges"]
+        state["core_vocabulary"] = vocabulary
+        return tokenizer
+
+    if not TYPE_CHECKING:  # for a type checker, the two are fields as all others
+
+        def __getattr__(self, name: str) -> Any:
+            state = vars(self)
+            if name not in ("vocab", "merges") or "core_vocabulary" not in state:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            core = state["core_vocabulary"]
+            value = state[name] = FrozenDict(core.vocab()) if name == "vocab" else core.merges()
+            return value
+
+    @cached_property
+    def core_vocabulary(self) -> _core.Vocabulary:
+        """The vocabulary and the merges in the core."""
+        return _core.Vocabulary(dict(self.vocab), self.merges)
+
     def __repr__(self) -> str:
-        return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
+        core = self.core_vocabulary
+        return f"<Tokenizer {self.kind}: {len(core):,} vocabulary entries, {core.n_merges:,} merges>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without what was computed from them
@@ -138,15 +163,16 @@ class Tokenizer:
         If two files give different flags, those of the later one count.
         """
         tokens: dict[str, AddedToken] = {}
+        vocabulary = self.core_vocabulary
         listed = self.document.get("added_tokens") or ()
         for batch in (listed, settings_entries(self.files, listed)):
-            next_id = max(len(self.vocab), max((token.id for token in tokens.values()), default=-1) + 1)
+            next_id = max(len(vocabulary), max((token.id for token in tokens.values()), default=-1) + 1)
             for entry in batch:
                 content = entry["content"]
                 if not content:
                     continue  # as upstream
                 before = tokens.get(content)
-                token_id = before.id if before else self.vocab.get(content)
+                token_id = before.id if before else vocabulary.id_of(content)
                 if token_id is None:
                     token_id, next_id = next_id, next_id + 1
                 listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
@@ -183,14 +209,14 @@ class Tokenizer:
     @property
     def n_rows(self) -> int:
         """Rows that an embedding table needs: the highest id plus one, holes included."""
-        return max(self.ids.values(), default=-1) + 1
+        highest = self.core_vocabulary.highest_id
+        return max(-1 if highest is None else highest, *(token.id for token in self.added), -1) + 1
 
     @cached_property
     def bpe(self) -> _core.Bpe:
         """The merge table in the core. Building it checks that ids and merges are consistent."""
         return _core.Bpe(
-            dict(self.vocab),
-            list(self.merges),
+            self.core_vocabulary,
             ignore_merges=self.ignore_merges,
             byte_fallback=self.byte_fallback,
             unk_token=self.model.get("unk_token"),
@@ -200,11 +226,12 @@ class Tokenizer:
     @property
     def missing_bytes(self) -> tuple[int, ...]:
         """The bytes that have no token, for byte-level vocabularies and byte fallback. Text with them may be lost."""
+        id_of = self.core_vocabulary.id_of
         if self.kind == "byte-level":
-            return tuple(byte for byte, character in CHARACTER_OF.items() if character not in self.vocab)
+            return tuple(byte for byte, character in CHARACTER_OF.items() if id_of(character) is None)
         # A character that is a token needs no byte tokens.
-        spelled = {ord(token) for token in self.vocab if len(token) == 1 and token.isascii()}
-        missing = (byte for byte in range(256) if byte_token(byte) not in self.vocab and byte not in spelled)
+        spelled = {byte for byte in range(128) if id_of(chr(byte)) is not None}
+        missing = (byte for byte in range(256) if id_of(byte_token(byte)) is None and byte not in spelled)
         return tuple(missing) if self.byte_fallback else ()
 
     @cached_property
@@ -245,22 +272,16 @@ class Tokenizer:
         scores of a SentencePiece model are included if merges cannot reach some tokens, because they rank the merges
         that an extension adds for such tokens.
         """
-        settings = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
-        strings = sorted(self.ids)
-        content = [
+        flags = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
+        settings = [
             self.kind,
-            settings | {"unk_token": self.model.get("unk_token")},
+            flags | {"unk_token": self.model.get("unk_token")},
             [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
-            strings,
-            *self._score_order(),
         ]
-        # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
-        places = {token_id: place for place, token_id in enumerate(map(self.ids.get, strings))}
-        pairs = array("Q", list(map(places.__getitem__, chain.from_iterable(self.merges))))
-        if sys.byteorder == "big":
-            pairs.byteswap()
-        return sha256(json.dumps(content, sort_keys=True).encode() + pairs.tobytes()).hexdigest()
+        core = self.core_vocabulary
+        more = [token.content for token in self.added if core.id_of(token.content) is None]
+        return content_hash(settings, core, more=more, score_order=self._score_order())
 
     def _score_order(self) -> list[str]:
         """The pieces by descending score, then by id, where an extension depends on it."""
@@ -312,8 +333,7 @@ class Tokenizer:
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
-        strings = self.strings
-        return [(strings[left], strings[right]) for left, right in self.merges]
+        return self.core_vocabulary.merge_strings()
 
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
