@@ -45,7 +45,7 @@ mod py;
 mod tokenizer_json;
 mod train;
 
-pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Vocabulary};
+pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Summary, Vocabulary};
 pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, Rows, Tally, Verdict};
 pub use error::{Error, Result};
 pub use pretokenize::{

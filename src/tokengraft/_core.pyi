@@ -36,7 +36,7 @@ class Vocabulary:
     @property
     def highest_id(self) -> int | None: ...
     def id_of(self, string: str) -> int | None: ...
-    def string_of(self, id: int) -> str | None: ...
+    def string_of(self, token_id: int) -> str | None: ...
     def vocab(self) -> dict[str, int]:
         """Every token with its id, in the order of the file."""
     def merges(self) -> tuple[tuple[int, int], ...]:
@@ -71,8 +71,20 @@ class Bpe:
         """Whether characters that are not spelled are dropped without a trace."""
     def encode(self, pretoken: str) -> list[int]: ...
     def encode_by_merges(self, pretoken: str) -> list[int]: ...
-    def structure(self) -> tuple[list[tuple[int, int, int]], list[int], list[int]]:
-        """Merged tokens with their two parts, atomic tokens, unreachable tokens; each by ascending id."""
+    def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
+        """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
+    def tokens(self, more: list[tuple[int, str]], *, byte_level: bool) -> list[tuple[int, str, bytes]]:
+        """Ids, strings and bytes of all tokens, by ascending id. ``more`` has tokens that the vocabulary lacks."""
+    def summary(
+        self, added: list[int], *, byte_level: bool, examples: int
+    ) -> tuple[list[tuple[int, int, bool]], tuple[int, int, int, int], list[int], list[int]]:
+        """Numbers and examples of a vocabulary with its added tokens.
+
+        - Runs of ids: the first, the last, and whether they belong to added tokens.
+        - Numbers of tokens: learned, atomic, learned and not UTF-8, learned and with the bytes of another.
+        - The ids of learned tokens that merges cannot make.
+        - The ids of the learned tokens with the most bytes.
+        """
 
 @final
 class Pipeline:

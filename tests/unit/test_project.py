@@ -167,8 +167,39 @@ def test_a_module_imports_only_from_the_layers_above_it(path):
     assert not below, f"{module_name(path)} imports {below}, which stand below it in LAYERS"
 
 
+def test_the_lazy_imports_are_those_that_type_checkers_see():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    seen = {
+        (node.module.removeprefix("tokengraft."), alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("tokengraft")
+        for alias in node.names
+    }
+    assert {(module, name) for name, module in tg._MODULE_OF.items()} == seen
+    assert sorted(tg._MODULE_OF) == sorted(tg.__all__)
+    assert all(name in dir(tg) for name in tg.__all__)
+
+
+def test_a_public_name_is_itself_whatever_is_imported_first():
+    """Importing a module of a package sets the package as an attribute, and some functions have the same name."""
+    names = [name for name in tg.__all__ if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()]
+    assert {"check", "extend", "plan"} <= set(names)
+    modules = [f"tokengraft.{name}" for name in LAYERS if name and name != "__main__"]
+    before = f"import tokengraft as tg; from tokengraft import {names[0]}; [getattr(tg, name) for name in {names[1:3]}]"
+    after = f"print(*(type(getattr(tg, name)).__name__ for name in {tg.__all__}))"
+    code = f"{before}\nimport {', '.join(modules)}\n{after}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "module" not in done.stdout.split()
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tg.nothing
+
+
 def test_importing_tokengraft_imports_nothing_heavy():
     heavy = {
+        "numpy",
         "torch",
         "transformers",
         "tokenizers",

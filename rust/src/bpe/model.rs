@@ -2,12 +2,13 @@
 //!
 //! Models with dropout, or with a subword prefix or suffix, are refused before they get here.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alphabet::byte_token;
 use super::merges::{pair_key, Merge, Merges};
+use super::structure::Structure;
 use super::tokens::TokenList;
 use super::vocabulary::{Vocabulary, NO_PRODUCT};
 use crate::error::{Error, Result};
@@ -39,6 +40,7 @@ pub struct Bpe {
     pub(super) unknown: Unknown,
     pub(super) fuse_unknown: bool,
     pub(super) ignore_merges: bool,
+    structure: OnceLock<Structure>,
 }
 
 /// What becomes of a character that the vocabulary cannot spell.
@@ -89,6 +91,7 @@ impl Bpe {
             fuse_unknown: options.fuse_unk,
             ignore_merges: options.ignore_merges,
             vocabulary,
+            structure: OnceLock::new(),
         })
     }
 
@@ -141,6 +144,12 @@ impl Bpe {
 
     pub(crate) fn index(&self, string: &str) -> Option<u32> {
         self.vocabulary.tokens.index(string)
+    }
+
+    /// The merge tree, computed when it is first asked for.
+    #[must_use]
+    pub fn structure(&self) -> &Structure {
+        self.structure.get_or_init(|| Structure::of(self))
     }
 
     pub(crate) fn ignores_merges(&self) -> bool {

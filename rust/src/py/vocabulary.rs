@@ -50,8 +50,8 @@ impl PyVocabulary {
         self.0.tokens.index(string).map(|token| self.0.tokens.ids()[token as usize])
     }
 
-    fn string_of(&self, id: u32) -> Option<&str> {
-        self.0.tokens.index_of_id(id).map(|token| self.0.tokens.string(token))
+    fn string_of(&self, token_id: u32) -> Option<&str> {
+        self.0.tokens.index_of_id(token_id).map(|token| self.0.tokens.string(token))
     }
 
     /// Every token with its id, in the order of the file.

@@ -6,26 +6,28 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
 from tokengraft import __version__
-from tokengraft.cli import (
-    adapt,
-    check,
-    compare,
-    count,
-    curve,
-    evaluate,
-    extend,
-    inspect,
-    plan,
-    prune,
-    transplant,
-)
 from tokengraft.cli.streams import checked_streams
 from tokengraft.errors import OutputError, TokengraftError
 
+COMMANDS = (
+    "adapt",
+    "inspect",
+    "count",
+    "prune",
+    "extend",
+    "check",
+    "evaluate",
+    "compare",
+    "curve",
+    "plan",
+    "transplant",
+)
+"""The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
 
 
@@ -57,7 +59,9 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
     if not has_stdout:  # checked before any work is done
         raise OutputError("stdout is closed, and results are printed there", hint="redirect it: `> /dev/null`")
     try:
-        options = build_parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
+        options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
         status: int = options.run(options)
         return status
     finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
@@ -112,11 +116,11 @@ class _Parser(argparse.ArgumentParser):
         self.register("action", "store", _StoreOnce)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of some commands; by default of all."""
     parser = _Parser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (adapt, inspect, count, prune, extend, check, evaluate, compare, curve, plan, transplant):
-        command.add(commands)
+    for name in names:
+        import_module(f"tokengraft.cli.{name}").add(commands)
     return parser

@@ -13,9 +13,9 @@ def content_hash(
 ) -> str:
     """SHA-256, in hex, of a JSON array and of the merges.
 
-    The array has the settings, all strings in order, and the strings of ``score_order``. Merges are places in the sorted
-    strings: as exact as the strings, and several times as fast to hash. Extensions, prune orders and plans store the
-    hash, so it must never change for the same tokenizer.
+    The array has the settings, all strings in order, and the strings of ``score_order``. Merges are places in the
+    sorted strings: as exact as the strings, and several times as fast to hash. Extensions, prune orders and plans
+    store the hash, so it must never change for the same tokenizer.
 
     Args:
         settings: The first elements of the array.

@@ -15,7 +15,7 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
+from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token
 from tokengraft.tokenizer.content_hash import content_hash
 from tokengraft.tokenizer.kind import detect_kind
 from tokengraft.tokenizer.merge_tree import MergeStructure
@@ -88,7 +88,7 @@ class Tokenizer:
     def of_core(
         cls, vocabulary: _core.Vocabulary, rest: str, files: Mapping[str, bytes], style: JsonStyle, *, as_text: bool
     ) -> "Tokenizer":
-        """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are first asked for."""
+        """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are asked for."""
         tokenizer = cls({}, (), rest, files, style, as_text)
         state = vars(tokenizer)
         del state["vocab"], state["merges"]
@@ -204,7 +204,8 @@ class Tokenizer:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in self.ids.items()))
+        tokens = self.bpe.tokens(self._unlisted(), byte_level=self.kind == "byte-level")
+        return tuple(map(Token._make, tokens))
 
     @property
     def n_rows(self) -> int:
@@ -258,7 +259,7 @@ class Tokenizer:
         merged, atomic, unreachable = self.bpe.structure()
         added = {token.id for token in self.added}
         return MergeStructure(
-            splits=FrozenDict({token: (left, right) for token, left, right in merged}),
+            splits=FrozenDict(merged),
             atomic=frozenset(atomic),
             unreachable=tuple(token for token in unreachable if token not in added),
         )
@@ -279,9 +280,13 @@ class Tokenizer:
             [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
         ]
+        more = [content for _, content in self._unlisted()]
+        return content_hash(settings, self.core_vocabulary, more=more, score_order=self._score_order())
+
+    def _unlisted(self) -> list[tuple[int, str]]:
+        """Id and text of the added tokens that are not in the vocabulary."""
         core = self.core_vocabulary
-        more = [token.content for token in self.added if core.id_of(token.content) is None]
-        return content_hash(settings, core, more=more, score_order=self._score_order())
+        return [(token.id, token.content) for token in self.added if core.id_of(token.content) is None]
 
     def _score_order(self) -> list[str]:
         """The pieces by descending score, then by id, where an extension depends on it."""
