@@ -91,6 +91,7 @@ LAYERS = [
     "check.finding",
     "check.settings_file",
     "check.against_base",
+    "check.transformers_loader",
     "check.verify",
     "check.invariants",
     "check.check",
