@@ -30,6 +30,11 @@ class Vocabulary:
         The file with an empty vocabulary and no merges, whether it lists merges as text, and its vocabulary and merges.
         None in doubt, such as for an id that is not a whole number. The file is valid if the first part is.
         """
+    def edited(self, ids: dict[str, int], inserted: list[tuple[int, str, str]]) -> Vocabulary:
+        """The vocabulary with other tokens, by ascending id, and the merges whose parts and product are among them.
+
+        ``inserted`` has new merges, each with the rank of the merge that it stands before, in ascending order.
+        """
     def __len__(self) -> int: ...
     @property
     def n_merges(self) -> int: ...

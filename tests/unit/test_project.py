@@ -32,6 +32,7 @@ LAYERS = [
     "tokenizer.sentencepiece",
     "tokenizer.rewrite",
     "tokenizer.settings",
+    "tokenizer.added",
     "tokenizer.upstream",
     "tokenizer.tokenizer",
     "tokenizer.edit",

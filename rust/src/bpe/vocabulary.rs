@@ -44,8 +44,65 @@ impl Vocabulary {
         Ok(Self::new(tokens, pairs))
     }
 
+    /// The vocabulary with other tokens, and the merges whose parts and product are among them.
+    ///
+    /// `inserted` has new merges as strings, each with the rank of the merge that it stands before; ascending ranks.
+    ///
+    /// # Errors
+    ///
+    /// When a part of a new merge is no token.
+    pub(crate) fn edited(&self, tokens: Tokens, inserted: &[(usize, String, String)]) -> Result<Self> {
+        let moved: Vec<u32> = self.tokens.strings().map(|string| tokens.index(string).unwrap_or(NO_PRODUCT)).collect();
+        let new_index = |token: u32| moved.get(token as usize).copied().filter(|&token| token != NO_PRODUCT);
+        let part = |string: &str| tokens.index(string).ok_or_else(|| Error::MissingPart { part: string.into() });
+        let mut merges = Vec::with_capacity(self.merges.len() + inserted.len());
+        let mut products = Vec::with_capacity(merges.capacity());
+        let mut waiting = inserted.iter().peekable();
+        for rank in 0..=self.merges.len() {
+            while let Some((_, left, right)) =
+                waiting.next_if(|(place, ..)| *place <= rank || rank == self.merges.len())
+            {
+                merges.push((part(left)?, part(right)?));
+                products.push(tokens.index(&format!("{left}{right}")).unwrap_or(NO_PRODUCT));
+            }
+            let Some((&(left, right), &product)) = self.merges.get(rank).zip(self.products.get(rank)) else { break };
+            if let (Some(left), Some(right), Some(product)) = (new_index(left), new_index(right), new_index(product)) {
+                merges.push((left, right));
+                products.push(product);
+            }
+        }
+        Ok(Self { tokens, merges, products })
+    }
+
     /// The merges as pairs of strings, by rank.
     pub(crate) fn merge_strings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.merges.iter().map(|&(left, right)| (self.tokens.string(left), self.tokens.string(right)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::TokenList;
+
+    fn tokens(strings: &[&str]) -> Tokens {
+        let mut list = TokenList::default();
+        strings.iter().zip(0..).for_each(|(string, id)| list.push(string, id));
+        list.tokens().unwrap()
+    }
+
+    #[test]
+    fn an_edit_keeps_merges_of_kept_tokens_and_inserts_new_ones_in_their_places() {
+        let before =
+            Vocabulary::from_ids(tokens(&["a", "b", "c", "ab", "bc", "abc"]), &[(1, 2), (0, 1), (3, 2)]).unwrap();
+        let new = |place: usize, left: &str, right: &str| (place, left.to_string(), right.to_string());
+        let inserted = [new(0, "c", "a"), new(2, "a", "a"), new(2, "b", "b"), new(3, "c", "c"), new(9, "a", "c")];
+        let after = before.edited(tokens(&["c", "b", "a", "ab", "abc", "ca", "aa"]), &inserted).unwrap();
+        let pairs: Vec<String> = after.merge_strings().map(|(left, right)| format!("{left} {right}")).collect();
+        assert_eq!(pairs, ["c a", "a b", "a a", "b b", "ab c", "c c", "a c"]);
+        assert_eq!(after.products, [5, 3, 6, NO_PRODUCT, 4, NO_PRODUCT, NO_PRODUCT]);
+        assert_eq!(before.edited(tokens(&["a"]), &[]).unwrap().merges, []);
+        let missing = before.edited(tokens(&["a"]), &[new(0, "a", "b")]).unwrap_err();
+        assert_eq!(missing, Error::MissingPart { part: "b".into() });
     }
 }

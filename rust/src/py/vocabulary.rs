@@ -23,6 +23,26 @@ impl PyVocabulary {
         Ok(Self(Arc::new(vocabulary)))
     }
 
+    /// The vocabulary with other tokens, by ascending id, and the merges whose parts and product are among them.
+    fn edited(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyDict>,
+        inserted: Vec<(usize, String, String)>,
+    ) -> PyResult<Self> {
+        let mut tokens = Vec::with_capacity(ids.len());
+        for (string, id) in ids {
+            tokens.push((id.extract::<u32>()?, string.cast_into::<PyString>()?));
+        }
+        tokens.sort_by_key(|(id, _)| *id);
+        let mut list = TokenList::with_capacity(tokens.len());
+        for (id, string) in &tokens {
+            list.push(string.to_str()?, *id);
+        }
+        let vocabulary = py.detach(|| self.0.edited(list.tokens()?, &inserted))?;
+        Ok(Self(Arc::new(vocabulary)))
+    }
+
     /// The rest of a `tokenizer.json`, whether it lists merges as text, and its vocabulary and merges; None in doubt.
     #[staticmethod]
     fn read<'py>(py: Python<'py>, raw: &[u8]) -> Option<(Bound<'py, PyBytes>, bool, Self)> {

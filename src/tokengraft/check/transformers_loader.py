@@ -26,7 +26,7 @@ class Loaded(NamedTuple):
     ids: list[list[int]]
     """The ids of each text, without special tokens."""
     tokens: list[list[str]]
-    """The tokens with these ids."""
+    """The tokens with these ids; empty if they were not asked for."""
     added: dict[str, int]
     """The added tokens, with their ids."""
 
@@ -70,16 +70,22 @@ def announce(folder: Path) -> None:
         process.send({"folder": str(folder.absolute())})
 
 
-def load_with_transformers(folder: Path, texts: list[str]) -> Loaded:
+def load_with_transformers(folder: Path, texts: list[str], *, tokens: bool = False) -> Loaded:
     """What `AutoTokenizer` makes of texts. transformers must be installed.
+
+    Args:
+        folder: The folder.
+        texts: The texts.
+        tokens: Ask for tokens as well as ids.
 
     Raises:
         CannotLoadError: It cannot load the folder or encode the texts.
     """
     process = _PROCESS.get()
-    answer = process.ask({"folder": str(folder.absolute()), "texts": texts}) if process else None
+    request = {"folder": str(folder.absolute()), "texts": texts, "tokens": tokens}
+    answer = process.ask(request) if process else None
     if answer is None:  # also if the process was killed
-        answer = _encoded(_loaded(_auto_tokenizer(), str(folder)), texts)
+        answer = _encoded(_loaded(_auto_tokenizer(), str(folder)), texts, tokens=tokens)
     if "error" in answer:
         raise CannotLoadError(answer["error"])
     return Loaded(**answer)
@@ -144,7 +150,8 @@ def serve() -> None:
         if folder not in loaded:
             loaded = {folder: _loaded(loader, folder)}
         if "texts" in request:
-            print(json.dumps(_encoded(loaded.pop(folder), request["texts"])), file=answers, flush=True)
+            answer = _encoded(loaded.pop(folder), request["texts"], tokens=request["tokens"])
+            print(json.dumps(answer), file=answers, flush=True)
 
 
 def _auto_tokenizer() -> Any:
@@ -165,14 +172,14 @@ def _loaded(loader: Any, folder: str) -> Any:
         return error
 
 
-def _encoded(tokenizer: Any, texts: list[str]) -> dict[str, Any]:
+def _encoded(tokenizer: Any, texts: list[str], *, tokens: bool) -> dict[str, Any]:
     """The fields of `Loaded`, or the error."""
     try:
         if isinstance(tokenizer, Exception):
             raise tokenizer
         ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        tokens = [tokenizer.convert_ids_to_tokens(some) for some in ids]
-        return {"ids": ids, "tokens": tokens, "added": tokenizer.get_added_vocab()}
+        as_tokens = [tokenizer.convert_ids_to_tokens(some) for some in ids] if tokens else []
+        return {"ids": ids, "tokens": as_tokens, "added": tokenizer.get_added_vocab()}
     except Exception as error:  # as above
         return {"error": summary(error)}
 

@@ -314,7 +314,7 @@ def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -
     texts = added_texts(base)
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
         folders = [save(base, Path(parent) / "base"), folder]
-        loaded = [load_with_transformers(path, texts) for path in folders]
+        loaded = [load_with_transformers(path, texts, tokens=True) for path in folders]
     was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
     different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
     if different is not None:

@@ -53,7 +53,8 @@ def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenize
     require_plain(document, name)
     with _naming(name):
         text = _readable_text(document)
-        return _checked(Tokenizer.of_core(vocabulary, text, FrozenDict(files), JsonStyle.of(raw), as_text=as_text))
+        others = {"files": FrozenDict(files), "style": JsonStyle.of(raw), "merges_as_text": as_text}
+        return _checked(Tokenizer.of_core(vocabulary, rest=text, **others))
 
 
 def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenizer:
