@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from tokengraft.formats import load
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
+    from tokengraft.tokenizer.added import AddedToken
     from tokengraft.tokenizer.inspect import Inspection, inspect
     from tokengraft.tokenizer.merge_tree import MergeStructure
     from tokengraft.tokenizer.sentencepiece import PieceRules
-    from tokengraft.tokenizer.tokenizer import AddedToken, Token, Tokenizer
+    from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 __all__ = [
     "AdaptOptions",
@@ -107,10 +108,11 @@ _EXPORTS = {
     "formats": ("load",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
+    "tokenizer.added": ("AddedToken",),
     "tokenizer.inspect": ("Inspection", "inspect"),
     "tokenizer.merge_tree": ("MergeStructure",),
     "tokenizer.sentencepiece": ("PieceRules",),
-    "tokenizer.tokenizer": ("AddedToken", "Token", "Tokenizer"),
+    "tokenizer.tokenizer": ("Token", "Tokenizer"),
 }
 """The public names of each module, for the imports above."""
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -194,6 +194,20 @@ def test_a_public_name_is_itself_whatever_is_imported_first():
     assert "module" not in done.stdout.split()
 
 
+def test_every_module_can_be_imported_first():
+    """Public names are imported when they are used, in any order, so no module may rely on another being imported."""
+    code = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [module for module in sys.modules if module.startswith("tokengraft") and module[-5:] != "_core"]:
+        del sys.modules[loaded]
+    importlib.import_module(f"tokengraft.{name}")
+"""
+    names = [name for name in LAYERS if name not in ("_core", "", "__main__")]
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tg.nothing

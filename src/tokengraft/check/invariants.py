@@ -11,11 +11,12 @@ from tokengraft.errors import InvalidTokenizerError, TokengraftError, Unreadable
 from tokengraft.formats.files import save
 from tokengraft.formats.sentencepiece import require_agreement
 from tokengraft.output.json_file import parse_settings
+from tokengraft.tokenizer.added import AddedToken
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.settings import SETTINGS
-from tokengraft.tokenizer.tokenizer import AddedToken, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def holes(tokenizer: Tokenizer) -> Finding:

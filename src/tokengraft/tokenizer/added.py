@@ -28,8 +28,8 @@ def added_tokens(
     """The added tokens by ascending id, with the ids and flags that transformers gives them.
 
     The listed tokens are followed by those that only other files name (see `settings`). A token that is in the
-    vocabulary has its id there. Any other gets the next free id, whatever id the file lists. If two files give different
-    flags, those of the later one count.
+    vocabulary has its id there. Any other gets the next free id, whatever id the file lists. If two files give
+    different flags, those of the later one count.
 
     Args:
         vocabulary: The vocabulary.
