@@ -48,6 +48,8 @@ class Vocabulary:
         """The merges as pairs of ids."""
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
+    def common_merges(self, other: Vocabulary) -> int:
+        """How many of the first merges are the same as those of another vocabulary."""
     def json(self, *, indent: str | None, spaced: bool, ascii_only: bool, merges_as_text: bool) -> tuple[bytes, bytes]:
         """`model.vocab` and `model.merges` as JSON; merges as text where loaders read them back from it."""
     def hashed_parts(self, more: list[str]) -> tuple[bytes, bytes]:

@@ -74,6 +74,11 @@ impl Vocabulary {
         Ok(Self { tokens, merges, products })
     }
 
+    /// How many of the first merges are the same as those of another vocabulary.
+    pub(crate) fn common_merges(&self, other: &Self) -> usize {
+        self.merge_strings().zip(other.merge_strings()).take_while(|(one, two)| one == two).count()
+    }
+
     /// The merges as pairs of strings, by rank.
     pub(crate) fn merge_strings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.merges.iter().map(|&(left, right)| (self.tokens.string(left), self.tokens.string(right)))
@@ -101,6 +106,7 @@ mod tests {
         let pairs: Vec<String> = after.merge_strings().map(|(left, right)| format!("{left} {right}")).collect();
         assert_eq!(pairs, ["c a", "a b", "a a", "b b", "ab c", "c c", "a c"]);
         assert_eq!(after.products, [5, 3, 6, NO_PRODUCT, 4, NO_PRODUCT, NO_PRODUCT]);
+        assert_eq!((before.common_merges(&after), before.common_merges(&before)), (0, 3));
         assert_eq!(before.edited(tokens(&["a"]), &[]).unwrap().merges, []);
         let missing = before.edited(tokens(&["a"]), &[new(0, "a", "b")]).unwrap_err();
         assert_eq!(missing, Error::MissingPart { part: "b".into() });

@@ -99,6 +99,11 @@ impl PyVocabulary {
         self.0.merges.iter().map(pair).collect()
     }
 
+    /// How many of the first merges are the same as those of another vocabulary.
+    fn common_merges(&self, py: Python<'_>, other: &Self) -> usize {
+        py.detach(|| self.0.common_merges(&other.0))
+    }
+
     /// `model.vocab` and `model.merges` as JSON.
     #[pyo3(signature = (*, indent, spaced, ascii_only, merges_as_text))]
     fn json<'py>(
