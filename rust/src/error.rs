@@ -1,4 +1,4 @@
-//! Every error of the core, with a hint that says what to do. Does not decide which Python class it becomes: see `py.rs`.
+//! Every error of the core, with a hint that says what to do. Does not decide which Python class it becomes: see `py`.
 
 use thiserror::Error as ThisError;
 
@@ -43,6 +43,12 @@ pub enum Error {
         rank: usize,
         /// The id it names.
         id: u32,
+    },
+    /// A new merge names a string that is no token.
+    #[error("a merge needs the token `{part}`, which the tokenizer lacks")]
+    MissingPart {
+        /// The string.
+        part: String,
     },
     /// The strings of a merge, joined, are no token.
     #[error("the merge at rank {rank} joins `{left}` and `{right}`, but `{left}{right}` is not in the vocabulary")]
@@ -176,7 +182,7 @@ impl Error {
             Self::DuplicateMerge { .. } => {
                 "delete the earlier listing from `model.merges`: loaders use the last rank, so nothing else changes"
             }
-            Self::UnknownId { .. } => "give the id of a token, or add the token first",
+            Self::UnknownId { .. } | Self::MissingPart { .. } => "give the id of a token, or add the token first",
             Self::MissingProduct { .. } => {
                 "add the joined token to `model.vocab`, or delete the merge from `model.merges`"
             }

@@ -8,6 +8,7 @@
 //! * `pretokenize`: text to pretokens.
 //! * `count`: blocks of a corpus to pretoken counts.
 //! * `train`: pretoken counts to new tokens and merges.
+//! * `tokenizer_json`: vocabulary and merges from the bytes of a file, and back.
 //!
 //! # Words
 //!
@@ -41,9 +42,10 @@ mod guard;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
+mod tokenizer_json;
 mod train;
 
-pub use bpe::{Alphabet, Bpe, Options, Origin, Structure};
+pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Summary, Vocabulary};
 pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, Rows, Tally, Verdict};
 pub use error::{Error, Result};
 pub use pretokenize::{

@@ -1,26 +1,38 @@
 """Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."""
 
-from tokengraft._core import __version__
-from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Sizes, Target, TargetResult, adapt, estimate
-from tokengraft.check.check import check
-from tokengraft.check.finding import Check, Finding
-from tokengraft.check.save import save
-from tokengraft.checkpoint import Transplant, transplant, transplant_model
-from tokengraft.corpus import ReadOptions, Totals
-from tokengraft.counts.count import CountOptions, count
-from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import TokengraftError
-from tokengraft.evaluate import Evaluation, Score, evaluate
-from tokengraft.evaluate.compare import Comparison, compare
-from tokengraft.evaluate.curve import Curve, curve
-from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
-from tokengraft.formats import load
-from tokengraft.plan import VocabPlan, plan
-from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
-from tokengraft.tokenizer.inspect import Inspection, inspect
-from tokengraft.tokenizer.merge_tree import MergeStructure
-from tokengraft.tokenizer.sentencepiece import PieceRules
-from tokengraft.tokenizer.tokenizer import AddedToken, Token, Tokenizer
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokengraft._core import __version__
+    from tokengraft.adapt.adapt import adapt
+    from tokengraft.adapt.estimate import Estimate, estimate
+    from tokengraft.adapt.options import AdaptOptions, Sizes, Target
+    from tokengraft.adapt.result import Adaptation, TargetResult
+    from tokengraft.check.check import check
+    from tokengraft.check.finding import Check, Finding
+    from tokengraft.check.save import save
+    from tokengraft.checkpoint.in_memory import transplant_model
+    from tokengraft.checkpoint.result import Transplant
+    from tokengraft.checkpoint.transplant import transplant
+    from tokengraft.corpus import ReadOptions, Totals
+    from tokengraft.counts.count import CountOptions, count
+    from tokengraft.counts.pretoken_counts import PretokenCounts
+    from tokengraft.errors import TokengraftError
+    from tokengraft.evaluate import Evaluation, Score, evaluate
+    from tokengraft.evaluate.compare import Comparison, compare
+    from tokengraft.evaluate.curve import Curve, curve
+    from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
+    from tokengraft.formats import load
+    from tokengraft.plan import VocabPlan, plan
+    from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
+    from tokengraft.tokenizer.added import AddedToken
+    from tokengraft.tokenizer.inspect import Inspection, inspect
+    from tokengraft.tokenizer.merge_tree import MergeStructure
+    from tokengraft.tokenizer.sentencepiece import PieceRules
+    from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 __all__ = [
     "AdaptOptions",
@@ -72,3 +84,60 @@ __all__ = [
     "transplant",
     "transplant_model",
 ]
+
+_EXPORTS = {
+    "_core": ("__version__",),
+    "adapt.adapt": ("adapt",),
+    "adapt.estimate": ("Estimate", "estimate"),
+    "adapt.options": ("AdaptOptions", "Sizes", "Target"),
+    "adapt.result": ("Adaptation", "TargetResult"),
+    "check.check": ("check",),
+    "check.finding": ("Check", "Finding"),
+    "check.save": ("save",),
+    "checkpoint.in_memory": ("transplant_model",),
+    "checkpoint.result": ("Transplant",),
+    "checkpoint.transplant": ("transplant",),
+    "corpus": ("ReadOptions", "Totals"),
+    "counts.count": ("CountOptions", "count"),
+    "counts.pretoken_counts": ("PretokenCounts",),
+    "errors": ("TokengraftError",),
+    "evaluate": ("Evaluation", "Score", "evaluate"),
+    "evaluate.compare": ("Comparison", "compare"),
+    "evaluate.curve": ("Curve", "curve"),
+    "extend": ("Extension", "LearnedMerge", "Limits", "extend", "extend_naively"),
+    "formats": ("load",),
+    "plan": ("VocabPlan", "plan"),
+    "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
+    "tokenizer.added": ("AddedToken",),
+    "tokenizer.inspect": ("Inspection", "inspect"),
+    "tokenizer.merge_tree": ("MergeStructure",),
+    "tokenizer.sentencepiece": ("PieceRules",),
+    "tokenizer.tokenizer": ("Token", "Tokenizer"),
+}
+"""The public names of each module, for the imports above."""
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+
+
+class _LazyPackage(ModuleType):
+    """Imports a module of the package when one of its public names is first used.
+
+    Importing all of them takes 0.3 seconds, numpy included, and most commands need few.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{self.__name__}.{_MODULE_OF[name]}"), name)
+        vars(self)[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # subtle: importing `tokengraft.check.save` sets the attribute `check` to that package; it is a function here
+        if name not in _MODULE_OF or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *__all__})
+
+
+sys.modules[__name__].__class__ = _LazyPackage

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Protocol, final
 
@@ -9,6 +9,7 @@ __all__ = [
     "Cutter",
     "Pipeline",
     "Rows",
+    "Vocabulary",
     "__version__",
     "documents",
     "encode_with_tokenizers",
@@ -19,12 +20,47 @@ __all__ = [
 __version__: str
 
 @final
+class Vocabulary:
+    """The tokens and merges of a tokenizer file. Python values of them are made when they are asked for."""
+    def __new__(cls, vocab: dict[str, int], merges: Sequence[tuple[int, int]]) -> Vocabulary: ...
+    @staticmethod
+    def read(raw: bytes) -> tuple[bytes, bool, Vocabulary] | None:
+        """The parts of a `tokenizer.json`.
+
+        The file with an empty vocabulary and no merges, whether it lists merges as text, and its vocabulary and merges.
+        None in doubt, such as for an id that is not a whole number. The file is valid if the first part is.
+        """
+    def edited(self, ids: dict[str, int], inserted: list[tuple[int, str, str]]) -> Vocabulary:
+        """The vocabulary with other tokens, by ascending id, and the merges whose parts and product are among them.
+
+        ``inserted`` has new merges, each with the rank of the merge that it stands before, in ascending order.
+        """
+    def __len__(self) -> int: ...
+    @property
+    def n_merges(self) -> int: ...
+    @property
+    def highest_id(self) -> int | None: ...
+    def id_of(self, string: str) -> int | None: ...
+    def string_of(self, token_id: int) -> str | None: ...
+    def vocab(self) -> dict[str, int]:
+        """Every token with its id, in the order of the file."""
+    def merges(self) -> tuple[tuple[int, int], ...]:
+        """The merges as pairs of ids."""
+    def merge_strings(self) -> list[tuple[str, str]]:
+        """The merges as pairs of strings."""
+    def common_merges(self, other: Vocabulary) -> int:
+        """How many of the first merges are the same as those of another vocabulary."""
+    def json(self, *, indent: str | None, spaced: bool, ascii_only: bool, merges_as_text: bool) -> tuple[bytes, bytes]:
+        """`model.vocab` and `model.merges` as JSON; merges as text where loaders read them back from it."""
+    def hashed_parts(self, more: list[str]) -> tuple[bytes, bytes]:
+        """All strings, ``more`` included, as a sorted JSON array; and merges as places in it, in 64 bits each."""
+
+@final
 class Bpe:
     """A BPE merge table."""
     def __new__(
         cls,
-        vocab: dict[str, int],
-        merges: list[tuple[int, int]],
+        vocabulary: Vocabulary,
         *,
         ignore_merges: bool,
         byte_fallback: bool,
@@ -42,8 +78,20 @@ class Bpe:
         """Whether characters that are not spelled are dropped without a trace."""
     def encode(self, pretoken: str) -> list[int]: ...
     def encode_by_merges(self, pretoken: str) -> list[int]: ...
-    def structure(self) -> tuple[list[tuple[int, int, int]], list[int], list[int]]:
-        """Merged tokens with their two parts, atomic tokens, unreachable tokens; each by ascending id."""
+    def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
+        """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
+    def tokens(self, more: list[tuple[int, str]], *, byte_level: bool) -> list[tuple[int, str, bytes]]:
+        """Ids, strings and bytes of all tokens, by ascending id. ``more`` has tokens that the vocabulary lacks."""
+    def summary(
+        self, added: list[int], *, byte_level: bool, examples: int
+    ) -> tuple[list[tuple[int, int, bool]], tuple[int, int, int, int], list[int], list[int]]:
+        """Numbers and examples of a vocabulary with its added tokens.
+
+        - Runs of ids: the first, the last, and whether they belong to added tokens.
+        - Numbers of tokens: learned, atomic, learned and not UTF-8, learned and with the bytes of another.
+        - The ids of learned tokens that merges cannot make.
+        - The ids of the learned tokens with the most bytes.
+        """
 
 @final
 class Pipeline:

@@ -26,7 +26,9 @@ def merge_tables(draw):
 def core_of(tokens, merges, *, ignore_merges=False):
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
-    return _core.Bpe(vocab, pairs, ignore_merges=ignore_merges, byte_fallback=False, unk_token=None, fuse_unk=False)
+    return _core.Bpe(
+        _core.Vocabulary(vocab, pairs), ignore_merges=ignore_merges, byte_fallback=False, unk_token=None, fuse_unk=False
+    )
 
 
 @given(merge_tables(), st.data())
@@ -56,5 +58,5 @@ def test_structure_has_the_last_merge_of_every_token_and_the_unreachable_ones(ta
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     assert [tokens[token_id] for token_id in atomic] == list(LETTERS)
     assert [tokens[token_id] for token_id in unreachable] == reference.unreachable(tokens, merges)
-    for token_id, left, right in merged:
+    for token_id, (left, right) in merged.items():
         assert reference.merge_all(list(tokens[token_id]), ranks)[1][-1] == (tokens[left], tokens[right])

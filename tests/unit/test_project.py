@@ -26,11 +26,13 @@ LAYERS = [
     "output.result_file",
     "output",
     "tokenizer.alphabet",
+    "tokenizer.content_hash",
     "tokenizer.kind",
     "tokenizer.merge_tree",
     "tokenizer.sentencepiece",
     "tokenizer.rewrite",
     "tokenizer.settings",
+    "tokenizer.added",
     "tokenizer.upstream",
     "tokenizer.tokenizer",
     "tokenizer.edit",
@@ -90,6 +92,7 @@ LAYERS = [
     "check.finding",
     "check.settings_file",
     "check.against_base",
+    "check.transformers_loader",
     "check.verify",
     "check.invariants",
     "check.check",
@@ -166,8 +169,53 @@ def test_a_module_imports_only_from_the_layers_above_it(path):
     assert not below, f"{module_name(path)} imports {below}, which stand below it in LAYERS"
 
 
+def test_the_lazy_imports_are_those_that_type_checkers_see():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    seen = {
+        (node.module.removeprefix("tokengraft."), alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("tokengraft")
+        for alias in node.names
+    }
+    assert {(module, name) for name, module in tg._MODULE_OF.items()} == seen
+    assert sorted(tg._MODULE_OF) == sorted(tg.__all__)
+    assert all(name in dir(tg) for name in tg.__all__)
+
+
+def test_a_public_name_is_itself_whatever_is_imported_first():
+    """Importing a module of a package sets the package as an attribute, and some functions have the same name."""
+    names = [name for name in tg.__all__ if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()]
+    assert {"check", "extend", "plan"} <= set(names)
+    modules = [f"tokengraft.{name}" for name in LAYERS if name and name != "__main__"]
+    before = f"import tokengraft as tg; from tokengraft import {names[0]}; [getattr(tg, name) for name in {names[1:3]}]"
+    after = f"print(*(type(getattr(tg, name)).__name__ for name in {tg.__all__}))"
+    code = f"{before}\nimport {', '.join(modules)}\n{after}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "module" not in done.stdout.split()
+
+
+def test_every_module_can_be_imported_first():
+    """Public names are imported when they are used, in any order, so no module may rely on another being imported."""
+    code = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [module for module in sys.modules if module.startswith("tokengraft") and module[-5:] != "_core"]:
+        del sys.modules[loaded]
+    importlib.import_module(f"tokengraft.{name}")
+"""
+    names = [name for name in LAYERS if name not in ("_core", "", "__main__")]
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tg.nothing
+
+
 def test_importing_tokengraft_imports_nothing_heavy():
     heavy = {
+        "numpy",
         "torch",
         "transformers",
         "tokenizers",

@@ -26,6 +26,26 @@ impl Alphabet {
         Ok(())
     }
 
+    /// Adds the bytes that a token stands for when text is decoded.
+    ///
+    /// A byte-level token with a character outside the alphabet is plain text, as in the decoder of `tokenizers`.
+    pub(crate) fn decode(self, string: &str, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        match self {
+            Self::ByteLevel => {
+                bytes.extend(string.chars().map_while(byte_of));
+                if bytes.len() - start < string.chars().count() {
+                    bytes.truncate(start);
+                    bytes.extend_from_slice(string.as_bytes());
+                }
+            }
+            Self::Text => match byte_of_token(string) {
+                Some(byte) => bytes.push(byte),
+                None => bytes.extend_from_slice(string.replace('▁', " ").as_bytes()),
+            },
+        }
+    }
+
     /// How many bytes a token string stands for.
     pub(crate) fn byte_length(self, string: &str) -> usize {
         match self {
@@ -62,9 +82,33 @@ pub(crate) fn byte_token(byte: u8) -> String {
     format!("<{byte:#04X}>")
 }
 
+/// The byte of a byte-fallback token: `"<0x41>" -> 0x41`.
+fn byte_of_token(string: &str) -> Option<u8> {
+    let digits = string.strip_prefix("<0x")?.strip_suffix('>')?;
+    let is_hex = digits.len() == 2 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'A'..=b'F'));
+    is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_are_decoded_to_the_bytes_they_stand_for() {
+        let decoded = |alphabet: Alphabet, string: &str| {
+            let mut bytes = b"before".to_vec();
+            alphabet.decode(string, &mut bytes);
+            bytes.split_off(6)
+        };
+        assert_eq!(decoded(Alphabet::ByteLevel, "Ġõ"), b" \xf5");
+        assert_eq!(decoded(Alphabet::ByteLevel, "Ġ漢"), "Ġ漢".as_bytes());
+        for (string, bytes) in [("▁õ▁", " õ "), ("<0x41>", "A"), ("<0x4a>", "<0x4a>"), ("<0x41>▁", "<0x41> "), ("", "")]
+        {
+            assert_eq!(decoded(Alphabet::Text, string), bytes.as_bytes());
+        }
+        assert!((0..=255).all(|byte| byte_of_token(&byte_token(byte)) == Some(byte)));
+        assert!(["<0x+1>", "<0x1>", "<0x001>", "0x41"].iter().all(|string| byte_of_token(string).is_none()));
+    }
 
     #[test]
     fn characters_and_bytes_are_inverse() {

@@ -64,7 +64,7 @@ impl WholeCharacters {
     pub(super) fn new(encoder: &PretokenEncoder<'_>) -> Self {
         let bpe = encoder.bpe();
         let candidates: Vec<Candidate> =
-            bpe.strings.iter().zip(0u32..).filter_map(|(string, token)| candidate(encoder, string, token)).collect();
+            bpe.strings().zip(0u32..).filter_map(|(string, token)| candidate(encoder, string, token)).collect();
         let (mut before, mut after) = (Joins::default(), Joins::default());
         for candidate in &candidates {
             before.extend(candidate.starts.iter().map(|(part, _)| (*part, Vec::new())));

@@ -18,7 +18,7 @@ impl Bpe {
     /// When a character is outside the vocabulary and `unk_token` names no token.
     pub fn encode(&self, pretoken: &str) -> Result<Vec<u32>> {
         if self.ignore_merges && !pretoken.is_empty() {
-            if let Some(&index) = self.index_of.get(pretoken) {
+            if let Some(index) = self.index(pretoken) {
                 return Ok(vec![self.id(index)]);
             }
         }
@@ -91,16 +91,15 @@ impl Bpe {
             skip_merges,
             symbols: vec![None; 256],
             token_of_bytes: FxHashMap::default(),
-            lengths: self.strings.iter().map(|string| alphabet.byte_length(string)).collect(),
+            lengths: self.strings().map(|string| alphabet.byte_length(string)).collect(),
             packed: PackedMerges::new(self),
         };
         if alphabet == Alphabet::ByteLevel {
             let character = |byte: u8| self.characters.get(&character_of(byte)).copied();
             encoder.symbols = (0..=255).map(character).collect();
             if skip_merges {
-                let bytes = |string: &String| string.chars().map(byte_of).collect::<Option<Vec<u8>>>();
-                let tokens =
-                    self.strings.iter().zip(0u32..).filter_map(|(string, index)| Some((bytes(string)?, index)));
+                let bytes = |string: &str| string.chars().map(byte_of).collect::<Option<Vec<u8>>>();
+                let tokens = self.strings().zip(0u32..).filter_map(|(string, index)| Some((bytes(string)?, index)));
                 encoder.token_of_bytes = tokens.collect();
             }
         }

@@ -13,8 +13,11 @@ mod packed;
 mod random;
 mod sorted;
 mod structure;
+mod summary;
 mod token_counts;
+mod tokens;
 mod unknown;
+mod vocabulary;
 
 pub(crate) use alphabet::byte_of;
 #[cfg(test)]
@@ -26,3 +29,6 @@ pub use model::{Bpe, Options};
 pub(crate) use random::Random;
 pub(crate) use sorted::SortedEncoder;
 pub use structure::{Origin, Structure};
+pub use summary::Summary;
+pub(crate) use tokens::{TokenList, Tokens};
+pub use vocabulary::Vocabulary;

@@ -2,10 +2,15 @@
 //!
 //! Models with dropout, or with a subword prefix or suffix, are refused before they get here.
 
+use std::sync::{Arc, OnceLock};
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alphabet::byte_token;
 use super::merges::{pair_key, Merge, Merges};
+use super::structure::Structure;
+use super::tokens::TokenList;
+use super::vocabulary::{Vocabulary, NO_PRODUCT};
 use crate::error::{Error, Result};
 
 /// The options of a model beside its tokens and merges.
@@ -27,9 +32,7 @@ pub struct Options {
 /// allows; a table sized by the largest id would let a 100-byte file ask for gigabytes.
 #[derive(Debug)]
 pub struct Bpe {
-    pub(super) ids: Vec<u32>,
-    pub(super) strings: Vec<String>,
-    pub(super) index_of: FxHashMap<String, u32>,
+    vocabulary: Arc<Vocabulary>,
     pub(super) characters: FxHashMap<char, u32>,
     pub(super) merges: FxHashMap<u64, Merge>,
     /// The `<0xNN>` token of every byte that has one; empty without byte fallback.
@@ -37,6 +40,7 @@ pub struct Bpe {
     pub(super) unknown: Unknown,
     pub(super) fuse_unknown: bool,
     pub(super) ignore_merges: bool,
+    structure: OnceLock<Structure>,
 }
 
 /// What becomes of a character that the vocabulary cannot spell.
@@ -56,69 +60,69 @@ impl Bpe {
     ///
     /// When two tokens share an id or a string, a pair is listed twice, a merge names an unknown id, or its product
     /// is not a token. A model that passes can encode any text.
-    pub fn new(mut tokens: Vec<(u32, String)>, merges: &[(u32, u32)], options: &Options) -> Result<Self> {
-        tokens.sort_unstable();
-        for pair in tokens.windows(2) {
-            if let [(id, first), (other, second)] = pair {
-                if id == other {
-                    return Err(Error::DuplicateId { id: *id, first: first.clone(), second: second.clone() });
-                }
-            }
-        }
-        let (ids, strings): (Vec<u32>, Vec<String>) = tokens.into_iter().unzip();
-        let mut index_of = FxHashMap::with_capacity_and_hasher(strings.len(), Default::default());
-        let mut characters = FxHashMap::default();
-        for (index, string) in (0u32..).zip(&strings) {
-            if index_of.insert(string.clone(), index).is_some() {
-                return Err(Error::DuplicateToken { token: string.clone() });
-            }
-            if let Some(character) = only_character(string) {
-                characters.insert(character, index);
-            }
-        }
+    pub fn new(tokens: Vec<(u32, String)>, merges: &[(u32, u32)], options: &Options) -> Result<Self> {
+        let mut list = TokenList::with_capacity(tokens.len());
+        tokens.iter().for_each(|(id, string)| list.push(string, *id));
+        Self::of(Arc::new(Vocabulary::from_ids(list.tokens()?, merges)?), options)
+    }
+
+    /// The model of a vocabulary.
+    ///
+    /// # Errors
+    ///
+    /// When a pair is listed twice, or the product of a merge is not a token.
+    pub fn of(vocabulary: Arc<Vocabulary>, options: &Options) -> Result<Self> {
+        let tokens = &vocabulary.tokens;
+        let characters =
+            (0..).zip(tokens.strings()).filter_map(|(token, string)| Some((only_character(string)?, token)));
         let unknown = match &options.unk_token {
             None => Unknown::Dropped,
-            Some(token) => match index_of.get(token) {
-                Some(&index) => Unknown::Token(index),
-                None => Unknown::Missing(token.clone()),
-            },
+            Some(token) => tokens.index(token).map_or_else(|| Unknown::Missing(token.clone()), Unknown::Token),
         };
         let bytes = match options.byte_fallback {
-            true => (0..=255u8).map(|byte| index_of.get(&byte_token(byte)).copied()).collect(),
+            true => (0..=255u8).map(|byte| tokens.index(&byte_token(byte))).collect(),
             false => Vec::new(),
         };
-        let merges = merge_table(&ids, &strings, &index_of, merges)?;
         Ok(Self {
-            ids,
-            strings,
-            index_of,
-            characters,
-            merges,
+            characters: characters.collect(),
+            merges: merge_table(&vocabulary)?,
             bytes,
             unknown,
             fuse_unknown: options.fuse_unk,
             ignore_merges: options.ignore_merges,
+            vocabulary,
+            structure: OnceLock::new(),
         })
     }
 
     /// Number of tokens.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.vocabulary.tokens.len()
     }
 
     /// Whether there is no token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.len() == 0
     }
 
     pub(crate) fn id(&self, index: u32) -> u32 {
-        self.ids[index as usize]
+        self.ids()[index as usize]
+    }
+
+    /// The ids of all tokens, ascending.
+    pub(crate) fn ids(&self) -> &[u32] {
+        self.vocabulary.tokens.ids()
     }
 
     pub(crate) fn string(&self, index: u32) -> &str {
-        &self.strings[index as usize]
+        self.vocabulary.tokens.string(index)
+    }
+
+    /// The strings of all tokens, by ascending id.
+    pub(crate) fn strings(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.vocabulary.tokens.strings()
     }
 
     /// The strings of the tokens that encoding text can produce. Added tokens and the `<0xNN>` of byte fallback are left
@@ -126,11 +130,11 @@ impl Bpe {
     pub(crate) fn producible_strings<'a>(&'a self, added: &'a FxHashSet<String>) -> impl Iterator<Item = &'a str> {
         let products: FxHashSet<u32> = self.merges.values().map(|merge| merge.product).collect();
         let bytes: FxHashSet<u32> = self.bytes.iter().flatten().copied().collect();
-        let is_producible = move |string: &String, index: u32| {
+        let is_producible = move |string: &str, index: u32| {
             products.contains(&index) || !added.contains(string) && !bytes.contains(&index)
         };
-        let all = self.strings.iter().zip(0u32..);
-        all.filter(move |(string, index)| is_producible(string, *index)).map(|(string, _)| string.as_str())
+        let all = self.strings().zip(0u32..);
+        all.filter(move |(string, index)| is_producible(string, *index)).map(|(string, _)| string)
     }
 
     /// Whether encoding starts from a token: one character, or a `<0xNN>` that byte fallback uses.
@@ -139,7 +143,13 @@ impl Bpe {
     }
 
     pub(crate) fn index(&self, string: &str) -> Option<u32> {
-        self.index_of.get(string).copied()
+        self.vocabulary.tokens.index(string)
+    }
+
+    /// The merge tree, computed when it is first asked for.
+    #[must_use]
+    pub fn structure(&self) -> &Structure {
+        self.structure.get_or_init(|| Structure::of(self))
     }
 
     pub(crate) fn ignores_merges(&self) -> bool {
@@ -166,33 +176,17 @@ fn only_character(string: &str) -> Option<char> {
     }
 }
 
-fn merge_table(
-    ids: &[u32],
-    strings: &[String],
-    index_of: &FxHashMap<String, u32>,
-    merges: &[(u32, u32)],
-) -> Result<FxHashMap<u64, Merge>> {
-    let index = |rank: usize, id: u32| {
-        ids.binary_search(&id).map(|index| index as u32).map_err(|_| Error::UnknownId { rank, id })
-    };
-    let mut table = FxHashMap::with_capacity_and_hasher(merges.len(), Default::default());
-    let mut joined = String::new();
-    for (rank, &(left, right)) in merges.iter().enumerate() {
-        let pair = (index(rank, left)?, index(rank, right)?);
-        let (left, right) = (&strings[pair.0 as usize], &strings[pair.1 as usize]);
-        joined.clear();
-        joined.push_str(left);
-        joined.push_str(right);
-        let Some(&product) = index_of.get(&joined) else {
-            return Err(Error::MissingProduct { rank, left: left.clone(), right: right.clone() });
-        };
-        if let Some(earlier) = table.insert(pair_key(pair.0, pair.1), Merge { rank: rank as u32, product }) {
-            return Err(Error::DuplicateMerge {
-                left: left.clone(),
-                right: right.clone(),
-                first: earlier.rank as usize,
-                second: rank,
-            });
+fn merge_table(vocabulary: &Vocabulary) -> Result<FxHashMap<u64, Merge>> {
+    let string = |token: u32| vocabulary.tokens.string(token).to_string();
+    let ranked = (0..).zip(vocabulary.merges.iter().zip(&vocabulary.products));
+    let mut table = FxHashMap::with_capacity_and_hasher(vocabulary.merges.len(), Default::default());
+    for (rank, (&(left, right), &product)) in ranked {
+        if product == NO_PRODUCT {
+            return Err(Error::MissingProduct { rank: rank as usize, left: string(left), right: string(right) });
+        }
+        if let Some(Merge { rank: first, .. }) = table.insert(pair_key(left, right), Merge { rank, product }) {
+            let (first, second) = (first as usize, rank as usize);
+            return Err(Error::DuplicateMerge { left: string(left), right: string(right), first, second });
         }
     }
     Ok(table)

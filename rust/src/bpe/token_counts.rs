@@ -29,7 +29,7 @@ impl Bpe {
         let encoder = self.pretoken_encoder(alphabet, self.ignore_merges && !by_merges);
         let characters = encoder.whole_characters();
         let count_chunk = |places: Range<usize>| -> Result<Vec<u64>> {
-            let mut totals = vec![0u64; self.ids.len()];
+            let mut totals = vec![0u64; self.len()];
             let (mut string, mut symbols) = (String::new(), Vec::new());
             let mut sorted = SortedEncoder::new(&encoder, characters.as_ref());
             for place in places {
@@ -53,8 +53,8 @@ impl Bpe {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
             Ok(sum)
         };
-        let zero = || vec![0; self.ids.len()];
+        let zero = || vec![0; self.len()];
         let totals = chunks.into_par_iter().map(count_chunk).try_reduce(zero, add)?;
-        Ok(self.ids.iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
+        Ok(self.ids().iter().copied().zip(totals).filter(|(_, total)| *total > 0).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! Characters outside the vocabulary: which ones there are, which are lost, and where they forbid cutting text.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alphabet::{character_of, Alphabet};
 use super::model::{Bpe, Unknown};

@@ -16,6 +16,7 @@ from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Sizes, Source, Tar
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
 from tokengraft.adapt.write import write_result
+from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.corpus import Corpus
 from tokengraft.counts.count import HeldOutCounts
 from tokengraft.errors import Progress
@@ -66,14 +67,20 @@ def adapt(
     start = check_before_start(job)
     cache = CountCache(work_folder(job.out), start.base, job.options)
     parts = _count(job, cache, start)
+    with transformers_started():  # it is imported while the core learns
+        done = _edit(job, start, parts)
+    cache.clear()
+    return done
+
+
+def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
+    """All steps after counting."""
     vocabulary = new_vocabulary(start.base, _texts(job, parts), start.protection, job)
     job.start("checking and measuring")
     result = measured(job, start, vocabulary, parts)
     job.start("writing")
     held_out = {name: [*part.held_out] for name, part in parts.items()}
-    done = write_result(job, result, held_out, weighted=start.weights is not None, report=start.report)
-    cache.clear()
-    return done
+    return write_result(job, result, held_out, weighted=start.weights is not None, report=start.report)
 
 
 def work_folder(out: Path) -> Path:

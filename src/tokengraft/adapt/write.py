@@ -12,7 +12,6 @@ from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.formats.files import folder_files, is_tokenizer_file
 from tokengraft.output.atomic import write_folder
-from tokengraft.report import report_page
 
 
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
@@ -54,6 +53,8 @@ def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | Non
     summary, page = ADAPT_FILES
     files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
     if held_out is not None:
+        from tokengraft.report import report_page  # not above: the report shows an `Adaptation`, so it imports `adapt`
+
         title = f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}"
         files[page] = report_page(result, held_out, title=title).encode()
     return files

@@ -61,7 +61,11 @@ def merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     If tokens were both removed and learned, some may have been learned again, and their merges are among the learned
     ones. These are a note, up to `AGAIN` times the number of removed and new tokens.
     """
-    pairs, end = tokenizer.merge_strings(), first_whitespace_merge(tokenizer)
+    fine, end = "unchanged, with learned merges after them", first_whitespace_merge(tokenizer)
+    before = base.core_vocabulary
+    if before.n_merges == tokenizer.core_vocabulary.common_merges(before) <= end:
+        return Finding("merges", "pass", fine)
+    pairs = tokenizer.merge_strings()
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
     start = _first_behind(base, pairs[:end])
     behind = [pair for pair in pairs[start:end] if pair in ranks]
@@ -72,7 +76,7 @@ def merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     new, removed = len(ids.keys() - base.ids.keys()), len(base.ids.keys() - ids.keys())
     if wrong and new and removed and len(wrong) <= AGAIN * (new + removed):
         return Finding("merges", "note", f"{len(wrong):,} were removed and learned again", tuple(wrong[:EVIDENCE]))
-    return finding("merges", wrong, "unchanged, with learned merges after them", "{n} are missing or out of order")
+    return finding("merges", wrong, fine, "{n} are missing or out of order")
 
 
 def named_tokens(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
@@ -112,20 +116,20 @@ def templates(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
 
 def kept_ids(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     """Whether kept tokens have the same ids. A token that was removed and learned again may have any id."""
-    both = sorted((base.ids[string], i, string) for string, i in tokenizer.ids.items() if string in base.ids)
-    again = _learned_again(tokenizer, base) if any(before != after for before, after, _ in both) else set()
+    shared = {string: i for string, i in tokenizer.ids.items() if string in base.ids}
+    if all(base.ids[string] == i for string, i in shared.items()):
+        return Finding("kept ids", "pass", f"{len(shared):,} kept tokens have the same ids")
+    both, again = sorted((base.ids[string], i, string) for string, i in shared.items()), _learned_again(tokenizer, base)
     kept = [(before, after) for before, after, string in both if string not in again]
     moved = [f"{before} → {after}" for before, after in kept if before != after]
     fine = f"{len(kept):,} kept tokens have the same ids"
-    if not moved and again:
+    if not moved:
         return Finding(
             "kept ids",
             "note",
             f"{fine}; {len(again):,} were removed and learned again",
             tuple(sorted(again)[:EVIDENCE]),
         )
-    if not moved:
-        return Finding("kept ids", "pass", fine)
     in_order = all(a < b for (_, a), (_, b) in pairwise(kept)) and all(after <= before for before, after in kept)
     if in_order and len(tokenizer.ids) == tokenizer.n_rows:
         return Finding(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tokengraft.check import against_base, invariants
 from tokengraft.check.finding import Check, Finding
+from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -44,4 +45,5 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
             lambda: against_base.templates(tokenizer, base),
             lambda: against_base.kept_ids(tokenizer, base),
         ]
-    return Check(tuple(run() for run in checks))
+    with transformers_started():
+        return Check(tuple(run() for run in checks))

@@ -11,18 +11,20 @@ from tokengraft.errors import InvalidTokenizerError, TokengraftError, Unreadable
 from tokengraft.formats.files import save
 from tokengraft.formats.sentencepiece import require_agreement
 from tokengraft.output.json_file import parse_settings
+from tokengraft.tokenizer.added import AddedToken
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.settings import SETTINGS
-from tokengraft.tokenizer.tokenizer import AddedToken, Tokenizer
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 def holes(tokenizer: Tokenizer) -> Finding:
     """Ids below the highest that no token has."""
     # As ranges of ids: a file of a few kilobytes may leave four billion ids without a token.
-    layout = id_layout((token.id for token in tokenizer.tokens), set())
-    holes = [run for run in layout if run.use == "unused"]
+    added = [token.id for token in tokenizer.added]
+    runs, *_ = tokenizer.bpe.summary(added, byte_level=tokenizer.kind == "byte-level", examples=0)
+    holes = [run for run in id_layout(runs) if run.use == "unused"]
     if not holes:
         return Finding("holes", "pass", "every id below the highest has a token")
     shown = (f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}" for run in holes[:EVIDENCE])

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.check.verify import Verification, verify_folder
 from tokengraft.errors import InvalidTokenizerError, OptionError
 from tokengraft.formats import files
@@ -86,5 +87,6 @@ def save_verified(
         verification.raise_for_failures()
         verified.append(verification)
 
-    files.save(tokenizer, out, force=force, check=check)
+    with transformers_started():
+        files.save(tokenizer, out, force=force, check=check)
     return verified[0]

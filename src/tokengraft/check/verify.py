@@ -1,6 +1,5 @@
 """`verify_folder`: loads a written tokenizer with every installed library and compares the ids."""
 
-import os
 import random
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -9,6 +8,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tokengraft import _core
+from tokengraft.check.transformers_loader import (
+    CannotLoadError,
+    announce,
+    load_with_transformers,
+    summary,
+    transformers_installed,
+    transformers_started,
+)
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.formats.files import MAIN, save
@@ -79,10 +86,15 @@ def verify_folder(
         InvalidTokenizerError: The `tokenizers` library gives different ids, the SentencePiece model merges differently
             from `tokenizer.json`, or an added token of the base is no longer found in text.
     """
+    with transformers_started():
+        return _verified(folder, tokenizer, texts or [], base)
+
+
+def _verified(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Verification:
     if base is not None:
         _require_added_found(tokenizer, base)
-    problems = [*_problems(folder, tokenizer, texts or [])]
-    before = _base_problems(base, texts or []) if base is not None and problems else set()
+    problems = [*_problems(folder, tokenizer, texts)]
+    before = _base_problems(base, texts) if base is not None and problems else set()
     different_ids = ("transformers", "other ids")
     if base is not None and different_ids in before and any(problem[:2] == different_ids for problem in problems):
         problems += _lost_in_transformers(folder, tokenizer, base)
@@ -117,6 +129,8 @@ def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
 
 def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[_Problem]:
     """Differences between the tokenizer and what other libraries load from its folder."""
+    if tokenizer.main == MAIN:
+        announce(folder)
     samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
     expected = [tokenizer.encode(text) for text in samples]
     yield from _tokenizers_problems(folder, tokenizer, samples, expected)
@@ -137,7 +151,7 @@ def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
 
 def _installed(tokenizer: Tokenizer) -> list[str]:
     """The installed libraries that can load these files."""
-    others = ["transformers"] if tokenizer.main == MAIN and _auto_tokenizer() else []
+    others = ["transformers"] if tokenizer.main == MAIN and transformers_installed() else []
     return ["tokenizers", *others, *(["sentencepiece"] if tokenizer.piece_file and _piece_processor() else [])]
 
 
@@ -246,7 +260,7 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
     try:
         upstream = processor(model_proto=raw).encode(texts)
     except Exception as error:  # its own errors are RuntimeError and whatever its parser raises
-        yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {_summary(error)}")
+        yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {summary(error)}")
         return
     different = [text for text, ids in zip(texts, upstream, strict=True) if tokenizer.encode(text) != ids]
     if different:
@@ -271,16 +285,14 @@ def _transformers_problems(
     folder: Path, tokenizer: Tokenizer, samples: list[str], expected: list[list[int]]
 ) -> Iterator[_Problem]:
     """Differences from the ids of `AutoTokenizer`."""
-    if _auto_tokenizer() is None:
+    if not transformers_installed():
         return
     try:
-        loaded = _load_with_transformers(folder)
-        upstream = loaded(samples, add_special_tokens=False)["input_ids"]
-        added = loaded.get_added_vocab()
-    except Exception as error:  # any error of another library means that it cannot load the folder
-        yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {_summary(error)}")
+        loaded = load_with_transformers(folder, samples)
+    except CannotLoadError as error:
+        yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {error}")
         return
-    different = [text for text, a, b in zip(samples, expected, upstream, strict=True) if a != b]
+    different = [text for text, a, b in zip(samples, expected, loaded.ids, strict=True) if a != b]
     if different:
         yield _Problem(
             "transformers",
@@ -290,7 +302,7 @@ def _transformers_problems(
             "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json",
         )
     taken = tokenizer.strings
-    for content, token_id in added.items():
+    for content, token_id in loaded.added.items():
         if taken.get(token_id, content) != content:
             text = f"transformers adds the token {content!r} with the id {token_id}, which {taken[token_id]!r} has"
             yield _Problem("transformers", "shared id", text)
@@ -302,34 +314,9 @@ def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -
     texts = added_texts(base)
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
         folders = [save(base, Path(parent) / "base"), folder]
-        loaded = [_load_with_transformers(path) for path in folders]
-    was, now = (
-        [
-            [token for token in one.convert_ids_to_tokens(ids) if token in contents]
-            for ids in one(texts, add_special_tokens=False)["input_ids"]
-        ]
-        for one in loaded
-    )
+        loaded = [load_with_transformers(path, texts, tokens=True) for path in folders]
+    was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
     different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
     if different is not None:
         text = f"transformers finds other added tokens in {different!r} than with the files of the base"
         yield _Problem("transformers", "added tokens", text)
-
-
-def _auto_tokenizer() -> Any:
-    """The class of `transformers` that loads tokenizers; None if it is not installed."""
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # transformers would warn that torch is missing
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        return None
-    return AutoTokenizer
-
-
-def _load_with_transformers(folder: Path) -> Any:
-    return _auto_tokenizer().from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-
-
-def _summary(error: Exception) -> str:
-    """The type of an error and the first line of its message, if it has one."""
-    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from tokengraft.check.check import check
 from tokengraft.check.finding import Check
+from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, add_source
 from tokengraft.formats import load
@@ -26,7 +27,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    result = check(load(options.source), load(options.base) if options.base else None)
+    with transformers_started():  # it is imported while the other checks run
+        result = check(load(options.source), load(options.base) if options.base else None)
     if options.json:
         print(
             json.dumps({"passed": result.passed, "findings": [asdict(f) for f in result.findings]}, ensure_ascii=False)

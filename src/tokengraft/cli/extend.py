@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.check.save import save, save_verified
+from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.check.verify import Verification, sample_pretokens
 from tokengraft.cli.display import print_table, print_warnings, readable
 from tokengraft.cli.options import (
@@ -94,6 +95,11 @@ def _run(options: argparse.Namespace) -> int:
     )
     if options.method != "continued":
         return _run_naively(tokenizer, options)
+    with transformers_started():  # it is imported while the core counts and learns
+        return _run_continued(tokenizer, options)
+
+
+def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     limits = Limits(
         Limits.min_count if options.min_count is None else options.min_count,
         options.max_token_bytes,

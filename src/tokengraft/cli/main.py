@@ -1,31 +1,34 @@
 """The command line: parse, call, print. Data goes to stdout, everything else to stderr."""
 
 import argparse
+import gc
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
 from tokengraft import __version__
-from tokengraft.cli import (
-    adapt,
-    check,
-    compare,
-    count,
-    curve,
-    evaluate,
-    extend,
-    inspect,
-    plan,
-    prune,
-    transplant,
-)
 from tokengraft.cli.streams import checked_streams
 from tokengraft.errors import OutputError, TokengraftError
 
+COMMANDS = (
+    "adapt",
+    "inspect",
+    "count",
+    "prune",
+    "extend",
+    "check",
+    "evaluate",
+    "compare",
+    "curve",
+    "plan",
+    "transplant",
+)
+"""The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
 
 
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with checked_streams() as has_stdout:
         try:
-            with _signals_as_exceptions():
+            with _signals_as_exceptions(), _rare_collection():
                 return _run(arguments, has_stdout=has_stdout)
         except TokengraftError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -57,7 +60,9 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
     if not has_stdout:  # checked before any work is done
         raise OutputError("stdout is closed, and results are printed there", hint="redirect it: `> /dev/null`")
     try:
-        options = build_parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
+        options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
         status: int = options.run(options)
         return status
     finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
@@ -92,6 +97,17 @@ def _signals_as_exceptions() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Collects garbage a hundredth as often: a command makes many objects that live to its end, and few cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(100 * before[0], *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 class _StoreOnce(argparse.Action):
     """Stores one value. A second value is an error: it would silently replace the first."""
 
@@ -112,11 +128,11 @@ class _Parser(argparse.ArgumentParser):
         self.register("action", "store", _StoreOnce)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of some commands; by default of all."""
     parser = _Parser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (adapt, inspect, count, prune, extend, check, evaluate, compare, curve, plan, transplant):
-        command.add(commands)
+    for name in names:
+        import_module(f"tokengraft.cli.{name}").add(commands)
     return parser

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.check.save import save_verified
+from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.check.verify import Verification, sample_pretokens
 from tokengraft.cli.display import print_table, print_warnings, readable
 from tokengraft.cli.options import (
@@ -103,6 +104,11 @@ def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
     warn_of_spelling(tokenizer)
+    with transformers_started():  # it is imported while the core counts
+        return _prune(tokenizer, options)
+
+
+def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
     warnings = reading_warnings(counts.totals) if counts else ()
     print_warnings(warnings)

@@ -69,8 +69,7 @@ class RemainingMerges:
     def _without_merges(self) -> _core.Bpe:
         model = self.tokenizer.model
         return _core.Bpe(
-            dict(self.tokenizer.vocab),
-            [],
+            _core.Vocabulary(dict(self.tokenizer.vocab), []),
             ignore_merges=False,
             byte_fallback=self.tokenizer.byte_fallback,
             unk_token=model.get("unk_token"),

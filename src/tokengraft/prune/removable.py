@@ -158,23 +158,23 @@ def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
 
 
 def _protected(tokenizer: Tokenizer, protection: Protection) -> set[int]:
+    highest = {tokenizer.n_rows - 1} if protection.highest_id and tokenizer.n_rows else set[int]()
+    if not protection.tokens and not protection.pattern:
+        return highest
     texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
-    strings = {token.string: token.id for token in tokenizer.tokens}
     by_text: dict[str, set[int]] = {}
     for token_id, text in texts.items():
         by_text.setdefault(text, set()).add(token_id)
     protected: set[int] = set()
     for wanted in protection.tokens:
-        ids = by_text.get(wanted, set()) | ({strings[wanted]} if wanted in strings else set())
+        ids = by_text.get(wanted, set()) | ({tokenizer.ids[wanted]} if wanted in tokenizer.ids else set())
         if not ids:
             raise OptionError(
                 f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
             )
         protected |= ids
-    if protection.highest_id and texts:
-        protected.add(max(texts))
     pattern = re.compile(protection.pattern) if protection.pattern else None
-    return protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
+    return highest | protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
 
 
 def _with_parts(tokenizer: Tokenizer, roots: Iterable[int]) -> set[int]:

@@ -42,7 +42,7 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
             f"a merge needs the token {missing!r}, which the tokenizer lacks",
             hint="apply an extension to the tokenizer it was trained for",
         )
-    return tokenizer.with_tokens(ids, _in_order(tokenizer, merges), learned=tokens)
+    return tokenizer.edited(ids, _placed(tokenizer, merges), learned=tokens)
 
 
 def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
@@ -58,9 +58,7 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
         raise InvalidTokenizerError(
             f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
         )
-    kept = {string: token_id for string, token_id in ids.items() if string not in gone}
-    pairs = [pair for pair in tokenizer.merge_strings() if not gone.intersection((*pair, pair[0] + pair[1]))]
-    return tokenizer.with_tokens(kept, pairs)
+    return tokenizer.edited({string: token_id for string, token_id in ids.items() if string not in gone})
 
 
 def require_base(tokenizer: Tokenizer, base_hash: str, *, what: str) -> None:
@@ -99,7 +97,7 @@ def first_whitespace_merge(tokenizer: Tokenizer) -> int:
 
     With a SentencePiece model, only runs that score below all other pieces count: new pieces are placed before those.
     """
-    end = len(tokenizer.merges)
+    end = tokenizer.core_vocabulary.n_merges
     if tokenizer.kind == "sentencepiece":
         model = tokenizer.piece_model
         runs = {token_id: string for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
@@ -152,12 +150,11 @@ def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, 
     return {token: again[token] if token in again else next(others) for token in tokens}
 
 
-def _in_order(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[Pair]:
-    """The merges of a tokenizer and new ones, by rank."""
-    base, end, ranks = tokenizer.merge_strings(), first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
-    learned = [pair for pair in merges if "".join(pair) not in ranks]
-    reachable = [(ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks]
-    ordered = [*base[:end], *learned, *base[end:]]
-    for (place, _), pair in sorted(reachable, reverse=True):
-        ordered.insert(place if place <= end else place + len(learned), pair)
-    return ordered
+def _placed(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[tuple[int, Pair]]:
+    """New merges in order, each with the rank of the merge of the tokenizer that it is placed before."""
+    end, ranks = first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
+    learned = [(end, pair) for pair in merges if "".join(pair) not in ranks]
+    reachable = sorted((ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks)
+    places = [(place, pair) for (place, _), pair in reachable]
+    before = [placed for placed in places if placed[0] <= end]
+    return [*before, *learned, *places[len(before) :]]

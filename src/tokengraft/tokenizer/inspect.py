@@ -1,14 +1,12 @@
 """`inspect`: sizes of a tokenizer, the layout of its ids, and anything unusual about it. Changes nothing."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from tokengraft.tokenizer.alphabet import Kind
+from tokengraft.tokenizer.alphabet import Kind, token_bytes
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 EXAMPLES = 8
 
@@ -73,50 +71,59 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         >>> facts.kind, facts.merges, facts.unreachable, facts.rows
         ('byte-level', 139, 0, 397)
     """
-    structure = tokenizer.structure
-    added_ids = {token.id for token in tokenizer.added}
-    learned = [token for token in tokenizer.tokens if token.id not in added_ids]
-    layout = tuple(id_layout((token.id for token in tokenizer.tokens), added_ids))
-    sharing = Counter(token.bytes for token in learned)
-    failing = set(structure.unreachable)
-    unreachable = [token for token in learned if token.id in failing]
+    added, core = tokenizer.added, tokenizer.core_vocabulary
+    runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest = tokenizer.bpe.summary(
+        [token.id for token in added], byte_level=tokenizer.kind == "byte-level", examples=EXAMPLES
+    )
+    layout = id_layout(runs)
+    failing = [*_tokens(tokenizer, unreachable)]
     return Inspection(
         kind=tokenizer.kind,
         normalizer=_step_names(tokenizer.document.get("normalizer")),
         pre_tokenizer=_step_names(tokenizer.document.get("pre_tokenizer")),
         ignore_merges=tokenizer.ignore_merges,
         byte_fallback=tokenizer.byte_fallback,
-        tokens=len(tokenizer.tokens),
-        learned=len(learned),
-        added=len(tokenizer.added),
-        special=sum(token.special for token in tokenizer.added),
-        atomic=len(structure.atomic),
-        merges=len(tokenizer.merges),
+        tokens=learned + len(added),
+        learned=learned,
+        added=len(added),
+        special=sum(token.special for token in added),
+        atomic=atomic,
+        merges=core.n_merges,
         rows=tokenizer.n_rows,
         id_layout=layout,
         holes=sum(run.last - run.first + 1 for run in layout if run.use == "unused"),
-        ignored_ids=tuple((t.content, t.listed_id, t.id) for t in tokenizer.added if t.id != t.listed_id),
+        ignored_ids=tuple((t.content, t.listed_id, t.id) for t in added if t.id != t.listed_id),
         missing_bytes=len(tokenizer.missing_bytes),
-        shared_bytes=sum(count for count in sharing.values() if count > 1),
+        shared_bytes=shared_bytes,
         unreachable=len(unreachable),
-        unreachable_examples=tuple(token.string for token in unreachable[:EXAMPLES]),
-        usable_whole=sum(tokenizer.is_whole_pretoken(token) for token in unreachable),
-        not_utf8=sum(not _is_utf8(token.bytes) for token in learned),
-        longest=tuple(t.string for t in sorted(learned, key=lambda t: (-len(t.bytes), t.id))[:EXAMPLES]),
+        unreachable_examples=tuple(token.string for token in failing[:EXAMPLES]),
+        usable_whole=sum(tokenizer.is_whole_pretoken(token) for token in failing),
+        not_utf8=not_utf8,
+        longest=tuple(token.string for token in _tokens(tokenizer, longest)),
         files=tuple(sorted(tokenizer.files)),
     )
 
 
-def id_layout(ids: Iterable[int], added: set[int]) -> Iterator[IdRange]:
-    """Runs of ids in the same use: ``[0, 1, 5], {5} -> 0-1 learned, 2-4 unused, 5-5 added``."""
-    next_id = 0
-    for (use, _), run in groupby(enumerate(ids), key=lambda at: (at[1] in added, at[1] - at[0])):
-        first, *others = [token_id for _, token_id in run]
-        last = others[-1] if others else first
+def _tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterator[Token]:
+    """The tokens of the vocabulary with these ids."""
+    for token_id in ids:
+        string = tokenizer.core_vocabulary.string_of(token_id) or ""
+        yield Token(token_id, string, token_bytes(string, tokenizer.kind))
+
+
+def id_layout(runs: Iterable[tuple[int, int, bool]]) -> tuple[IdRange, ...]:
+    """Runs of ids that have tokens, with those between them that have none.
+
+    >>> [tuple(run) for run in id_layout([(0, 1, False), (5, 5, True)])]
+    [(0, 1, 'learned'), (2, 4, 'unused'), (5, 5, 'added')]
+    """
+    layout, next_id = list[IdRange](), 0
+    for first, last, is_added in runs:
         if first > next_id:
-            yield IdRange(next_id, first - 1, "unused")
-        yield IdRange(first, last, "added" if use else "learned")
+            layout.append(IdRange(next_id, first - 1, "unused"))
+        layout.append(IdRange(first, last, "added" if is_added else "learned"))
         next_id = last + 1
+    return tuple(layout)
 
 
 def _step_names(step: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -131,11 +138,3 @@ def spelling_warning(tokenizer: Tokenizer) -> str | None:
     missing = tokenizer.missing_bytes
     what = f"{len(missing)} of the 256 bytes" if missing else "most characters"
     return f"{what} have no token: text with them {becomes}"
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

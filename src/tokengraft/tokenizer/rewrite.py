@@ -32,6 +32,23 @@ class Change:
     specials: Mapping[int, tuple[str, bool]]
     """Added tokens by their new id: the text, and whether the token is special."""
 
+    @classmethod
+    def of(
+        cls,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        learned: Iterable[str],
+        specials: Mapping[int, tuple[str, bool]],
+    ) -> "Change":
+        """The change between two sets of tokens with their ids."""
+        return cls(
+            ids=after,
+            new={token: after[token] for token in learned},
+            moved={token_id: after[string] for string, token_id in before.items() if string in after},
+            gone={string: token_id for string, token_id in before.items() if string not in after},
+            specials=specials,
+        )
+
 
 def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Change) -> str:
     """The text of a `tokenizer.json` without vocabulary and merges, after a change; it lists all added tokens."""

@@ -5,26 +5,25 @@ It stores the content of the files and computes everything else from that. It re
 """
 
 import json
-import sys
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from hashlib import sha256
-from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token, token_bytes
+from tokengraft.tokenizer.added import AddedToken, added_tokens
+from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token
+from tokengraft.tokenizer.content_hash import content_hash
 from tokengraft.tokenizer.kind import detect_kind
 from tokengraft.tokenizer.merge_tree import MergeStructure
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
 from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
-from tokengraft.tokenizer.settings import FLAGS, Entry, settings_entries
-from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
+from tokengraft.tokenizer.settings import FLAGS, Entry
+from tokengraft.tokenizer.upstream import require_same_ids, tokenizers_object, transformers_object
 
 _NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
 """Text beside which a token may be a pretoken although it is none when alone."""
@@ -36,21 +35,6 @@ class Token(NamedTuple):
     id: int
     string: str
     bytes: bytes
-
-
-class AddedToken(NamedTuple):
-    """A token that is split out of the text before BPE, with the id that loaders give it."""
-
-    id: int
-    content: str
-    special: bool
-    normalized: bool
-    single_word: bool
-    lstrip: bool
-    rstrip: bool
-    listed_id: int
-    """The id the file lists. Loaders ignore it unless the token is in the vocabulary too. The real id where none is
-    listed."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +70,33 @@ class Tokenizer:
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
+    @classmethod
+    def of_core(cls, vocabulary: _core.Vocabulary, *, rest: str, **others: Any) -> "Tokenizer":
+        """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are asked for."""
+        tokenizer = cls({}, (), rest, **others)
+        state = vars(tokenizer)
+        del state["vocab"], state["merges"]
+        state["core_vocabulary"] = vocabulary
+        return tokenizer
+
+    if not TYPE_CHECKING:  # for a type checker, the two are fields as all others
+
+        def __getattr__(self, name: str) -> Any:
+            state = vars(self)
+            if name not in ("vocab", "merges") or "core_vocabulary" not in state:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            core = state["core_vocabulary"]
+            value = state[name] = FrozenDict(core.vocab()) if name == "vocab" else core.merges()
+            return value
+
+    @cached_property
+    def core_vocabulary(self) -> _core.Vocabulary:
+        """The vocabulary and the merges in the core."""
+        return _core.Vocabulary(dict(self.vocab), self.merges)
+
     def __repr__(self) -> str:
-        return f"<Tokenizer {self.kind}: {len(self.vocab):,} vocabulary entries, {len(self.merges):,} merges>"
+        core = self.core_vocabulary
+        return f"<Tokenizer {self.kind}: {len(core):,} vocabulary entries, {core.n_merges:,} merges>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without what was computed from them
@@ -133,26 +142,9 @@ class Tokenizer:
     def added(self) -> tuple[AddedToken, ...]:
         """The added tokens by ascending id, with the ids and flags that transformers gives them.
 
-        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`). A
-        token that is in the vocabulary has its id there. Any other gets the next free id, whatever id the file lists.
-        If two files give different flags, those of the later one count.
+        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`).
         """
-        tokens: dict[str, AddedToken] = {}
-        listed = self.document.get("added_tokens") or ()
-        for batch in (listed, settings_entries(self.files, listed)):
-            next_id = max(len(self.vocab), max((token.id for token in tokens.values()), default=-1) + 1)
-            for entry in batch:
-                content = entry["content"]
-                if not content:
-                    continue  # as upstream
-                before = tokens.get(content)
-                token_id = before.id if before else self.vocab.get(content)
-                if token_id is None:
-                    token_id, next_id = next_id, next_id + 1
-                listed_id = before.listed_id if before and batch is not listed else entry.get("id", token_id)
-                flags = {name: entry[name] for name in FLAGS}
-                tokens[content] = AddedToken(id=token_id, content=content, listed_id=listed_id, **flags)
-        return tuple(sorted(tokens.values()))
+        return added_tokens(self.core_vocabulary, self.document.get("added_tokens") or (), self.files)
 
     @property
     def added_entries(self) -> list[Entry]:
@@ -178,19 +170,20 @@ class Tokenizer:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        return tuple(sorted(Token(i, string, token_bytes(string, self.kind)) for string, i in self.ids.items()))
+        tokens = self.bpe.tokens(self._unlisted(), byte_level=self.kind == "byte-level")
+        return tuple(map(Token._make, tokens))
 
     @property
     def n_rows(self) -> int:
         """Rows that an embedding table needs: the highest id plus one, holes included."""
-        return max(self.ids.values(), default=-1) + 1
+        highest = self.core_vocabulary.highest_id
+        return max(-1 if highest is None else highest, *(token.id for token in self.added), -1) + 1
 
     @cached_property
     def bpe(self) -> _core.Bpe:
         """The merge table in the core. Building it checks that ids and merges are consistent."""
         return _core.Bpe(
-            dict(self.vocab),
-            list(self.merges),
+            self.core_vocabulary,
             ignore_merges=self.ignore_merges,
             byte_fallback=self.byte_fallback,
             unk_token=self.model.get("unk_token"),
@@ -200,11 +193,12 @@ class Tokenizer:
     @property
     def missing_bytes(self) -> tuple[int, ...]:
         """The bytes that have no token, for byte-level vocabularies and byte fallback. Text with them may be lost."""
+        id_of = self.core_vocabulary.id_of
         if self.kind == "byte-level":
-            return tuple(byte for byte, character in CHARACTER_OF.items() if character not in self.vocab)
+            return tuple(byte for byte, character in CHARACTER_OF.items() if id_of(character) is None)
         # A character that is a token needs no byte tokens.
-        spelled = {ord(token) for token in self.vocab if len(token) == 1 and token.isascii()}
-        missing = (byte for byte in range(256) if byte_token(byte) not in self.vocab and byte not in spelled)
+        spelled = {byte for byte in range(128) if id_of(chr(byte)) is not None}
+        missing = (byte for byte in range(256) if id_of(byte_token(byte)) is None and byte not in spelled)
         return tuple(missing) if self.byte_fallback else ()
 
     @cached_property
@@ -231,7 +225,7 @@ class Tokenizer:
         merged, atomic, unreachable = self.bpe.structure()
         added = {token.id for token in self.added}
         return MergeStructure(
-            splits=FrozenDict({token: (left, right) for token, left, right in merged}),
+            splits=FrozenDict(merged),
             atomic=frozenset(atomic),
             unreachable=tuple(token for token in unreachable if token not in added),
         )
@@ -245,22 +239,20 @@ class Tokenizer:
         scores of a SentencePiece model are included if merges cannot reach some tokens, because they rank the merges
         that an extension adds for such tokens.
         """
-        settings = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
-        strings = sorted(self.ids)
-        content = [
+        flags = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
+        settings = [
             self.kind,
-            settings | {"unk_token": self.model.get("unk_token")},
+            flags | {"unk_token": self.model.get("unk_token")},
             [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
-            strings,
-            *self._score_order(),
         ]
-        # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
-        places = {token_id: place for place, token_id in enumerate(map(self.ids.get, strings))}
-        pairs = array("Q", list(map(places.__getitem__, chain.from_iterable(self.merges))))
-        if sys.byteorder == "big":
-            pairs.byteswap()
-        return sha256(json.dumps(content, sort_keys=True).encode() + pairs.tobytes()).hexdigest()
+        more = [content for _, content in self._unlisted()]
+        return content_hash(settings, self.core_vocabulary, more=more, score_order=self._score_order())
+
+    def _unlisted(self) -> list[tuple[int, str]]:
+        """Id and text of the added tokens that are not in the vocabulary."""
+        core = self.core_vocabulary
+        return [(token.id, token.content) for token in self.added if core.id_of(token.content) is None]
 
     def _score_order(self) -> list[str]:
         """The pieces by descending score, then by id, where an extension depends on it."""
@@ -285,20 +277,41 @@ class Tokenizer:
         Raises:
             InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
         """
-        pairs = list(merges)
-        change = Change(
-            ids=ids,
-            new={token: ids[token] for token in learned},
-            moved={token_id: ids[string] for string, token_id in self.ids.items() if string in ids},
-            gone={string: token_id for string, token_id in self.ids.items() if string not in ids},
-            specials={ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids},
-        )
-        changed = replace(
-            self,
-            vocab=FrozenDict(dict(sorted(ids.items(), key=lambda item: item[1]))),
-            merges=tuple((ids[left], ids[right]) for left, right in pairs),
+        vocab = dict(sorted(ids.items(), key=lambda item: item[1]))
+        pairs = [(ids[left], ids[right]) for left, right in merges]
+        return self._changed(ids, _core.Vocabulary(vocab, pairs), learned)
+
+    def edited(
+        self,
+        ids: Mapping[str, int],
+        inserted: Sequence[tuple[int, tuple[str, str]]] = (),
+        *,
+        learned: Sequence[str] = (),
+    ) -> "Tokenizer":
+        """As `with_tokens`, with the merges of this tokenizer whose parts and product are kept, and new ones.
+
+        Args:
+            ids: All tokens.
+            inserted: New merges, each with the rank of the merge that it is placed before, in ascending order.
+            learned: The tokens that are new, in the order they were learned.
+
+        Raises:
+            InvalidTokenizerError: As `with_tokens`.
+        """
+        placed = [(place, left, right) for place, (left, right) in inserted]
+        return self._changed(ids, self.core_vocabulary.edited(dict(ids), placed), learned)
+
+    def _changed(self, ids: Mapping[str, int], vocabulary: _core.Vocabulary, learned: Sequence[str]) -> "Tokenizer":
+        """The tokenizer with another vocabulary; ``ids`` has its tokens."""
+        specials = {ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids}
+        change = Change.of(self.ids, ids, learned, specials)
+        changed = Tokenizer.of_core(
+            vocabulary,
             rest=rewrite_document(self.rest, self.added_entries, change),
-            files=FrozenDict(rewrite_files(self.files, change, pairs)),
+            files=FrozenDict(rewrite_files(self.files, change, _pairs(vocabulary))),
+            style=self.style,
+            merges_as_text=self.merges_as_text,
+            main=self.main,
             freed=FrozenDict({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
         )
         _ = changed.bpe  # building the table checks every id and merge
@@ -307,13 +320,13 @@ class Tokenizer:
 
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
-        ids = {string: place for place, string in enumerate(sorted(self.ids, key=self.ids.__getitem__))}
-        return replace(self.with_tokens(ids, self.merge_strings()), freed=FrozenDict())
+        compacted = self.edited({token.string: place for place, token in enumerate(self.tokens)})
+        vars(compacted)["freed"] = FrozenDict()  # not by `replace`, which would make Python values of all tokens
+        return compacted
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
-        strings = self.strings
-        return [(strings[left], strings[right]) for left, right in self.merges]
+        return self.core_vocabulary.merge_strings()
 
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
@@ -373,14 +386,7 @@ class Tokenizer:
             [262, 290]
         """
         loaded = transformers_object({**self.files, "tokenizer.json": self._whole_document().encode()})
-        texts = self._probe_texts()
-        wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != self.encode(text)]
-        if wrong:
-            raise InvalidTokenizerError(
-                f"transformers' {type(loaded).__name__} encodes {len(wrong):,} of {len(texts):,} sample texts "
-                f"differently, such as {wrong[0]!r}",
-                hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
-            )
+        require_same_ids(loaded, self.encode, _probe_texts(self))
         return loaded
 
     def _whole_document(self) -> str:
@@ -390,17 +396,24 @@ class Tokenizer:
         document["model"] |= {"vocab": dict(self.vocab), "merges": self.merge_strings()}
         return json.dumps(document, ensure_ascii=False)
 
-    def _probe_texts(self) -> list[str]:
-        """Text of up to 2,000 tokens from all over the vocabulary, eight at a time, each followed by an added token."""
-        chosen = [token.bytes for token in self.tokens[:: len(self.tokens) // 2000 + 1]]
-        texts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
-        added = [token.content for token in self.added][: len(texts)]
-        return [text + content for text, content in zip_longest(texts, added, fillvalue="")]
+
+def _probe_texts(tokenizer: Tokenizer) -> list[str]:
+    """Text of up to 2,000 tokens from all over the vocabulary, eight at a time, each followed by an added token."""
+    chosen = [token.bytes for token in tokenizer.tokens[:: len(tokenizer.tokens) // 2000 + 1]]
+    texts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
+    added = [token.content for token in tokenizer.added][: len(texts)]
+    return [text + content for text, content in zip_longest(texts, added, fillvalue="")]
+
+
+def _pairs(vocabulary: _core.Vocabulary) -> Iterator[tuple[str, str]]:
+    """The merges as strings, which are made only if they are asked for."""
+    yield from vocabulary.merge_strings()
 
 
 def _require_nothing_added(tokenizer: Tokenizer) -> None:
     """Refuses a change after which loaders would add a removed token again because a file still names it."""
-    back = next((token for token in tokenizer.added if token.content not in tokenizer.vocab), None)
+    id_of = tokenizer.core_vocabulary.id_of
+    back = next((token for token in tokenizer.added if id_of(token.content) is None), None)
     if back is not None:
         raise InvalidTokenizerError(
             f"the token {back.content!r} cannot be removed: the settings of the tokenizer name it, so loaders add it "

@@ -2,12 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tokengraft.errors import OptionError, UnsupportedTokenizerError
+from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
 
 SETTINGS = "tokenizer_config.json"
 
@@ -43,6 +43,21 @@ def transformers_object(files: Mapping[str, bytes]) -> Any:
                 f"transformers cannot load the tokenizer: {type(error).__name__}: {error}",
                 hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
             ) from error
+
+
+def require_same_ids(loaded: Any, encode: Callable[[str], list[int]], texts: list[str]) -> None:
+    """Refuses a tokenizer of transformers that encodes sample texts differently.
+
+    Raises:
+        InvalidTokenizerError: With the first text.
+    """
+    wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != encode(text)]
+    if wrong:
+        raise InvalidTokenizerError(
+            f"transformers' {type(loaded).__name__} encodes {len(wrong):,} of {len(texts):,} sample texts "
+            f"differently, such as {wrong[0]!r}",
+            hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
+        )
 
 
 def _imported(library: str) -> ModuleType:

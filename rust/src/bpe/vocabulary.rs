@@ -1,0 +1,114 @@
+//! The vocabulary and the merges of a tokenizer file, as they are listed there. Does not know the options of the model.
+
+use rayon::prelude::*;
+
+use super::tokens::Tokens;
+use crate::error::{Error, Result};
+
+/// Tokens and ranked merges. The parts of every merge are tokens; its product need not be one: [`crate::Bpe`] checks it.
+#[derive(Debug, Default)]
+pub struct Vocabulary {
+    pub(crate) tokens: Tokens,
+    /// Pairs of tokens as indices; the place is the rank.
+    pub(crate) merges: Vec<(u32, u32)>,
+    /// The token that each merge makes, or `NO_PRODUCT`.
+    pub(crate) products: Vec<u32>,
+}
+
+/// In the place of a product: the strings of a merge, joined, are no token.
+pub(crate) const NO_PRODUCT: u32 = u32::MAX;
+
+impl Vocabulary {
+    /// Tokens with merges as pairs of indices.
+    pub(crate) fn new(tokens: Tokens, merges: Vec<(u32, u32)>) -> Self {
+        let product = |joined: &mut String, &(left, right): &(u32, u32)| {
+            joined.clear();
+            joined.push_str(tokens.string(left));
+            joined.push_str(tokens.string(right));
+            tokens.index(joined).unwrap_or(NO_PRODUCT)
+        };
+        let products = merges.par_iter().with_min_len(1 << 12).map_init(String::new, product).collect();
+        Self { tokens, merges, products }
+    }
+
+    /// Tokens with merges as pairs of ids.
+    ///
+    /// # Errors
+    ///
+    /// When a merge names an id that no token has.
+    pub(crate) fn from_ids(tokens: Tokens, merges: &[(u32, u32)]) -> Result<Self> {
+        let index = |rank: usize, id: u32| tokens.index_of_id(id).ok_or(Error::UnknownId { rank, id });
+        let pairs =
+            merges.iter().enumerate().map(|(rank, &(left, right))| Ok((index(rank, left)?, index(rank, right)?)));
+        let pairs = pairs.collect::<Result<_>>()?;
+        Ok(Self::new(tokens, pairs))
+    }
+
+    /// The vocabulary with other tokens, and the merges whose parts and product are among them.
+    ///
+    /// `inserted` has new merges as strings, each with the rank of the merge that it stands before; ascending ranks.
+    ///
+    /// # Errors
+    ///
+    /// When a part of a new merge is no token.
+    pub(crate) fn edited(&self, tokens: Tokens, inserted: &[(usize, String, String)]) -> Result<Self> {
+        let moved: Vec<u32> = self.tokens.strings().map(|string| tokens.index(string).unwrap_or(NO_PRODUCT)).collect();
+        let new_index = |token: u32| moved.get(token as usize).copied().filter(|&token| token != NO_PRODUCT);
+        let part = |string: &str| tokens.index(string).ok_or_else(|| Error::MissingPart { part: string.into() });
+        let mut merges = Vec::with_capacity(self.merges.len() + inserted.len());
+        let mut products = Vec::with_capacity(merges.capacity());
+        let mut waiting = inserted.iter().peekable();
+        for rank in 0..=self.merges.len() {
+            while let Some((_, left, right)) =
+                waiting.next_if(|(place, ..)| *place <= rank || rank == self.merges.len())
+            {
+                merges.push((part(left)?, part(right)?));
+                products.push(tokens.index(&format!("{left}{right}")).unwrap_or(NO_PRODUCT));
+            }
+            let Some((&(left, right), &product)) = self.merges.get(rank).zip(self.products.get(rank)) else { break };
+            if let (Some(left), Some(right), Some(product)) = (new_index(left), new_index(right), new_index(product)) {
+                merges.push((left, right));
+                products.push(product);
+            }
+        }
+        Ok(Self { tokens, merges, products })
+    }
+
+    /// How many of the first merges are the same as those of another vocabulary.
+    pub(crate) fn common_merges(&self, other: &Self) -> usize {
+        self.merge_strings().zip(other.merge_strings()).take_while(|(one, two)| one == two).count()
+    }
+
+    /// The merges as pairs of strings, by rank.
+    pub(crate) fn merge_strings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.merges.iter().map(|&(left, right)| (self.tokens.string(left), self.tokens.string(right)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::TokenList;
+
+    fn tokens(strings: &[&str]) -> Tokens {
+        let mut list = TokenList::default();
+        strings.iter().zip(0..).for_each(|(string, id)| list.push(string, id));
+        list.tokens().unwrap()
+    }
+
+    #[test]
+    fn an_edit_keeps_merges_of_kept_tokens_and_inserts_new_ones_in_their_places() {
+        let before =
+            Vocabulary::from_ids(tokens(&["a", "b", "c", "ab", "bc", "abc"]), &[(1, 2), (0, 1), (3, 2)]).unwrap();
+        let new = |place: usize, left: &str, right: &str| (place, left.to_string(), right.to_string());
+        let inserted = [new(0, "c", "a"), new(2, "a", "a"), new(2, "b", "b"), new(3, "c", "c"), new(9, "a", "c")];
+        let after = before.edited(tokens(&["c", "b", "a", "ab", "abc", "ca", "aa"]), &inserted).unwrap();
+        let pairs: Vec<String> = after.merge_strings().map(|(left, right)| format!("{left} {right}")).collect();
+        assert_eq!(pairs, ["c a", "a b", "a a", "b b", "ab c", "c c", "a c"]);
+        assert_eq!(after.products, [5, 3, 6, NO_PRODUCT, 4, NO_PRODUCT, NO_PRODUCT]);
+        assert_eq!((before.common_merges(&after), before.common_merges(&before)), (0, 3));
+        assert_eq!(before.edited(tokens(&["a"]), &[]).unwrap().merges, []);
+        let missing = before.edited(tokens(&["a"]), &[new(0, "a", "b")]).unwrap_err();
+        assert_eq!(missing, Error::MissingPart { part: "b".into() });
+    }
+}

@@ -1,0 +1,106 @@
+//! `Counts` in Python: pretokens with their counts.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyType};
+
+use super::bpe::PyBpe;
+use crate::bpe::Alphabet;
+use crate::count::Counts;
+
+#[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
+#[derive(PartialEq, Eq)]
+pub(super) struct PyCounts(pub(super) Counts);
+
+#[pymethods]
+impl PyCounts {
+    /// From the bytes of all pretokens, the place where each begins and the last ends, and the counts: the latter two
+    /// as little-endian 64-bit numbers.
+    #[new]
+    fn new(py: Python<'_>, data: &[u8], offsets: &[u8], counts: &[u8]) -> PyResult<Self> {
+        let built = py.detach(|| Counts::from_columns(data.to_vec(), &words(offsets), words(counts)))?;
+        Ok(Self(built))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The sum of all counts, or the largest number where it is larger.
+    fn total(&self) -> u64 {
+        u64::try_from(self.0.total()).unwrap_or(u64::MAX)
+    }
+
+    fn columns<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let (bytes, offsets) = self.0.columns();
+        let offsets: Vec<u8> = offsets.flat_map(u64::to_le_bytes).collect();
+        let counts: Vec<u8> = self.0.counts().iter().flat_map(|count| count.to_le_bytes()).collect();
+        (PyBytes::new(py, bytes), PyBytes::new(py, &offsets), PyBytes::new(py, &counts))
+    }
+
+    /// For pickling: the type and its arguments.
+    #[allow(clippy::type_complexity)]
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>)) {
+        (slf.get_type(), slf.get().columns(slf.py()))
+    }
+
+    fn plus(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
+        Ok(Self(py.detach(|| self.0.plus(&other.0))?))
+    }
+
+    fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
+        Ok(Self(py.detach(|| self.0.scaled(numerator, denominator))?))
+    }
+
+    fn frequent(&self, py: Python<'_>, min_count: u64) -> Self {
+        Self(py.detach(|| self.0.frequent(min_count)))
+    }
+
+    fn characters(&self, py: Python<'_>) -> Vec<(char, u64)> {
+        py.detach(|| self.0.characters())
+    }
+
+    /// The most frequent pretokens, no more than the first `longest` bytes of each.
+    #[pyo3(signature = (most, longest = None))]
+    fn top<'py>(&self, py: Python<'py>, most: usize, longest: Option<usize>) -> Vec<(Bound<'py, PyBytes>, u64)> {
+        let places = py.detach(|| self.0.top(most));
+        let bytes = |at: usize| {
+            let pretoken = self.0.pretoken(at);
+            &pretoken[..pretoken.len().min(longest.unwrap_or(usize::MAX))]
+        };
+        places.into_iter().map(|at| (PyBytes::new(py, bytes(at)), self.0.counts()[at])).collect()
+    }
+
+    /// How often each character occurs that a model drops or replaces by its unknown token, by its bytes.
+    #[pyo3(signature = (bpe, *, byte_level, by_merges))]
+    fn lost<'py>(
+        &self,
+        py: Python<'py>,
+        bpe: &PyBpe,
+        byte_level: bool,
+        by_merges: bool,
+    ) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        let lost = py.detach(|| bpe.0.lost_counts(&self.0, alphabet, by_merges))?;
+        Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
+    }
+
+    /// How often each token of a model occurs in the encoded pretokens, by ascending id.
+    #[pyo3(signature = (bpe, *, byte_level, by_merges, uses))]
+    fn tokens(
+        &self,
+        py: Python<'_>,
+        bpe: &PyBpe,
+        byte_level: bool,
+        by_merges: bool,
+        uses: bool,
+    ) -> PyResult<Vec<(u32, u64)>> {
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        Ok(py.detach(|| bpe.0.token_counts(&self.0, alphabet, by_merges, uses))?)
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
+}

@@ -1,0 +1,52 @@
+//! The Python module `tokengraft._core`: converts values and errors, and releases the GIL. Does nothing else.
+
+mod bpe;
+mod counter;
+mod counts;
+mod extend;
+mod pipeline;
+mod vocabulary;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+
+use crate::error::Error;
+
+impl From<Error> for PyErr {
+    /// The class of `tokengraft.errors` that the error belongs to, with its hint.
+    fn from(error: Error) -> Self {
+        let class = match error {
+            _ if error.is_bad_document() => "CorpusError",
+            Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } | Error::TooMany { .. } => "CountsError",
+            Error::Spill { .. } => "OutputError",
+            _ => "InvalidTokenizerError",
+        };
+        Python::attach(|py| {
+            let raised = (|| {
+                let class = py.import("tokengraft.errors")?.getattr(class)?.cast_into::<PyType>()?;
+                let hint = PyDict::new(py);
+                hint.set_item("hint", error.hint())?;
+                Ok::<_, PyErr>(PyErr::from_value(class.call((error.to_string(),), Some(&hint))?))
+            })();
+            raised.unwrap_or_else(|_| PyRuntimeError::new_err(error.to_string()))
+        })
+    }
+}
+
+/// `tokengraft._core`.
+#[pymodule(name = "_core")]
+fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<bpe::PyBpe>()?;
+    module.add_class::<counter::PyCounter>()?;
+    module.add_class::<counts::PyCounts>()?;
+    module.add_class::<pipeline::PyCutter>()?;
+    module.add_class::<counter::PyRows>()?;
+    module.add_class::<vocabulary::PyVocabulary>()?;
+    module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
+    module.add_function(wrap_pyfunction!(extend::extend, module)?)?;
+    module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
+    module.add_function(wrap_pyfunction!(pipeline::encode_with_tokenizers, module)?)?;
+    module.add_class::<pipeline::PyPipeline>()
+}

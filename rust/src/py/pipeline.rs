@@ -1,0 +1,90 @@
+//! `Pipeline` and `Cutter` in Python: text to pretokens, and where it may be cut.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::bpe::PyBpe;
+use crate::pretokenize::{encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline};
+
+#[pyclass(frozen, name = "Pipeline", module = "tokengraft._core")]
+pub(super) struct PyPipeline(pub(super) Pipeline);
+
+#[pymethods]
+impl PyPipeline {
+    #[new]
+    fn new(skeleton: &str) -> PyResult<Self> {
+        Ok(Self(Pipeline::from_json(skeleton)?))
+    }
+
+    /// Pretokens as `str`, added tokens as their ids.
+    fn pieces<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let pieces = py.detach(|| self.0.pieces(text))?;
+        pieces
+            .into_iter()
+            .map(|piece| match piece {
+                Piece::Pretoken(string) => Ok(string.into_pyobject(py)?.into_any()),
+                Piece::Added(id) => Ok(id.into_pyobject(py)?.into_any()),
+            })
+            .collect()
+    }
+}
+
+/// A `PieceRules`, read by its fields.
+#[derive(FromPyObject)]
+pub(super) struct PyRules {
+    split_by_unicode_script: bool,
+    split_by_number: bool,
+    split_by_whitespace: bool,
+    split_digits: bool,
+    treat_whitespace_as_suffix: bool,
+    allow_whitespace_only_pieces: bool,
+    max_sentencepiece_length: usize,
+}
+
+impl From<PyRules> for PieceRules {
+    fn from(rules: PyRules) -> Self {
+        Self {
+            split_by_unicode_script: rules.split_by_unicode_script,
+            split_by_number: rules.split_by_number,
+            split_by_whitespace: rules.split_by_whitespace,
+            split_digits: rules.split_digits,
+            treat_whitespace_as_suffix: rules.treat_whitespace_as_suffix,
+            allow_whitespace_only_pieces: rules.allow_whitespace_only_pieces,
+            max_sentencepiece_length: rules.max_sentencepiece_length,
+        }
+    }
+}
+
+#[pyclass(frozen, name = "Cutter", module = "tokengraft._core")]
+pub(super) struct PyCutter(pub(super) Arc<Cutter>);
+
+#[pymethods]
+impl PyCutter {
+    #[new]
+    #[pyo3(signature = (bpe, rules, added))]
+    fn new(bpe: &PyBpe, rules: PyRules, added: Vec<String>) -> Self {
+        Self(Arc::new(Cutter::new(&bpe.0, rules.into(), &added.into_iter().collect())))
+    }
+
+    /// The pairs of characters that the rules would keep apart and some token joins.
+    fn joined(&self) -> Vec<String> {
+        self.0.joined().into_iter().map(|(left, right)| String::from_iter([left, right])).collect()
+    }
+}
+
+/// The ids that the `tokenizers` library itself gives, without special tokens.
+#[pyfunction]
+pub(super) fn encode_with_tokenizers(
+    py: Python<'_>,
+    tokenizer_json: &str,
+    texts: Vec<String>,
+) -> PyResult<Vec<Vec<u32>>> {
+    Ok(py.detach(|| encode_upstream(tokenizer_json, &texts))?)
+}
+
+/// The scripts that each text is written in, by their Unicode names, sorted.
+#[pyfunction]
+pub(super) fn scripts(py: Python<'_>, texts: Vec<String>) -> Vec<Vec<&'static str>> {
+    py.detach(|| texts.iter().map(|text| script_names(text)).collect())
+}

@@ -1,0 +1,128 @@
+//! `Vocabulary` in Python: the tokens and merges of a file, as Python values only where they are asked for.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+
+use crate::bpe::{TokenList, Vocabulary};
+use crate::tokenizer_json::{hashed_parts, read, Layout, Read};
+
+#[pyclass(frozen, name = "Vocabulary", module = "tokengraft._core")]
+pub(super) struct PyVocabulary(pub(super) Arc<Vocabulary>);
+
+#[pymethods]
+impl PyVocabulary {
+    #[new]
+    fn new(py: Python<'_>, vocab: &Bound<'_, PyDict>, merges: Vec<(u32, u32)>) -> PyResult<Self> {
+        let mut list = TokenList::with_capacity(vocab.len());
+        for (string, id) in vocab {
+            list.push(string.cast::<PyString>()?.to_str()?, id.extract()?);
+        }
+        let vocabulary = py.detach(|| Vocabulary::from_ids(list.tokens()?, &merges))?;
+        Ok(Self(Arc::new(vocabulary)))
+    }
+
+    /// The vocabulary with other tokens, by ascending id, and the merges whose parts and product are among them.
+    fn edited(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyDict>,
+        inserted: Vec<(usize, String, String)>,
+    ) -> PyResult<Self> {
+        let mut tokens = Vec::with_capacity(ids.len());
+        for (string, id) in ids {
+            tokens.push((id.extract::<u32>()?, string.cast_into::<PyString>()?));
+        }
+        tokens.sort_by_key(|(id, _)| *id);
+        let mut list = TokenList::with_capacity(tokens.len());
+        for (id, string) in &tokens {
+            list.push(string.to_str()?, *id);
+        }
+        let vocabulary = py.detach(|| self.0.edited(list.tokens()?, &inserted))?;
+        Ok(Self(Arc::new(vocabulary)))
+    }
+
+    /// The rest of a `tokenizer.json`, whether it lists merges as text, and its vocabulary and merges; None in doubt.
+    #[staticmethod]
+    fn read<'py>(py: Python<'py>, raw: &[u8]) -> Option<(Bound<'py, PyBytes>, bool, Self)> {
+        let Read { rest, merges_as_text, vocabulary } = py.detach(|| read(raw))?;
+        Some((PyBytes::new(py, &rest), merges_as_text, Self(Arc::new(vocabulary))))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.tokens.len()
+    }
+
+    /// The number of merges.
+    #[getter]
+    fn n_merges(&self) -> usize {
+        self.0.merges.len()
+    }
+
+    /// The highest id; None if there is no token.
+    #[getter]
+    fn highest_id(&self) -> Option<u32> {
+        self.0.tokens.ids().last().copied()
+    }
+
+    fn id_of(&self, string: &str) -> Option<u32> {
+        self.0.tokens.index(string).map(|token| self.0.tokens.ids()[token as usize])
+    }
+
+    fn string_of(&self, token_id: u32) -> Option<&str> {
+        self.0.tokens.index_of_id(token_id).map(|token| self.0.tokens.string(token))
+    }
+
+    /// Every token with its id, in the order of the file.
+    fn vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (vocab, tokens) = (PyDict::new(py), &self.0.tokens);
+        for token in tokens.listed() {
+            vocab.set_item(tokens.string(token), tokens.ids()[token as usize])?;
+        }
+        Ok(vocab)
+    }
+
+    /// The merges as pairs of ids.
+    fn merges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let ids: Vec<Bound<'_, PyInt>> =
+            self.0.tokens.ids().iter().map(|id| id.into_pyobject(py)).collect::<Result<_, _>>()?;
+        let pair = |&(left, right): &(u32, u32)| PyTuple::new(py, [&ids[left as usize], &ids[right as usize]]);
+        PyTuple::new(py, self.0.merges.iter().map(pair).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The merges as pairs of strings.
+    fn merge_strings<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let strings: Vec<Bound<'_, PyString>> =
+            self.0.tokens.strings().map(|string| PyString::new(py, string)).collect();
+        let pair = |&(left, right): &(u32, u32)| PyTuple::new(py, [&strings[left as usize], &strings[right as usize]]);
+        self.0.merges.iter().map(pair).collect()
+    }
+
+    /// How many of the first merges are the same as those of another vocabulary.
+    fn common_merges(&self, py: Python<'_>, other: &Self) -> usize {
+        py.detach(|| self.0.common_merges(&other.0))
+    }
+
+    /// `model.vocab` and `model.merges` as JSON.
+    #[pyo3(signature = (*, indent, spaced, ascii_only, merges_as_text))]
+    fn json<'py>(
+        &self,
+        py: Python<'py>,
+        indent: Option<String>,
+        spaced: bool,
+        ascii_only: bool,
+        merges_as_text: bool,
+    ) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let layout = Layout { indent, spaced, ascii_only };
+        let write = || rayon::join(|| layout.vocab(&self.0), || layout.merges(&self.0, merges_as_text));
+        let (vocab, merges) = py.detach(write);
+        (PyBytes::new(py, vocab.as_bytes()), PyBytes::new(py, merges.as_bytes()))
+    }
+
+    /// What `Tokenizer.content_hash` hashes of it: the strings as JSON, and the merges as bytes.
+    fn hashed_parts<'py>(&self, py: Python<'py>, more: Vec<String>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let (strings, merges) = py.detach(|| hashed_parts(&self.0, &more));
+        (PyBytes::new(py, strings.as_bytes()), PyBytes::new(py, &merges))
+    }
+}
