@@ -215,8 +215,8 @@ def extend(
     unreachable_ranks: list[tuple[str, int, int]],
     max_candidates: int,
     allow: Callable[[str], bool] | None,
-) -> tuple[list[str], list[tuple[int, int, int, int]]]:
-    """New tokens, and merges as (left, right, product, count): base tokens by ascending id, then the new ones."""
+) -> list[tuple[str, str, int, bool]]:
+    """The learned merges as (left, right, count, whether it makes a new token)."""
 
 def documents(block: _Block, skip_bad: bool) -> tuple[list[str], int, int]:
     """The documents of a block, how many stretches of them were replaced, and how many documents were skipped."""

@@ -24,13 +24,7 @@ def learned(tokens, merges, words, n, *, min_count=1, ignore_merges=False, **opt
     settings = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unreachable_ranks": []}
     settings |= {"allow": None, "max_candidates": UNBOUNDED} | options
     bpe = core_of(tokens, merges, ignore_merges=ignore_merges)
-    new, found = _core.extend(bpe, counts_of(words), n, byte_level=True, min_count=min_count, **settings)
-    strings, made, result = [*tokens, *new], len(tokens), []
-    for left, right, product, count in found:
-        assert strings[product] == strings[left] + strings[right]
-        result.append((strings[left], strings[right], count, product == made))
-        made += product == made
-    return result
+    return _core.extend(bpe, counts_of(words), n, byte_level=True, min_count=min_count, **settings)
 
 
 def words_over(tokens):

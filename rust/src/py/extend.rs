@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::pretokenize::PieceRules;
 use crate::train::{Callbacks, Learned, Task};
 
-/// What `extend` returns: new tokens, and merges as (left, right, product, count).
-type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
+/// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
+type PyMerge = (String, String, u64, bool);
 
-/// Continued training. `allow` is asked about every new token; Ctrl-C is checked several times a second.
+/// Continued training. `allow` is asked about every new token; Ctrl-C is checked in every phase.
 #[pyfunction]
 #[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow))]
 #[allow(clippy::too_many_arguments)]
@@ -30,7 +30,7 @@ pub(super) fn extend(
     unreachable_ranks: Vec<(String, u32, u32)>,
     max_candidates: usize,
     allow: Option<Py<PyAny>>,
-) -> PyResult<PyLearned> {
+) -> PyResult<Vec<PyMerge>> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
     let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates };
@@ -40,8 +40,17 @@ pub(super) fn extend(
         return Err(failure);
     }
     let learned = learned?;
-    let merges = learned.merges.into_iter().map(|merge| (merge.left, merge.right, merge.product, merge.count));
-    Ok((learned.tokens, merges.collect()))
+    let string = |token: u32| match learned.tokens.get((token as usize).wrapping_sub(bpe.0.len())) {
+        Some(new) => new.clone(),
+        None => bpe.0.string(token).to_string(),
+    };
+    let mut next = bpe.0.len();
+    let merges = learned.merges.iter().map(|merge| {
+        let is_new = merge.product as usize == next;
+        next += usize::from(is_new);
+        (string(merge.left), string(merge.right), merge.count, is_new)
+    });
+    Ok(merges.collect())
 }
 
 /// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.

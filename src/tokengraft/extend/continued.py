@@ -124,8 +124,9 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
     pieces = tokenizer.kind == "sentencepiece"
     # New merges are placed before those of white space, so training must not apply the latter.
     end, rules = first_whitespace_merge(tokenizer), _rules(tokenizer, counts)
-    before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if end < len(tokenizer.merges) else tokenizer
-    tokens, merges = _core.extend(
+    has_runs = end < tokenizer.core_vocabulary.n_merges
+    before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if has_runs else tokenizer
+    merges = _core.extend(
         before_runs.bpe,
         counts.table,
         n,
@@ -139,13 +140,7 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
         max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
         allow=_allow(tokenizer, limits),
     )
-    strings = [string for string, _ in sorted(tokenizer.vocab.items(), key=lambda item: item[1])] + tokens
-    made = len(tokenizer.vocab)
-    learned = []
-    for left, right, product, frequency in merges:
-        learned.append(LearnedMerge(strings[left], strings[right], frequency, product == made))
-        made += product == made
-    return tuple(learned)
+    return tuple(LearnedMerge(*merge) for merge in merges)
 
 
 def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
