@@ -34,33 +34,43 @@ pub(crate) fn read(raw: &[u8]) -> Option<Read> {
 
 /// Where the values of `model.vocab` and `model.merges` are.
 fn model_spans(text: &str) -> Option<(Range<usize>, Range<usize>)> {
-    let mut scanner = Scanner::new(text, 0);
-    let [model] = member_spans(&mut scanner, ["model"])?;
-    if !scanner.is_at_end() {
-        return None;
-    }
-    let [vocab, merges] = member_spans(&mut Scanner::new(text, model.start), ["vocab", "merges"])?;
-    Some((vocab, merges))
+    let (mut scanner, mut model) = (Scanner::new(text, 0), None);
+    members(&mut scanner, |scanner, key| {
+        if key != "model" {
+            return scanner.skip_value();
+        }
+        let (mut vocab, mut merges) = (None, None);
+        members(scanner, |scanner, key| {
+            scanner.next()?;
+            let start = scanner.at;
+            scanner.skip_value()?;
+            match key {
+                "vocab" => once(&mut vocab, start..scanner.at),
+                "merges" => once(&mut merges, start..scanner.at),
+                _ => Some(()),
+            }
+        })?;
+        once(&mut model, (vocab?, merges?))
+    })?;
+    model.filter(|_| scanner.is_at_end())
 }
 
-/// Where the values of some members of an object are. The scanner goes beyond the object.
-fn member_spans<const N: usize>(scanner: &mut Scanner, names: [&str; N]) -> Option<[Range<usize>; N]> {
-    let mut spans = [const { None }; N];
+/// Calls `member` at the value of each member of an object, with its key. None for a key with escapes.
+fn members<'a>(
+    scanner: &mut Scanner<'a>,
+    mut member: impl FnMut(&mut Scanner<'a>, &'a str) -> Option<()>,
+) -> Option<()> {
     scanner.take(b'{')?;
     scanner.elements(b'}', |scanner| {
         let (key, has_escapes) = scanner.raw_string()?;
         scanner.take(b':')?;
-        scanner.next()?;
-        let start = scanner.at;
-        scanner.skip_value()?;
-        if let Some(place) = names.iter().position(|name| *name == key) {
-            let earlier = spans[place].replace(start..scanner.at);
-            return earlier.is_none().then_some(());
-        }
-        (!has_escapes).then_some(())
-    })?;
-    let found: Option<Vec<Range<usize>>> = spans.into_iter().collect();
-    found?.try_into().ok()
+        member(scanner, key).filter(|()| !has_escapes)
+    })
+}
+
+/// Sets a value; None if it was set before.
+fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.replace(value).is_none().then_some(())
 }
 
 fn read_vocab(scanner: &mut Scanner) -> Option<Tokens> {

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 from tokengraft.errors import UnreadableFileError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_START = re.compile(rb"\s*.(\s*)(.{0,200})", re.DOTALL)
+"""The space after the first bracket of a file, and what follows it."""
 MAX_DEPTH = 128  # the limit of serde_json, which every loader of `tokenizer.json` reads with
 
 
@@ -34,12 +36,11 @@ class JsonStyle:
     @classmethod
     def of(cls, raw: bytes) -> "JsonStyle":
         """The layout of a file, from its first lines. Defaults are those of `tokenizers`."""
-        body = raw.lstrip()[1:]
-        first = body.lstrip()
-        gap = body[: len(body) - len(first)]
+        start = _START.match(raw)
+        gap, first = start.groups() if start else (b"", b"")
         return cls(
             indent=gap.rpartition(b"\n")[2].decode() if b"\n" in gap else None,
-            spaced=b'": ' in first[:200] or b'":' not in first[:200],
+            spaced=b'": ' in first or b'":' not in first,
             ascii_only=raw.isascii(),
             final_newline=raw.endswith(b"\n"),
         )
