@@ -10,10 +10,10 @@ mod structure;
 mod token_counts;
 mod unknown;
 
-pub(crate) use alphabet::byte_of;
 #[cfg(test)]
 pub(crate) use alphabet::byte_token;
 pub use alphabet::Alphabet;
+pub(crate) use alphabet::{byte_of, character_of};
 pub(crate) use merges::{pair_key, Merge, Merges};
 pub use model::{Bpe, Options};
 pub use structure::{Origin, Structure};

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use super::added::{AddedToken, Segment};
+use super::automaton::Start;
 use super::cut::Cutter;
 use super::normalize::{spell_spaces, to_nfc, to_nfkc};
 use super::pieces::SPACE;
@@ -84,6 +85,16 @@ impl Pretokenizer {
         Self { route: Route::Upstream, ..self }
     }
 
+    /// What computes the pretokens.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        match self.route {
+            Route::Scan { .. } | Route::Spaces { .. } => "hand-written scanner",
+            Route::Automata { .. } => "automata",
+            Route::Upstream => "tokenizers crate",
+        }
+    }
+
     /// Whether the pipeline has a fast route.
     #[must_use]
     pub fn is_fast(&self) -> bool {
@@ -126,6 +137,24 @@ impl Pretokenizer {
                 });
                 Ok(())
             }
+            Route::Automata { added, automata } => {
+                let first = text.as_ptr();
+                added.split(text, &mut |segment| match segment {
+                    Segment::Added(place) => sink.added(self.added_ids[place]),
+                    Segment::Text(text) => {
+                        let start = match text.as_ptr() == first {
+                            true if at_start => Start::Document,
+                            true => Start::Cut,
+                            false => Start::Added,
+                        };
+                        automata.run(text, start, &mut |text, at| match &self.spelling {
+                            Spelling::ByteLevel => sink.pretoken(text.as_bytes(), at),
+                            Spelling::Text(_) => self.cut(&text[at], sink),
+                        });
+                    }
+                });
+                Ok(())
+            }
         }
     }
 
@@ -145,6 +174,18 @@ impl Pretokenizer {
                     before.is_some_and(|left| may_end(left) && cutter.cuts(left, SPACE))
                 });
                 cuts.next()
+            }
+            (Route::Automata { added, automata }, spelling) if added.allows_cuts() => {
+                let inside = |left, right| match spelling {
+                    Spelling::Text(Some(cutter)) => cutter.cuts(left, right),
+                    _ => false,
+                };
+                let may_end = |left: char| !left.is_whitespace() && !(automata.has_prefix() && added.ends_with(left));
+                let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| matches!(byte, b' ' | b'\n'));
+                spaces.map(|(at, byte)| (at, char::from(byte))).find_map(|(at, right)| {
+                    let left = text[..at].chars().next_back().filter(|&left| may_end(left))?;
+                    automata.may_cut(left, right, inside).then_some(at)
+                })
             }
             _ => None,
         }
