@@ -96,15 +96,20 @@ impl Set {
 
     /// What the crate's `Punctuation` splits at.
     pub(super) fn punctuation() -> Option<Self> {
+        static PUNCTUATION: OnceLock<Option<Set>> = OnceLock::new();
         let remove = Punctuation::new(SplitDelimiterBehavior::Removed);
-        Some(Self::kept_by(&remove, |_| true)?.complement())
+        PUNCTUATION.get_or_init(|| Some(Self::kept_by(&remove, |_| true)?.complement())).clone()
     }
 
     /// `\w` of the other engine in the crate, which its `Whitespace` uses; and `\s` of the same.
     pub(super) fn words_and_spaces() -> Option<(Self, Self)> {
-        let visible = Self::kept_by(&Whitespace, |_| true)?;
+        static SETS: OnceLock<Option<(Set, Set)>> = OnceLock::new();
         let is_word = |run: &str| pieces(&Whitespace, &format!("a{run}")).is_some_and(|pieces| pieces.len() == 1);
-        Some((Self::kept_by(&Whitespace, is_word)?, visible.complement()))
+        let find = || {
+            let visible = Self::kept_by(&Whitespace, |_| true)?;
+            Some((Self::kept_by(&Whitespace, is_word)?, visible.complement()))
+        };
+        SETS.get_or_init(find).clone()
     }
 
     /// The characters in the pieces of a pre-tokenizer that are wanted, of a text of every character.

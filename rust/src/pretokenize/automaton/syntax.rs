@@ -111,8 +111,13 @@ impl<'p> Parser<'p> {
     fn sequence(&mut self) -> Option<Node> {
         let mut nodes = Vec::new();
         while self.peek().is_some_and(|next| !matches!(next, '|' | ')')) {
+            let is_any = self.peek() == Some('.');
             let node = self.atom()?;
-            nodes.push(self.repeated(node)?);
+            let node = self.repeated(node)?;
+            if is_any && matches!(node, Node::Repeat { most: None, .. } | Node::Sequence(_)) {
+                return None; // the engine looks for `.+` at the beginning of lines only, and then misses `(?=\s).+a`
+            }
+            nodes.push(node);
         }
         Some(Node::Sequence(nodes))
     }

@@ -1,34 +1,12 @@
-//! Compares the automata with the `tokenizers` crate: its regular-expression engine for patterns, its pipelines for
-//! steps.
-
-use std::ops::Range;
+//! Patterns: the matches of the automata are those of the engine.
 
 use tokenizers::utils::SysRegex;
 
-use super::dfa::Dfa;
-use super::sets::{Classes, Sets};
-use super::split::{Matcher, Unit};
-use super::syntax::parse;
-use crate::pretokenize::pretokenizer::tests::{skeleton, BYTE_LEVEL};
-use crate::pretokenize::{Pretokenizer, Sink, Spelling};
-
-/// A generator of numbers, the same ones every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-
-    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len())]
-    }
-
-    fn text(&mut self, alphabet: &[char], most: usize) -> String {
-        (0..self.below(most + 1)).map(|_| alphabet[self.below(alphabet.len())]).collect()
-    }
-}
+use super::{on_texts, Numbers, ALPHABET, SMALL};
+use crate::pretokenize::automaton::dfa::Dfa;
+use crate::pretokenize::automaton::sets::{Classes, Sets};
+use crate::pretokenize::automaton::split::{Matcher, Unit};
+use crate::pretokenize::automaton::syntax::parse;
 
 /// A pattern as an automaton.
 struct Compiled {
@@ -51,16 +29,10 @@ impl Compiled {
     }
 }
 
-/// Characters that patterns treat differently.
-const ALPHABET: [char; 34] = [
-    'a', 'b', 's', 't', 'l', 'é', 'ß', 'A', 'S', 'Õ', 'ǅ', 'ʰ', '日', 'ا', '\u{301}', '\u{93f}', '1', '२', '½', ' ',
-    ' ', '\t', '\n', '\r', '\u{a0}', '\u{3000}', '\'', '/', '!', '…', '🙂', '\0', '\u{200d}', 'ſ',
-];
-
 const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 
 /// Patterns of real tokenizers.
-fn real_patterns() -> Vec<String> {
+pub(super) fn real_patterns() -> Vec<String> {
     let upper = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
     let lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
     let space = r"\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -107,43 +79,27 @@ fn real_patterns() -> Vec<String> {
     patterns
 }
 
-/// Calls `check` with every character in some contexts, with every string of three, and with random longer ones.
-fn on_texts(numbers: &mut Numbers, n_random: usize, mut check: impl FnMut(&str)) {
-    for a in ALPHABET {
-        for b in ALPHABET {
-            for c in ALPHABET {
-                check(&String::from_iter([a, b, c]));
-            }
-        }
-    }
-    for _ in 0..n_random {
-        check(&numbers.text(&ALPHABET, 20));
-    }
-    let mut text = String::new();
-    for character in '\0'..=char::MAX {
-        text.extend(['\'', character, 'x', ' ', ' ', character, character, '1', character, '\n']);
-        if text.len() > 400 {
-            check(&text);
-            text.clear();
-        }
-    }
-}
-
 #[test]
 fn automata_find_the_matches_of_the_engine_for_real_patterns() {
     let mut numbers = Numbers(1);
     for pattern in real_patterns() {
         let regex = SysRegex::new(&pattern).unwrap();
         let compiled = Compiled::new(&pattern).unwrap_or_else(|| panic!("{pattern} is refused"));
-        on_texts(&mut numbers, 20_000, |text| {
+        let compare = |text: &str| {
             let engine: Vec<_> = regex.find_iter(text).collect();
             assert_eq!(compiled.matches(text), engine, "{pattern} on {text:?}");
-        });
+        };
+        for a in ALPHABET {
+            for b in ALPHABET {
+                ALPHABET.iter().for_each(|&c| compare(&String::from_iter([a, b, c])));
+            }
+        }
+        on_texts(&mut numbers, 20_000, char::MAX, compare);
     }
 }
 
 /// A random pattern.
-fn random_pattern(numbers: &mut Numbers, depth: usize) -> String {
+pub(super) fn random_pattern(numbers: &mut Numbers, depth: usize) -> String {
     const ATOMS: [&str; 38] = [
         "a",
         "b",
@@ -203,10 +159,6 @@ fn random_pattern(numbers: &mut Numbers, depth: usize) -> String {
     }
     pattern
 }
-
-const SMALL: [char; 20] = [
-    'a', 'b', 's', 'S', 'A', 't', ' ', ' ', '\n', '\r', '1', '\'', '日', 'k', '\u{212a}', 'ſ', 'ß', '!', '\u{301}', 'l',
-];
 
 /// Compares random patterns with the engine; gives the number that were compared.
 fn compare_random_patterns(numbers: &mut Numbers, n_patterns: usize, n_texts: usize) -> usize {
