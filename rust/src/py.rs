@@ -108,6 +108,13 @@ impl PyPipeline {
         Ok(Self(Pipeline::from_json(skeleton)?))
     }
 
+    /// What computes the pretokens of a pipeline in counting.
+    #[staticmethod]
+    fn engine(py: Python<'_>, skeleton: &str, byte_level: bool) -> PyResult<&'static str> {
+        let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text(None) };
+        Ok(py.detach(|| Pretokenizer::new(skeleton, spelling).map(|pretokenizer| pretokenizer.engine()))?)
+    }
+
     /// Pretokens as `str`, added tokens as their ids.
     fn pieces<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let pieces = py.detach(|| self.0.pieces(text))?;
