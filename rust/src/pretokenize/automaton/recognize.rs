@@ -12,6 +12,9 @@ use super::syntax::{parse, Node};
 /// The pattern that byte-level pre-tokenizers have built in.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
+/// A pipeline with more steps is refused: every step is a call inside that of the step before it.
+const MOST_STEPS: usize = 64;
+
 /// A step whose pattern is not compiled yet.
 enum Draft {
     Normalize(Form),
@@ -41,7 +44,7 @@ pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: b
         drafts.pre_tokenizer(step)?;
     }
     let bytes = drafts.steps.iter().filter(|step| matches!(step, Draft::Bytes)).count();
-    if bytes != usize::from(byte_level) {
+    if bytes != usize::from(byte_level) || drafts.steps.len() > MOST_STEPS {
         return None;
     }
     let classes = Classes::new(&drafts.sets)?;

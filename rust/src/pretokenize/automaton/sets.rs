@@ -51,6 +51,10 @@ impl Set {
         Self::new(self.0)
     }
 
+    pub(super) fn all(sets: Vec<Self>) -> Self {
+        Self::new(sets.into_iter().flat_map(|set| set.0).collect())
+    }
+
     pub(super) fn complement(&self) -> Self {
         let starts = [0].into_iter().chain(self.0.iter().map(|run| run.1 + 1));
         let ends = self.0.iter().map(|run| run.0).chain([CODES]);

@@ -26,6 +26,9 @@ pub(super) enum Unit {
     Byte,
 }
 
+/// Bytes from which on a failed attempt is worth a second look.
+const LONG: usize = 64;
+
 /// Finds the matches of a pattern.
 #[derive(Debug)]
 pub(super) struct Matcher {
@@ -126,9 +129,39 @@ impl Matcher {
                 start = end;
                 continue;
             }
-            match text.class(start).1 {
-                0 => return,
-                width => start += width,
+            start = if at - start > LONG { self.after_failure(text, start) } else { start + text.class(start).1 };
+            if start >= bytes.len() {
+                return;
+            }
+        }
+    }
+
+    /// Where to look next after a long attempt at `start` that found nothing.
+    ///
+    /// An attempt at one of the next places finds nothing either if it soon is in the state in which the failed one was
+    /// at the same place. Without this, `\s+$` takes quadratic time on white space that does not end its line.
+    #[cold]
+    fn after_failure(&self, text: &impl Read, mut start: usize) -> usize {
+        let (mut at, mut state, mut since) = (start, self.dfa.start(), start);
+        let mut longest = (state, start..start);
+        while state != DEAD {
+            let (class, width) = text.class(at);
+            let next = self.dfa.read(state, class).0;
+            if next != state {
+                if at - since > longest.1.len() {
+                    longest = (state, since..at);
+                }
+                since = at + width;
+            }
+            (state, at) = (next, at + width);
+        }
+        loop {
+            let width = text.class(start).1;
+            start += width;
+            let (class, width) = text.class(start);
+            let fails = self.dfa.read(self.dfa.start(), class).0 == longest.0;
+            if width == 0 || !fails || !(longest.1.start..=longest.1.end).contains(&(start + width)) {
+                return start;
             }
         }
     }

@@ -129,6 +129,15 @@ impl Automata {
         cuts(left, right)
     }
 
+    /// How many times as long as a text its normalized form may be, at most.
+    pub(crate) fn growth(&self) -> usize {
+        let lengths = self.steps.iter().map(|step| match step {
+            Step::Replace { content, .. } => content.len(),
+            _ => 1,
+        });
+        lengths.max().unwrap_or(1).max(1)
+    }
+
     /// Whether some step puts text before others.
     pub(crate) fn has_prefix(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Prefix { .. }))

@@ -9,6 +9,7 @@ use crate::pretokenize::unicode::category;
 
 const DEEPEST: usize = 40;
 const MOST_REPEATS: u32 = 1000;
+const LONGEST: usize = 20_000;
 
 /// A pattern, with its sets of characters by number.
 #[derive(Debug, Clone)]
@@ -58,6 +59,9 @@ impl Node {
 
 /// Reads a pattern. None if it may have other matches than this reading of it.
 pub(super) fn parse(pattern: &str, sets: &mut Sets) -> Option<Node> {
+    if pattern.len() > LONGEST {
+        return None;
+    }
     let mut parser = Parser { rest: pattern, sets, ignores_case: false, depth: 0 };
     let node = parser.alternatives()?;
     (parser.rest.is_empty() && !node.may_be_empty()).then_some(node)
@@ -134,7 +138,7 @@ impl<'p> Parser<'p> {
                 Item::Set(_) if self.ignores_case => None,
                 Item::Set(set) => Some(Node::one(set, self.sets)),
             },
-            '*' | '+' | '?' | '{' | '}' | ']' | '^' => None,
+            '.' | '*' | '+' | '?' | '{' | '}' | ']' | '^' => None,
             character => self.literal(character),
         }
     }
@@ -277,12 +281,9 @@ impl<'p> Parser<'p> {
 
     fn plain_bracket(&mut self) -> Option<Set> {
         let negated = self.skip("^");
-        let mut set = Set::default();
-        let mut is_first = true;
-        while !self.skip("]") || is_first {
-            let item = self.item(is_first)?;
-            is_first = false;
-            set = set.union(match item {
+        let mut sets = Vec::new();
+        while sets.is_empty() || !self.skip("]") {
+            sets.push(match self.item(sets.is_empty())? {
                 Item::Character(first) if self.rest.starts_with('-') && !self.rest.starts_with("-]") => {
                     self.next();
                     match self.item(false)? {
@@ -293,6 +294,7 @@ impl<'p> Parser<'p> {
                 item => item.set(),
             });
         }
+        let set = Set::all(sets);
         Some(if negated { set.complement() } else { set })
     }
 
@@ -302,6 +304,8 @@ impl<'p> Parser<'p> {
             '&' if self.peek() == Some('&') => None,
             // A hyphen stands for itself only at the beginning or the end.
             '-' if !is_first && self.peek() != Some(']') => None,
+            // The engine has other words in brackets than outside them.
+            '\\' if self.peek().is_some_and(|next| matches!(next, 'w' | 'W')) => None,
             '\\' => self.escaped(),
             character => Some(Item::Character(character)),
         }

@@ -98,6 +98,15 @@ fn automata_find_the_matches_of_the_engine_for_real_patterns() {
     }
 }
 
+fn random_bracket(numbers: &mut Numbers) -> String {
+    const ITEMS: [&str; 20] = [
+        "a", "b", "s", "k-t", "A-Z", r"\s", r"\S", r"\w", r"\W", r"\d", r"\p{L}", r"\P{L}", r"\n", " ", "'", "-", "1",
+        "日", "&&", "[^ab]",
+    ];
+    let items: String = (0..1 + numbers.below(3)).map(|_| numbers.pick(&ITEMS)).collect();
+    format!("[{}{items}]", numbers.pick(&["", "^"]))
+}
+
 /// A random pattern.
 pub(super) fn random_pattern(numbers: &mut Numbers, depth: usize) -> String {
     const ATOMS: [&str; 38] = [
@@ -152,7 +161,12 @@ pub(super) fn random_pattern(numbers: &mut Numbers, depth: usize) -> String {
                 let open = numbers.pick(&["(?:", "(", "(?:", "(?=", "(?!"]);
                 pattern.push_str(&format!("{open}{})", random_pattern(numbers, depth - 1)));
             } else {
-                pattern.push_str(numbers.pick(&ATOMS));
+                match numbers.below(8) {
+                    0 => pattern.push_str(&random_bracket(numbers)),
+                    1 => pattern
+                        .push_str(&format!("(?i:{})", numbers.text(&['s', 'S', 't', 'f', 'i', 'l', 'k', '\''], 3))),
+                    _ => pattern.push_str(numbers.pick(&ATOMS)),
+                }
             }
             pattern.push_str(numbers.pick(&QUANTIFIERS));
         }
@@ -181,6 +195,118 @@ fn compare_random_patterns(numbers: &mut Numbers, n_patterns: usize, n_texts: us
 fn automata_find_the_matches_of_the_engine_for_random_patterns() {
     let compared = compare_random_patterns(&mut Numbers(2), 20_000, 60);
     assert!(compared > 2_500, "{compared}");
+}
+
+#[test]
+fn long_attempts_that_find_nothing_are_not_repeated_at_every_place() {
+    let mut numbers = Numbers(5);
+    for pattern in [r"\s+$", "a+b|c", "(?:ab)+1", r"\S*?1", "(?:a|b)+(?:1|$)", r" *a+ *\n", "a{3}b?a{100,}1|b"] {
+        let (compiled, regex) = (Compiled::new(pattern).unwrap(), SysRegex::new(pattern).unwrap());
+        for _ in 0..300 {
+            let run =
+                |numbers: &mut Numbers| numbers.pick(&["a", " ", "ab", "b", "aaa ", "\n"]).repeat(numbers.below(200));
+            let end = |numbers: &mut Numbers| numbers.pick(&["", "", "b", "1", "x", "\n", "c"]);
+            let text: String = (0..4).map(|_| run(&mut numbers) + end(&mut numbers)).collect();
+            let engine: Vec<_> = regex.find_iter(&text).collect();
+            assert_eq!(compiled.matches(&text), engine, "{pattern} on {text:?}");
+        }
+    }
+    let spaces = " ".repeat(3_000_000) + "x"; // quadratic time would be hours
+    assert!(Compiled::new(r"\s+$").unwrap().matches(&spaces).is_empty());
+}
+
+#[test]
+fn what_only_the_engine_can_do_is_refused() {
+    let refused = [
+        "",
+        "a*",
+        "(?:a*)+b",
+        "(?<=a)b",
+        "(?<!a)b",
+        "^a",
+        r"\ba",
+        r"\Ga",
+        r"\Aa",
+        r"a\Z",
+        "(?>a+)b",
+        "(?:ab)++",
+        r"(a)\1",
+        r"\Rb",
+        r"\Xb",
+        "(?!ab)c",
+        "(?=a|b)c",
+        "(?i)a",
+        "(?i:ss)",
+        "(?i:st)",
+        "(?i:f)(?i:i)",
+        "(?i:s){2}",
+        "(?i:é)",
+        "(?i:[^a])",
+        r"(?i:\p{L})",
+        "[[:alpha:]]",
+        "[]a]",
+        "[a",
+        "(a",
+        "a)",
+        "a{2",
+        "a{3,2}",
+        "a**",
+        "a{2}+",
+        "a{2}?",
+        "(?#x)a",
+        "(?<n>a)",
+        r"\p{NoSuchName}",
+        "(?=a).+b",
+        r"\ha",
+        r"\Ka",
+        r"[z-a]",
+    ];
+    for pattern in refused {
+        assert!(Compiled::new(pattern).is_none(), "{pattern}");
+    }
+    let deep = "(".repeat(100_000) + "a" + &")".repeat(100_000);
+    let huge = ["a".repeat(100_000), "(?:a{1000}){1000}".into(), format!("[{}]", "ab".repeat(100_000)), deep];
+    assert!(huge.iter().all(|pattern| Compiled::new(pattern).is_none()));
+    assert!(Compiled::new("(?:a|b)*a(?:a|b){20}").is_none()); // two million states
+}
+
+#[test]
+fn every_escape_and_bracket_is_read_as_the_engine_reads_it() {
+    let text: String = ('\0'..='\u{250}').chain("‘’“”Kſ日\u{301}\u{2028}".chars()).collect();
+    let characters: Vec<String> = (1u8..0x80).map(|byte| char::from(byte).to_string()).collect();
+    let around = [
+        ("", ""),
+        ("\\", ""),
+        ("[", "]"),
+        ("[\\", "]"),
+        ("[^", "]"),
+        ("[a", "z]"),
+        ("(?i:", ")"),
+        ("[+-", "]"),
+        ("[x&", "]"),
+    ];
+    let mut compared = 0;
+    for (before, after) in around {
+        for character in &characters {
+            let pattern = format!("{before}{character}{after}");
+            let (Some(compiled), Ok(regex)) = (Compiled::new(&pattern), SysRegex::new(&pattern)) else { continue };
+            let engine: Vec<_> = regex.find_iter(&text).collect();
+            assert_eq!(compiled.matches(&text), engine, "{pattern}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 700, "{compared}");
+    let every: String = ('\0'..=char::MAX).collect();
+    for class in
+        [r"\s", r"\S", r"\d", r"\D", r"\w", r"\W", r"\p{L}", r"\P{L}", r"\p{^L}", r"\p{Han}", r"\p{Alpha}", r"\p{Lu}"]
+    {
+        for pattern in
+            [format!("{class}+"), format!("[{class}]+"), format!("[^{class}]+"), format!("[1{class}\u{e9}]+")]
+        {
+            let (compiled, regex) = (Compiled::new(&pattern).unwrap(), SysRegex::new(&pattern).unwrap());
+            assert!(compiled.matches(&every).into_iter().eq(regex.find_iter(&every)), "{pattern}");
+        }
+    }
 }
 
 #[test]
