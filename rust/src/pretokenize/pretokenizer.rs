@@ -294,7 +294,55 @@ pub(super) mod tests {
 
     #[test]
     fn an_unrecognized_pipeline_runs_through_the_library() {
-        let digits = r#"{"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior": "Isolated"}]}"#;
-        assert!(!Pretokenizer::new(&skeleton("null", digits), Spelling::Text(None)).unwrap().is_fast());
+        let behind = r#"{"type": "Split", "pattern": {"Regex": "(?<=a) "}, "behavior": "Isolated", "invert": false}"#;
+        let unknown = Pretokenizer::new(&skeleton("null", behind), Spelling::Text(None)).unwrap();
+        assert_eq!((unknown.engine(), unknown.is_fast(), unknown.memory_factor()), ("tokenizers crate", false, 80));
+        assert_eq!(unknown.last_cut("a b a b"), None);
+    }
+
+    /// A pipeline for the automata: words with the space before them, and added tokens that strip white space.
+    fn with_added_tokens(normalizer: &str) -> String {
+        let split =
+            r#"{"type": "Split", "pattern": {"Regex": " ?[^ \\n]+| +|\\n"}, "behavior": "Isolated", "invert": false}"#;
+        let bytes = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}"#;
+        let steps = format!(r#"{{"type": "Sequence", "pretokenizers": [{split}, {bytes}]}}"#);
+        let token = |content: &str, lstrip: bool, normalized: bool| {
+            format!(
+                r#"{{"id": 8, "content": "{content}", "single_word": false, "lstrip": {lstrip}, "rstrip": false,
+                    "normalized": {normalized}, "special": false}}, {{"id": 7,"#
+            )
+        };
+        let normalized = normalizer == "null";
+        skeleton(normalizer, &steps)
+            .replacen(r#"{"id": 7,"#, &token("<l>", true, normalized), 1)
+            .replace(r#"{"<s>": 7}"#, r#"{"<s>": 7, "<l>": 8}"#)
+    }
+
+    #[test]
+    fn automata_find_added_tokens_and_cut_between_them_as_the_library() {
+        for normalizer in ["null", r#"{"type": "NFC"}"#, r#"{"type": "Prepend", "prepend": " x"}"#] {
+            let json = with_added_tokens(normalizer);
+            let fast = Pretokenizer::new(&json, Spelling::ByteLevel).unwrap();
+            let slow = Pretokenizer::new(&json, Spelling::ByteLevel).unwrap().through_upstream();
+            assert_eq!((fast.engine(), fast.memory_factor()), ("automata", 10), "{json}");
+            let (words, mut state, mut cuts) = (["a", " ", "<s>", "  <l>", "\n", "o\u{303}", " b", "<", "s>"], 7u64, 0);
+            for _ in 0..20_000 {
+                let mut text = String::new();
+                for _ in 0..12 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    text.push_str(words[(state >> 33) as usize % words.len()]);
+                }
+                let whole = pretokens(&slow, &text);
+                assert_eq!(pretokens(&fast, &text), whole, "{text:?} through {json}");
+                if let Some(cut) = fast.last_cut(&text).filter(|&cut| cut > 0) {
+                    let mut parts = Collected::default();
+                    fast.run(&text[..cut], true, &mut parts).unwrap();
+                    fast.run(&text[cut..], false, &mut parts).unwrap();
+                    assert_eq!(parts.0, whole, "{text:?} cut at {cut} through {json}");
+                    cuts += 1;
+                }
+            }
+            assert!(cuts > 5_000, "{cuts}");
+        }
     }
 }
