@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Protocol, final
+from typing import Literal, Protocol, final
 
 __all__ = [
     "Bpe",
@@ -97,6 +97,8 @@ class Bpe:
 class Pipeline:
     """The normalizer, pre-tokenizer and added tokens of a `tokenizer.json`."""
     def __new__(cls, skeleton: str) -> Pipeline: ...
+    @staticmethod
+    def engine(skeleton: str, byte_level: bool) -> Literal["hand-written scanner", "automata", "tokenizers crate"]: ...
     def pieces(self, text: str) -> list[str | int]: ...
 
 class _PieceRules(Protocol):

@@ -19,10 +19,10 @@ mod tokens;
 mod unknown;
 mod vocabulary;
 
-pub(crate) use alphabet::byte_of;
 #[cfg(test)]
 pub(crate) use alphabet::byte_token;
 pub use alphabet::Alphabet;
+pub(crate) use alphabet::{byte_of, character_of};
 pub(crate) use merges::{pair_key, Merge, Merges};
 pub use model::{Bpe, Options};
 #[cfg(test)]

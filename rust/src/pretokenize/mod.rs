@@ -4,6 +4,7 @@
 //! result.
 
 mod added;
+mod automaton;
 mod cut;
 mod normalize;
 mod pieces;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::added::{AddedToken, Splitter};
+use super::automaton::Automata;
 use super::normalize::Prefix;
 use super::pieces::SPACE;
 use super::pretokenizer::Spelling;
@@ -17,6 +18,8 @@ pub(super) enum Route {
     Scan { added: Splitter, nfc: bool, pattern: Pattern },
     /// Spaces become `▁`, after no normalization or NFKC, with no other step.
     Spaces { added: Splitter, nfkc: bool, prefix: Prefix },
+    /// Any other steps that automata can run.
+    Automata { added: Splitter, automata: Box<Automata> },
 }
 
 impl Route {
@@ -24,20 +27,31 @@ impl Route {
         let (normalizer, pre_tokenizer) = (&document["normalizer"], &document["pre_tokenizer"]);
         let normalized_tokens = tokens.iter().any(|token| token.normalized);
         let Some(added) = Splitter::new(tokens)? else { return Ok(Self::Upstream) };
-        if matches!(spelling, Spelling::ByteLevel) {
-            let nfc = normalizer["type"] == "NFC";
-            let plain = normalizer.is_null() || nfc && !normalized_tokens;
-            return Ok(match Pattern::recognize(pre_tokenizer) {
-                Some(pattern) if plain => Self::Scan { added, nfc, pattern },
-                _ => Self::Upstream,
-            });
+        if normalized_tokens && !has_no_steps(normalizer) {
+            return Ok(Self::Upstream);
         }
-        let (nfkc, normalizer) = without_nfkc(normalizer);
-        Ok(match prefix_rule(normalizer, pre_tokenizer) {
-            Some(prefix) if !normalized_tokens => Self::Spaces { added, nfkc, prefix },
-            _ => Self::Upstream,
+        let byte_level = matches!(spelling, Spelling::ByteLevel);
+        if byte_level {
+            let nfc = normalizer["type"] == "NFC";
+            if let Some(pattern) = Pattern::recognize(pre_tokenizer).filter(|_| nfc || has_no_steps(normalizer)) {
+                return Ok(Self::Scan { added, nfc, pattern });
+            }
+        } else {
+            let (nfkc, normalizer) = without_nfkc(normalizer);
+            if let Some(prefix) = prefix_rule(normalizer, pre_tokenizer) {
+                return Ok(Self::Spaces { added, nfkc, prefix });
+            }
+        }
+        Ok(match Automata::recognize(normalizer, pre_tokenizer, byte_level) {
+            Some(automata) => Self::Automata { added, automata: Box::new(automata) },
+            None => Self::Upstream,
         })
     }
+}
+
+/// Whether a normalizer changes nothing.
+fn has_no_steps(normalizer: &Value) -> bool {
+    normalizer.is_null() || normalizer["normalizers"].as_array().is_some_and(Vec::is_empty)
 }
 
 /// Whether a normalizer begins with NFKC, and its other steps.

@@ -1,4 +1,5 @@
-//! The class of every character, exactly as the regular-expression engine of the `tokenizers` library sees it.
+//! The class and the general category of every character, exactly as the regular-expression engine of the `tokenizers`
+//! library sees them.
 //!
 //! Another Unicode version would give other pretokens. `RUNS` was written from the engine, and a test compares every
 //! character with it.
@@ -22,14 +23,64 @@ pub(crate) const LOWER: u8 = 5;
 /// `\p{Lm}` and `\p{Lo}`
 pub(crate) const CASELESS: u8 = 6;
 
+/// One more than the last code point.
+pub(crate) const CODES: u32 = 0x11_0000;
+
+/// The general categories, by the numbers that `RUNS` has for them. Surrogates are no characters and count as `Cn`.
+const CATEGORIES: [&str; 29] = [
+    "Cn", "Cc", "Cf", "Co", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No", "Pc", "Pd", "Pe", "Pf",
+    "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs",
+];
+
+/// `\s`: the first and the last character of each run.
+pub(crate) const WHITE_SPACE: [(u32, u32); 10] = [
+    (0x9, 0xd),
+    (0x20, 0x20),
+    (0x85, 0x85),
+    (0xa0, 0xa0),
+    (0x1680, 0x1680),
+    (0x2000, 0x200a),
+    (0x2028, 0x2029),
+    (0x202f, 0x202f),
+    (0x205f, 0x205f),
+    (0x3000, 0x3000),
+];
+
+/// The runs of code points in a general category (`Lu`) or a group of them (`L`), in order, each by its first and last
+/// code point. None for other names.
+pub(crate) fn category(name: &str) -> Option<Vec<(u32, u32)>> {
+    let is_wanted = |number: u8| CATEGORIES[number as usize].starts_with(name);
+    let is_known = matches!(name, "L" | "M" | "N" | "P" | "S" | "Z") || CATEGORIES[1..].contains(&name);
+    is_known.then(|| runs().filter(|run| is_wanted(run.2)).map(|(first, last, _)| (first, last)).collect())
+}
+
+/// Runs of code points of one category: first, last, category.
+fn runs() -> impl Iterator<Item = (u32, u32, u8)> {
+    RUNS.iter().scan(0, |first, &(length, category)| {
+        let run = (*first, *first + length - 1, category);
+        *first += length;
+        Some(run)
+    })
+}
+
 /// The class of every code point, by code point.
 pub(crate) fn classes() -> &'static [u8] {
     static CLASSES: OnceLock<Vec<u8>> = OnceLock::new();
     CLASSES.get_or_init(|| {
-        let mut classes = vec![OTHER; 0x11_0000];
-        let ends = RUNS.iter().skip(1).map(|run| run.0).chain([0x11_0000]);
-        for (&(start, class), end) in RUNS.iter().zip(ends) {
-            classes[start as usize..end as usize].fill(class);
+        let mut classes = vec![OTHER; CODES as usize];
+        let with_class = |category: u8| match CATEGORIES[category as usize] {
+            "Lu" | "Lt" => UPPER,
+            "Ll" => LOWER,
+            "Lm" | "Lo" => CASELESS,
+            name if name.starts_with('N') => NUMBER,
+            name if name.starts_with('M') => MARK,
+            _ => OTHER,
+        };
+        let spaces = WHITE_SPACE.map(|(first, last)| (first, last, SPACE));
+        for (first, last, class) in
+            runs().map(|(first, last, category)| (first, last, with_class(category))).chain(spaces)
+        {
+            classes[first as usize..=last as usize].fill(class);
         }
         classes
     })
@@ -41,9 +92,15 @@ mod tests {
 
     use super::*;
 
-    /// The class of every character by the engine itself.
-    fn by_engine() -> Vec<u8> {
-        let mut by_class = vec![OTHER; 0x11_0000];
+    /// The characters that a pattern for one character matches, by the engine itself.
+    fn by_engine(pattern: &str) -> Vec<char> {
+        let text: String = ('\0'..=char::MAX).collect();
+        let regex = SysRegex::new(&format!("(?:{pattern})+")).unwrap();
+        regex.find_iter(&text).flat_map(|(start, end)| text[start..end].chars().collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn every_character_has_the_class_that_the_engine_gives_it() {
         let patterns = [
             (r"\s", SPACE),
             (r"\p{N}", NUMBER),
@@ -52,45 +109,42 @@ mod tests {
             (r"\p{Ll}", LOWER),
             (r"[\p{Lm}\p{Lo}]", CASELESS),
         ];
-        let text: String = ('\0'..=char::MAX).collect();
         for (pattern, class) in patterns {
-            for (start, end) in SysRegex::new(pattern).unwrap().find_iter(&text) {
-                let character = text[start..end].chars().next().unwrap();
-                assert_eq!(by_class[character as usize], OTHER, "{character:?} has two classes");
-                by_class[character as usize] = class;
-            }
+            let ours = ('\0'..=char::MAX).filter(|&character| classes()[character as usize] == class);
+            assert!(ours.eq(by_engine(pattern)), "{pattern}; see write_runs");
         }
-        let letters: Vec<char> = SysRegex::new(r"\p{L}")
-            .unwrap()
-            .find_iter(&text)
-            .map(|(start, _)| text[start..].chars().next().unwrap())
-            .collect();
-        assert!(('\0'..=char::MAX).filter(|&c| by_class[c as usize] >= UPPER).eq(letters));
-        by_class
+        assert!(('\0'..=char::MAX).filter(|&c| classes()[c as usize] >= UPPER).eq(by_engine(r"\p{L}")));
     }
 
     #[test]
-    fn every_character_has_the_class_that_the_engine_gives_it() {
-        let (ours, engine) = (classes(), by_engine());
-        for character in '\0'..=char::MAX {
-            assert_eq!(ours[character as usize], engine[character as usize], "{character:?}; see write_runs");
+    fn every_category_has_the_characters_that_the_engine_gives_it() {
+        for name in CATEGORIES[1..].iter().chain(&["L", "M", "N", "P", "S", "Z"]) {
+            let runs = category(name).unwrap();
+            let ours = runs.into_iter().flat_map(|(first, last)| (first..=last).filter_map(char::from_u32));
+            assert!(ours.eq(by_engine(&format!(r"\p{{{name}}}"))), "{name}; see write_runs");
         }
+        assert!(["Cn", "C", "Han", ""].iter().all(|name| category(name).is_none()));
     }
 
     /// Writes `unicode_runs.rs` again: `cargo test write_runs -- --ignored`, then `cargo fmt`.
     #[test]
     #[ignore = "writes a source file; run it after the engine's Unicode version changed"]
     fn write_runs() {
-        let classes = by_engine();
+        let mut categories = vec![0u8; CODES as usize];
+        for (number, name) in (0..).zip(CATEGORIES).skip(1) {
+            for character in by_engine(&format!(r"\p{{{name}}}")) {
+                assert_eq!(categories[character as usize], 0, "{character:?} has two categories");
+                categories[character as usize] = number;
+            }
+        }
         let mut source = String::from(
             "//! Written by the test `write_runs` in `unicode.rs`; do not edit.\n\n\
-             /// Runs of code points of one class, each by its first.\n#[rustfmt::skip]\n\
+             /// Runs of code points of one category, as their lengths and categories.\n#[rustfmt::skip]\n\
              pub(crate) const RUNS: &[(u32, u8)] = &[",
         );
-        let starts = (0..classes.len()).filter(|&at| at == 0 || classes[at] != classes[at - 1]);
-        for (place, start) in starts.enumerate() {
-            source.push_str(if place % 9 == 0 { "\n    " } else { " " });
-            source.push_str(&format!("({start}, {}),", classes[start]));
+        for (place, run) in categories.chunk_by(|left, right| left == right).enumerate() {
+            source.push_str(if place % 12 == 0 { "\n    " } else { " " });
+            source.push_str(&format!("({}, {}),", run.len(), run[0]));
         }
         source.push_str("\n];\n");
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/pretokenize/unicode_runs.rs"), source).unwrap();

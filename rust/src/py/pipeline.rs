@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::bpe::PyBpe;
-use crate::pretokenize::{encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline};
+use crate::pretokenize::{encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling};
 
 #[pyclass(frozen, name = "Pipeline", module = "tokengraft._core")]
 pub(super) struct PyPipeline(pub(super) Pipeline);
@@ -15,6 +15,13 @@ impl PyPipeline {
     #[new]
     fn new(skeleton: &str) -> PyResult<Self> {
         Ok(Self(Pipeline::from_json(skeleton)?))
+    }
+
+    /// What computes the pretokens of a pipeline in counting.
+    #[staticmethod]
+    fn engine(py: Python<'_>, skeleton: &str, byte_level: bool) -> PyResult<&'static str> {
+        let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text(None) };
+        Ok(py.detach(|| Pretokenizer::new(skeleton, spelling).map(|pretokenizer| pretokenizer.engine()))?)
     }
 
     /// Pretokens as `str`, added tokens as their ids.

@@ -5,10 +5,15 @@ from collections.abc import Iterable
 
 from tokengraft.evaluate.evaluation import aligned
 from tokengraft.tokenizer.alphabet import Kind, token_bytes
-from tokengraft.tokenizer.inspect import IdRange, Inspection
+from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection
 
 MAX_RUNS = 10
 MAX_CHARACTERS = 24
+ENGINES: dict[Engine, str] = {
+    "hand-written scanner": "a hand-written scanner for this pipeline",
+    "automata": "automata made from the steps of this pipeline",
+    "tokenizers crate": "the `tokenizers` crate, about ten times slower: a step is one that no faster engine knows",
+}
 
 
 def describe(inspection: Inspection) -> list[tuple[str, str]]:
@@ -16,6 +21,7 @@ def describe(inspection: Inspection) -> list[tuple[str, str]]:
     rows = [
         ("kind", f"{inspection.kind} BPE"),
         ("pipeline", f"normalizer: {_steps(inspection.normalizer)}; pre-tokenizer: {_steps(inspection.pre_tokenizer)}"),
+        ("counted with", ENGINES[inspection.engine]),
         ("tokens", _token_numbers(inspection)),
         ("merges", f"{inspection.merges:,}"),
         ("flags", f"ignore_merges {_on(inspection.ignore_merges)}, byte_fallback {_on(inspection.byte_fallback)}"),

@@ -37,14 +37,15 @@ class CountOptions:
     memory: int = DEFAULT_MEMORY
     """Bytes: half for tables of pretokens, which are written to disk beyond it, and half for the documents in process.
     A document that cannot be cut and needs more than that half is refused, unless it is shorter than a megabyte. It
-    needs about 10 times its size, and 80 times if the pipeline has no fast scanner."""
+    needs up to 10 times its size, 30 times if spaces become ``▁``, and 80 times if its pipeline runs through the
+    `tokenizers` crate, which `inspect` tells. Such a pipeline never cuts a document."""
     max_documents: int | None = None
     max_bytes: int | None = None
     """Bytes of text. With a limit, blocks are counted one after the other."""
     min_count: int = 1
     """Leave out pretokens that occur less often in the complete corpus."""
     through_upstream: bool = False
-    """Use the `tokenizers` crate instead of the fast scanners, to compare the two."""
+    """Use the `tokenizers` crate instead of a faster engine, to compare the two."""
 
     def __post_init__(self) -> None:
         for name in ("workers", "memory", "max_documents", "max_bytes", "min_count"):

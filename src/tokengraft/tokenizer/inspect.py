@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from tokengraft import _core
 from tokengraft.tokenizer.alphabet import Kind, token_bytes
 from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 EXAMPLES = 8
+Engine = Literal["hand-written scanner", "automata", "tokenizers crate"]
 
 
 class IdRange(NamedTuple):
@@ -28,6 +30,9 @@ class Inspection:
     """The steps of the normalizer, by name."""
     pre_tokenizer: tuple[str, ...]
     """The steps of the pre-tokenizer, by name."""
+    engine: Engine
+    """What splits text into pretokens when it is counted. All give the same pretokens. The first two count about ten
+    times as fast as the last, and cut long documents into parts."""
     ignore_merges: bool
     byte_fallback: bool
     tokens: int
@@ -81,6 +86,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         kind=tokenizer.kind,
         normalizer=_step_names(tokenizer.document.get("normalizer")),
         pre_tokenizer=_step_names(tokenizer.document.get("pre_tokenizer")),
+        engine=_core.Pipeline.engine(tokenizer.skeleton, tokenizer.kind == "byte-level"),
         ignore_merges=tokenizer.ignore_merges,
         byte_fallback=tokenizer.byte_fallback,
         tokens=learned + len(added),

@@ -1,0 +1,203 @@
+//! Reads the normalizer and the pre-tokenizer of a `tokenizer.json` as steps that automata can run. A step with a
+//! setting that is not known here is refused.
+
+use serde_json::Value;
+
+use super::dfa::Dfa;
+use super::sets::{Classes, Set, Sets};
+use super::split::{Behavior, Matcher, Rule, Unit};
+use super::steps::{Form, PrefixRule, Step};
+use super::syntax::{parse, Node};
+
+/// The pattern that byte-level pre-tokenizers have built in.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// A pipeline with more steps is refused: every step is a call inside that of the step before it.
+const MOST_STEPS: usize = 64;
+
+/// A step whose pattern is not compiled yet.
+enum Draft {
+    Normalize(Form),
+    Replace {
+        pattern: Node,
+        content: String,
+    },
+    Prefix {
+        prefix: String,
+        rule: PrefixRule,
+    },
+    Split {
+        pattern: Node,
+        rule: Rule,
+    },
+    /// From here on, every byte is a character of its own.
+    Bytes,
+}
+
+/// The steps of a pipeline and the classes of characters they tell apart. None if a step is not known.
+pub(super) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: bool) -> Option<(Vec<Step>, Classes)> {
+    let mut drafts = Drafts::default();
+    for step in parts(normalizer, "normalizers")? {
+        drafts.normalizer(step)?;
+    }
+    for step in parts(pre_tokenizer, "pretokenizers")? {
+        drafts.pre_tokenizer(step)?;
+    }
+    let bytes = drafts.steps.iter().filter(|step| matches!(step, Draft::Bytes)).count();
+    if bytes != usize::from(byte_level) || drafts.steps.len() > MOST_STEPS {
+        return None;
+    }
+    let classes = Classes::new(&drafts.sets)?;
+    let mut unit = Unit::Character;
+    let mut steps = Vec::new();
+    for draft in &drafts.steps {
+        let matcher = |pattern| Some(Matcher::new(Dfa::new(pattern, &classes)?, unit, &classes));
+        match draft {
+            Draft::Split { pattern, rule } => steps.push(Step::Split { matcher: matcher(pattern)?, rule: *rule }),
+            Draft::Bytes => unit = Unit::Byte,
+            // The text is that of the byte-level alphabet now; nothing changes it any more.
+            _ if unit == Unit::Byte => return None,
+            Draft::Normalize(form) => steps.push(Step::Normalize(*form)),
+            Draft::Prefix { prefix, rule } => steps.push(Step::Prefix { prefix: prefix.clone(), rule: *rule }),
+            Draft::Replace { pattern, content } => {
+                steps.push(Step::Replace { matcher: matcher(pattern)?, content: content.clone() });
+            }
+        }
+    }
+    Some((steps, classes))
+}
+
+/// The steps of a normalizer or pre-tokenizer; sequences, nested ones too, by their steps.
+fn parts<'v>(step: &'v Value, name: &str) -> Option<Vec<&'v Value>> {
+    if step.is_null() {
+        return Some(Vec::new());
+    }
+    if step["type"] != "Sequence" {
+        return Some(vec![step]);
+    }
+    let parts: Option<Vec<Vec<&Value>>> = step[name].as_array()?.iter().map(|part| parts(part, name)).collect();
+    Some(parts?.concat())
+}
+
+#[derive(Default)]
+struct Drafts {
+    steps: Vec<Draft>,
+    sets: Sets,
+}
+
+impl Drafts {
+    fn normalizer(&mut self, step: &Value) -> Option<()> {
+        let draft = match step["type"].as_str()? {
+            "NFC" => Draft::Normalize(Form::Nfc),
+            "NFKC" => Draft::Normalize(Form::Nfkc),
+            "Prepend" => {
+                let prefix = step["prepend"].as_str().filter(|prefix| !prefix.is_empty())?.to_string();
+                Draft::Prefix { prefix, rule: PrefixRule::Always }
+            }
+            "Replace" => {
+                Draft::Replace { pattern: self.pattern(&step["pattern"])?, content: step["content"].as_str()?.into() }
+            }
+            _ => return None,
+        };
+        self.steps.push(draft);
+        Some(())
+    }
+
+    fn pre_tokenizer(&mut self, step: &Value) -> Option<()> {
+        let isolated = Rule { behavior: Behavior::Isolated, invert: false };
+        match step["type"].as_str()? {
+            "Split" => {
+                let rule = Rule { behavior: behavior(&step["behavior"])?, invert: step["invert"].as_bool()? };
+                let pattern = self.pattern(&step["pattern"])?;
+                self.split(pattern, rule);
+            }
+            "ByteLevel" => self.byte_level(step)?,
+            "Digits" => {
+                let individual = step["individual_digits"].as_bool()?;
+                let behavior = if individual { Behavior::Isolated } else { Behavior::Contiguous };
+                self.split_at(Set::by(char::is_numeric), Rule { behavior, invert: false });
+            }
+            "Punctuation" => {
+                let behavior = step.get("behavior").map_or(Some(isolated.behavior), behavior)?;
+                self.split_at(Set::punctuation()?, Rule { behavior, invert: false });
+            }
+            "WhitespaceSplit" => {
+                self.split_at(Set::by(char::is_whitespace), Rule { behavior: Behavior::Removed, invert: false });
+            }
+            "Whitespace" => self.whitespace()?,
+            "Metaspace" => self.metaspace(step)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn pattern(&mut self, pattern: &Value) -> Option<Node> {
+        match (&pattern["String"], &pattern["Regex"]) {
+            (Value::String(string), Value::Null) if !string.is_empty() => Some(Node::literal(string, &mut self.sets)),
+            (Value::Null, Value::String(regex)) => parse(regex, &mut self.sets),
+            _ => None,
+        }
+    }
+
+    fn split(&mut self, pattern: Node, rule: Rule) {
+        self.steps.push(Draft::Split { pattern, rule });
+    }
+
+    fn split_at(&mut self, set: Set, rule: Rule) {
+        let pattern = Node::one(set, &mut self.sets);
+        self.split(pattern, rule);
+    }
+
+    fn byte_level(&mut self, step: &Value) -> Option<()> {
+        if step["add_prefix_space"].as_bool()? {
+            self.steps.push(Draft::Prefix { prefix: " ".into(), rule: PrefixRule::Missing });
+        }
+        if step.get("use_regex").map_or(Some(true), Value::as_bool)? {
+            let pattern = parse(GPT2, &mut self.sets)?;
+            self.split(pattern, Rule { behavior: Behavior::Isolated, invert: false });
+        }
+        self.steps.push(Draft::Bytes);
+        Some(())
+    }
+
+    /// `\w+|[^\w\s]+`, and what is between matches is removed.
+    fn whitespace(&mut self) -> Option<()> {
+        let (words, spaces) = Set::words_and_spaces()?;
+        let others = words.clone().union(spaces).complement();
+        let mut run = |set| {
+            let body = Box::new(Node::one(set, &mut self.sets));
+            Node::Repeat { body, least: 1, most: None, lazy: false }
+        };
+        let pattern = Node::Either(vec![run(words), run(others)]);
+        self.split(pattern, Rule { behavior: Behavior::Removed, invert: true });
+        Some(())
+    }
+
+    fn metaspace(&mut self, step: &Value) -> Option<()> {
+        let replacement = step["replacement"].as_str()?.to_string();
+        let rule = match step.get("prepend_scheme").map_or(Some("always"), Value::as_str)? {
+            "always" => Some(PrefixRule::Missing),
+            "first" if self.steps.is_empty() => Some(PrefixRule::MissingAtStart),
+            "never" => None,
+            _ => return None,
+        };
+        let pattern = Node::literal(" ", &mut self.sets);
+        self.steps.push(Draft::Replace { pattern, content: replacement.clone() });
+        if let Some(rule) = rule {
+            self.steps.push(Draft::Prefix { prefix: replacement.clone(), rule });
+        }
+        let is_split = match step.get("split") {
+            None | Some(Value::Null) => true,
+            Some(split) => split.as_bool()?,
+        };
+        if is_split {
+            let pattern = Node::literal(&replacement, &mut self.sets);
+            self.split(pattern, Rule { behavior: Behavior::MergedWithNext, invert: false });
+        }
+        Some(())
+    }
+}
+
+fn behavior(name: &Value) -> Option<Behavior> {
+    serde_json::from_value(name.clone()).ok()
+}

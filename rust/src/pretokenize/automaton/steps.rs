@@ -1,0 +1,203 @@
+//! Runs the steps of a pipeline over a text, and says where a text may be cut.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::Value;
+use unicode_normalization_alignments::char::canonical_combining_class;
+use unicode_normalization_alignments::{is_nfc_quick, IsNormalized};
+
+use super::recognize::recognize;
+use super::sets::Classes;
+use super::split::{Matcher, Rule};
+use crate::pretokenize::normalize::{to_nfc, to_nfkc};
+use crate::pretokenize::pieces::SPACE;
+
+/// A Unicode normalization form.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    Nfc,
+    Nfkc,
+}
+
+/// When a prefix is put before a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PrefixRule {
+    /// Always, unless the text continues one that was cut.
+    Always,
+    /// If the text does not begin with it.
+    Missing,
+    /// The same, at the beginning of a document only.
+    MissingAtStart,
+}
+
+/// A step of a pipeline. It applies to every piece of the step before it.
+#[derive(Debug)]
+pub(super) enum Step {
+    Normalize(Form),
+    Replace { matcher: Matcher, content: String },
+    Prefix { prefix: String, rule: PrefixRule },
+    Split { matcher: Matcher, rule: Rule },
+}
+
+/// Which text is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The beginning of a document.
+    Document,
+    /// The rest of a text that was cut.
+    Cut,
+    /// Text after an added token.
+    Added,
+}
+
+/// The normalizer and the pre-tokenizer of a pipeline, as automata.
+#[derive(Debug)]
+pub(crate) struct Automata {
+    steps: Vec<Step>,
+    classes: Classes,
+}
+
+impl Automata {
+    /// The automata of a pipeline, or None if it has something that they cannot do exactly.
+    pub(crate) fn recognize(normalizer: &Value, pre_tokenizer: &Value, byte_level: bool) -> Option<Self> {
+        let (steps, classes) = recognize(normalizer, pre_tokenizer, byte_level)?;
+        Some(Self { steps, classes })
+    }
+
+    /// Calls `emit` with every pretoken of a text between added tokens, as a text and the range of bytes in it.
+    pub(crate) fn run(&self, text: &str, start: Start, emit: &mut impl FnMut(&str, Range<usize>)) {
+        self.apply(0, text, 0..text.len(), start, emit);
+    }
+
+    fn apply<E: FnMut(&str, Range<usize>)>(
+        &self,
+        step: usize,
+        text: &str,
+        at: Range<usize>,
+        start: Start,
+        emit: &mut E,
+    ) {
+        if at.is_empty() {
+            return;
+        }
+        let changed = match self.steps.get(step) {
+            None => return emit(text, at),
+            Some(Step::Split { matcher, rule }) if step + 1 == self.steps.len() => {
+                return matcher.split(*rule, text, at, &self.classes, |piece| emit(text, piece));
+            }
+            Some(Step::Split { matcher, rule }) => {
+                return matcher.split(*rule, text, at, &self.classes, |piece| {
+                    self.apply(step + 1, text, piece, start, emit);
+                });
+            }
+            Some(Step::Normalize(Form::Nfc)) => to_nfc(&text[at]),
+            Some(Step::Normalize(Form::Nfkc)) => to_nfkc(&text[at]),
+            Some(Step::Prefix { prefix, rule }) => with_prefix(&text[at], prefix, *rule, start),
+            Some(Step::Replace { matcher, content }) => self.replaced(matcher, content, &text[at]),
+        };
+        self.apply(step + 1, &changed, 0..changed.len(), start, emit);
+    }
+
+    fn replaced<'t>(&self, matcher: &Matcher, content: &str, text: &'t str) -> Cow<'t, str> {
+        let (mut replaced, mut done) = (String::new(), 0);
+        matcher.matches(text, 0..text.len(), &self.classes, |found| {
+            if done == 0 {
+                replaced.reserve(text.len() + text.len() / 2);
+            }
+            replaced.push_str(&text[done..found.start]);
+            replaced.push_str(content);
+            done = found.end;
+        });
+        if done == 0 {
+            return Cow::Borrowed(text);
+        }
+        replaced.push_str(&text[done..]);
+        Cow::Owned(replaced)
+    }
+
+    /// Whether text may be cut between two characters, so that the pretokens of the two parts are those of the whole.
+    /// `cuts` decides it inside a pretoken, by the characters that normalization makes of the two.
+    pub(crate) fn may_cut(&self, mut left: char, mut right: char, cuts: impl Fn(char, char) -> bool) -> bool {
+        for step in &self.steps {
+            match self.across(step, left, right) {
+                Across::Separate => return true,
+                Across::Together(new_left, new_right) => (left, right) = (new_left, new_right),
+                Across::Unknown => return false,
+            }
+        }
+        cuts(left, right)
+    }
+
+    /// How many times as long as a text its normalized form may be, at most.
+    pub(crate) fn growth(&self) -> usize {
+        let lengths = self.steps.iter().map(|step| match step {
+            Step::Replace { content, .. } => content.len(),
+            _ => 1,
+        });
+        lengths.max().unwrap_or(1).max(1)
+    }
+
+    /// Whether some step puts text before others.
+    pub(crate) fn has_prefix(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Prefix { .. }))
+    }
+
+    fn across(&self, step: &Step, left: char, right: char) -> Across {
+        let together = |is_known: bool| if is_known { Across::Together(left, right) } else { Across::Unknown };
+        match step {
+            Step::Normalize(Form::Nfc) => together(is_stable(left) && matches!(right, ' ' | '\n' | SPACE)),
+            Step::Normalize(Form::Nfkc) => together(left.is_ascii() && matches!(right, ' ' | '\n' | SPACE)),
+            // The part after the cut must not get a prefix of its own.
+            Step::Prefix { prefix, rule: PrefixRule::Missing } => {
+                together(right.encode_utf8(&mut [0; 4]) == prefix.as_str())
+            }
+            Step::Prefix { .. } => together(true),
+            Step::Replace { matcher, content } => {
+                let Some(boundary) = matcher.boundary(left, right, &self.classes) else { return Across::Unknown };
+                let side = |is: bool, never: bool, character: char, replacement: Option<char>| match (is, never) {
+                    (_, true) => Some(character),
+                    (true, _) => replacement,
+                    _ => None,
+                };
+                let left = side(boundary.ends, boundary.never_ends, left, content.chars().next_back());
+                let right = side(boundary.begins, boundary.never_begins, right, content.chars().next());
+                left.zip(right).map_or(Across::Unknown, |(left, right)| Across::Together(left, right))
+            }
+            Step::Split { matcher, rule } => match matcher.boundary(left, right, &self.classes) {
+                None => Across::Unknown,
+                Some(boundary) if rule.separates(boundary) => Across::Separate,
+                Some(_) => Across::Together(left, right),
+            },
+        }
+    }
+}
+
+/// What a step does at a place between two characters, whatever stands around them.
+enum Across {
+    /// A piece ends there.
+    Separate,
+    /// Both sides are as they would be alone, except that they may be one piece; the characters there after the step.
+    Together(char, char),
+    Unknown,
+}
+
+/// Whether NFC leaves a character as it is, whatever stands before it.
+fn is_stable(character: char) -> bool {
+    character.is_ascii()
+        || canonical_combining_class(character) == 0
+            && matches!(is_nfc_quick(std::iter::once(character)), IsNormalized::Yes)
+}
+
+fn with_prefix<'t>(text: &'t str, prefix: &str, rule: PrefixRule, start: Start) -> Cow<'t, str> {
+    let is_wanted = match rule {
+        PrefixRule::Always => start != Start::Cut,
+        PrefixRule::Missing => !text.starts_with(prefix),
+        PrefixRule::MissingAtStart => start == Start::Document && !text.starts_with(prefix),
+    };
+    if is_wanted {
+        Cow::Owned([prefix, text].concat())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
