@@ -22,6 +22,23 @@ class NewToken(NamedTuple):
 
 
 @dataclass(frozen=True)
+class NewTokens:
+    """Tokens that need rows."""
+
+    ids: Sequence[int]
+    n_pieces: npt.NDArray[np.int64]
+    """Of each token; it may be 0."""
+    pieces: Rows
+    """The old rows of the pieces of all tokens, one token after the other."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[NewToken]:
+        return map(NewToken, self.ids, np.split(self.pieces, np.cumsum(self.n_pieces)))
+
+
+@dataclass(frozen=True)
 class TableInfo:
     """Statistics of the rows of an old table. Computed on first use, one block at a time."""
 
@@ -67,5 +84,5 @@ class TableInfo:
         return (self.read(self.ids[at : at + BLOCK]) for at in range(0, len(self.ids), BLOCK))
 
 
-Initialiser = Callable[[Sequence[NewToken], TableInfo], Rows]
+Initialiser = Callable[[NewTokens, TableInfo], Rows]
 """Rows for new tokens, one for each, as 32-bit floats. A pure function: the rows do not depend on the batch."""
