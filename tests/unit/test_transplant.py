@@ -237,7 +237,7 @@ def test_initialisers_do_what_they_say():
         one_by_one = np.concatenate([function(new_tokens({i: rows}), facts["input"]) for i, rows in pieces.items()])
         assert np.array_equal(one_by_one, made[name]), name
         assert made[name].dtype == np.float32
-    without_pieces = new_tokens({i: table[:0] for i in range(4000)})
+    without_pieces = new_tokens(dict.fromkeys(range(4000), table[:0]))
     many = INITIALISERS["mean-cov"](without_pieces, facts["input"])
     assert np.allclose(many.mean(0), table.mean(0), atol=0.2)
     assert np.allclose(np.cov(many.T), np.cov(table.T), atol=1.0)

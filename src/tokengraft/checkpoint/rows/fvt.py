@@ -1,7 +1,6 @@
 """Fast Vocabulary Transfer (Gee et al., 2022): the mean of the rows of a token's pieces."""
 
 import numpy as np
-import numpy.typing as npt
 
 from tokengraft.checkpoint.rows.interface import NewTokens, Rows, TableInfo
 
@@ -30,10 +29,11 @@ def _means(pieces: Rows) -> Rows:
     """The mean of each group of rows, as `mean(axis=1, dtype=np.float64)` computes it."""
     count, width = pieces.shape[1:]
     if width == 1:  # a bias: numpy adds in another order, which rounds differently
-        return pieces.mean(axis=1, dtype=np.float64).astype(np.float32)
-    total = pieces[:, 0].astype(np.float64)
-    for place in range(1, count):
-        total += pieces[:, place]
-    total /= count
+        total = pieces.mean(axis=1, dtype=np.float64)
+    else:
+        total = pieces[:, 0].astype(np.float64)
+        for place in range(1, count):
+            total += pieces[:, place]
+        total /= count
     means: Rows = total.astype(np.float32)
     return means
