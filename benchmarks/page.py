@@ -36,7 +36,7 @@ def main() -> None:
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(filled(page, tables.blocks(result)), encoding="utf-8")
-    if "scaling" in result:
+    if len(result.get("scaling", {}).get("rows", ())) > 1:
         PLOT.write_text(plot.plot(result["scaling"]), encoding="utf-8")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tables import SERIES, power_text
 
-WIDTH, HEIGHT = 720, 420
-LEFT, RIGHT, TOP, BOTTOM = 64, 170, 20, 52
+WIDTH, HEIGHT = 720, 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 190, 20, 36
 GREY = "#7d828c"
 COLOURS = {"wc": GREY, "count": "#2f9e6e", "learn": "#d9822b", "extend": "#4c7fe0"}
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif'"
@@ -32,7 +32,7 @@ def plot(found: Mapping[str, Any]) -> str:
     """The SVG of a scaling table."""
     rows = found["rows"]
     times = [row[name]["wall"] for row in rows for name in SERIES]
-    ticks = [10.0**power for power in range(math.floor(math.log10(min(times))), math.ceil(math.log10(max(times))) + 1)]
+    ticks = _ticks(min(times), max(times))
     x = Axis([row["bytes"] for row in rows], LEFT, WIDTH - RIGHT)
     y = Axis(ticks, HEIGHT - BOTTOM, TOP)
     lines = [*_grid(x, y, [row["bytes"] for row in rows], ticks)]
@@ -43,6 +43,13 @@ def plot(found: Mapping[str, Any]) -> str:
     title = "Seconds by size of text"
     head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{title}'"
     return "\n".join([f"{head} {FONT} font-size='14' fill='{GREY}'>", f"<title>{title}</title>", *lines, "</svg>", ""])
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """The numbers 1 and 3 times a power of ten from just below ``low`` to just above ``high``."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = [digit * 10.0**power for power in powers for digit in (1, 3)]
+    return [step for step in steps if low / 3.4 < step < high * 3.4]
 
 
 def _grid(x: Axis, y: Axis, sizes: list[float], ticks: list[float]) -> list[str]:
