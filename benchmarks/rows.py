@@ -26,6 +26,12 @@ counts = tg.count(tok, arguments[1]); counted = peak() - before
 tg.extend(tok, counts, int(arguments[2]))
 print(json.dumps({"distinct": len(counts), "counting": counted, "learning": peak() - before}))
 """
+PRUNE = """
+import tokengraft as tg
+tok, counts = tg.load(arguments[0]), tg.PretokenCounts.load(arguments[1])
+run, order = timed(lambda: tg.prune_order(tok, counts))
+print(json.dumps(run | {"tokens": len(order.removals)}))
+"""
 RATE = """
 import tokengraft as tg
 tok = tg.load(arguments[0])
@@ -115,7 +121,11 @@ def learning(setup: Setup, *, slow_peers: bool) -> Table:
     counts = setup.scratch / "counts.parquet"
     own = in_python(LEARN, setup.llama3, counts, setup.tokens, setup.rounds)
     memory = in_python(MEMORY, setup.llama3, setup.text, setup.tokens)
-    rows = [{"key": "learn", "name": f"learning {setup.tokens:,} tokens, from counts", **own, "ratio": 1.0}]
+    prune = in_python(PRUNE, setup.llama3, counts)
+    rows = [
+        {"key": "learn", "name": f"learning {setup.tokens:,} tokens, from counts", **own, "ratio": 1.0},
+        {"key": "prune", "name": f"the order to prune {prune['tokens']:,} tokens, from counts", **prune},
+    ]
     for name in installed() if slow_peers else []:
         run = script("peers.py", name, setup.text, setup.llama3, setup.tokens)
         rows.append({"key": name, "name": PEERS[name][1], **asdict(run), "ratio": run.wall / own["wall"]})
@@ -145,6 +155,10 @@ def pipelines(setup: Setup, text: Path) -> Table:
     for name, folder in folders.items():
         run = in_python(RATE, folder, text, setup.rounds)
         rows.append({"key": name, "name": name, **run, "rate": size / run["wall"]})
+    script("formats.py", text, setup.scratch)
+    for file, name in {"text.parquet": "Parquet (zstd)", "text.jsonl.zst": "`.jsonl.zst`"}.items():
+        run = in_python(RATE, setup.llama3, setup.scratch / file, setup.rounds)
+        rows.append({"key": file, "name": f"Llama-3, from {name}", **run, "rate": size / run["wall"]})
     slow = in_python(IN_PYTHON, setup.llama3, text, 2_000_000)
     name = "Llama-3, `pre_tokenize_str` and a `Counter` in Python (2 MB)"
     rows.append({"key": "python", "name": name, "cpu": slow["cpu"], "rate": slow["bytes"] / slow["wall"]})
