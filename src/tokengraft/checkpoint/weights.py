@@ -1,8 +1,8 @@
 """Writes weight files: new tables in the places of the old ones, all other tensors unchanged."""
 
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,12 +75,10 @@ class CheckpointWriter:
         with _Threads() as threads:
             largest_first = sorted(self.source.files, key=lambda file: -file.path.stat().st_size)
             jobs = {
-                file.path.name: threads.files.submit(self.write_and_compare, file, folder, hard_link, threads)
+                threads.files.submit(self.write_and_compare, file, folder, hard_link, threads): file.path
                 for file in largest_first
             }
-            return ByteComparison.total(
-                _finished([jobs[file.path.name] for file in self.source.files], self.source, progress)
-            )
+            return ByteComparison.total(_finished(jobs, progress))
 
     def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
         """Writes one weight file and compares it with its source while it is written to the disk."""
@@ -156,15 +154,13 @@ class _Threads:
             pool.shutdown()
 
 
-def _finished(
-    jobs: list["Future[ByteComparison]"], source: Checkpoint, progress: Progress | None
-) -> Iterator[ByteComparison]:
-    """The result of each job, in the order of the files."""
-    sizes = [file.path.stat().st_size for file in source.files]
-    for job, file, size in zip(jobs, source.files, sizes, strict=True):
+def _finished(jobs: Mapping["Future[ByteComparison]", Path], progress: Progress | None) -> Iterator[ByteComparison]:
+    """The results of jobs for files, as they are finished. The first error is raised at once."""
+    sizes = {path: path.stat().st_size for path in jobs.values()}
+    for job in as_completed(jobs):
         yield job.result()
         if progress:
-            progress(file.path.name, size, sum(sizes))
+            progress(jobs[job].name, sizes[jobs[job]], sum(sizes.values()))
 
 
 def initializer_range(config: dict[str, Any]) -> float:
