@@ -6,6 +6,7 @@ libraries are therefore run as scripts, not imported.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROUNDS = 3
 Action = Callable[[int], "Run"]
@@ -38,7 +39,11 @@ def command(*arguments: object, environment: Mapping[str, str] | None = None) ->
         start = time.perf_counter()
         env = {**os.environ, **(environment or {})}
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=messages, env=env)
-        _, status, used = os.wait4(process.pid, 0)
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            raise
         wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
@@ -91,8 +96,8 @@ def forget_peak():
 """
 
 
-def _fail(words: list[str], code: int, messages: str) -> None:
-    raise SystemExit(f"benchmark: exit status {code} of: {' '.join(words)}\n{messages}")
+def _fail(words: list[str], code: int, messages: str) -> NoReturn:
+    raise SystemExit(f"benchmark: exit status {code} of: {shlex.join(words)}\n{messages}")
 
 
 def in_turn(actions: Mapping[str, Action], rounds: int = ROUNDS) -> dict[str, dict[str, Any]]:

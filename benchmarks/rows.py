@@ -34,9 +34,8 @@ print(json.dumps(run | {"tokens": len(order.removals)}))
 """
 RATE = """
 import tokengraft as tg
-tok = tg.load(arguments[0])
-run = fastest(lambda: tg.count(tok, arguments[1]), int(arguments[2]))
-print(json.dumps(run))
+tok, lines = tg.load(arguments[0]), tg.ReadOptions(documents="lines")
+print(json.dumps(fastest(lambda: tg.count(tok, arguments[1], read_options=lines), int(arguments[2]))))
 """
 LOAD = """
 import tokengraft as tg

@@ -10,8 +10,8 @@ pretokens grows by 3^0.69 (measured with Llama-3's pattern), as it does from a t
 """
 
 import sys
-import zlib
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -45,10 +45,10 @@ def write_text(text: Path, size: int, out: Path) -> Path:
 
 
 def _sampled_lines(text: Path, share: float) -> Iterator[bytes]:
-    limit = int(share * (1 << 32))
+    limit, salt = int(share * (1 << 32)), str(share).encode()[:16]  # a sample of a sample must be a sample
     with text.open("rb") as lines:
         for line in lines:
-            if zlib.crc32(line) < limit:
+            if int.from_bytes(blake2b(line, digest_size=4, salt=salt).digest(), "little") < limit:
                 yield line
 
 
