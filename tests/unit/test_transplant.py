@@ -212,7 +212,8 @@ def test_two_tables_that_differ_are_untied_where_the_config_leaves_tying_to_its_
 def new_tokens(pieces):
     """Tokens by id, with the rows of their pieces."""
     rows = [*pieces.values()]
-    return NewTokens([*pieces], np.array([len(part) for part in rows]), np.concatenate(rows))
+    counts = np.array([len(part) for part in rows])
+    return NewTokens([*pieces], counts, np.arange(counts.sum()), np.concatenate(rows))
 
 
 def test_initialisers_do_what_they_say():

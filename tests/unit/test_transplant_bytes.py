@@ -82,16 +82,16 @@ def test_copying_stops_when_it_is_told_to(tmp_path):
 def test_the_mean_of_pieces_equals_that_of_numpy_to_the_bit(width):
     generator = np.random.default_rng(width)
     counts = np.concatenate([generator.integers(0, 40, 300), np.zeros(3, int), np.full(20, 2)])
-    shape = (int(counts.sum()), width)
+    places = generator.integers(0, 500, counts.sum())
     # Exponents far apart: another order of additions would round differently.
-    pieces = (generator.normal(size=shape) * 10.0 ** generator.integers(-20, 20, shape)).astype(np.float32)
-    info = TableInfo(np.arange(5), lambda ids: pieces[ids], width)
-    parts = np.split(pieces, np.cumsum(counts))
-    expected = [part.mean(axis=0, dtype=np.float64).astype(np.float32) if len(part) else info.mean for part in parts]
-    assert np.array_equal(fvt(NewTokens(range(len(counts)), counts, pieces), info), expected[:-1])
-    alike = NewTokens(range(20), counts[-20:], pieces[-40:])
-    assert np.array_equal(fvt(alike, info), expected[-21:-1])
-    without = NewTokens([1, 2], np.zeros(2, int), pieces[:0])
+    rows = (generator.normal(size=(500, width)) * 10.0 ** generator.integers(-20, 20, (500, width))).astype(np.float32)
+    info = TableInfo(np.arange(5), lambda ids: rows[ids], width)
+    groups = np.split(places, np.cumsum(counts))[:-1]
+    expected = [rows[g].mean(axis=0, dtype=np.float64).astype(np.float32) if len(g) else info.mean for g in groups]
+    assert np.array_equal(fvt(NewTokens(range(len(counts)), counts, places, rows), info), expected)
+    alike = NewTokens(range(20), counts[-20:], places[-40:], rows)
+    assert np.array_equal(fvt(alike, info), expected[-20:])
+    without = NewTokens([1, 2], np.zeros(2, int), places[:0], rows[:0])
     assert np.array_equal(fvt(without, info), [info.mean] * 2)
 
 

@@ -118,7 +118,7 @@ def _with_pieces(old: OldRows, shape: TableShape, plan: VocabPlan, ids: list[int
     pieces = [source if isinstance(source, tuple) else () for source in sources]
     wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
     values = widen(old.raw(wanted), shape.dtype).reshape(len(wanted), shape.width)
-    return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), values[places])
+    return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), places, values)
 
 
 def token_rows(plan: VocabPlan, old_rows: int) -> npt.NDArray[np.int64]:

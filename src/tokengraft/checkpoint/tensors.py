@@ -164,7 +164,9 @@ def widen(raw: Raw, dtype: str) -> Rows:
     """
     contiguous = np.ascontiguousarray(raw)
     if dtype == "BF16":
-        return (contiguous.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        bits = contiguous.view("<u2").astype(np.uint32)
+        bits <<= 16
+        return bits.view(np.float32)
     return contiguous.view("<f2" if dtype == "F16" else "<f4").astype(np.float32)
 
 
@@ -189,7 +191,8 @@ def narrow(rows: Rows, dtype: str) -> Raw:
         bits = plain.view("<u4")
         # subtle: adding half of the removed bits, less one if the last kept bit is even, rounds ties to even. A NaN
         # must not be rounded up to infinity.
-        half = (bits >> 16) & 1
+        half = bits >> 16
+        half &= 1
         half += 0x7FFF
         half += bits
         half >>= 16

@@ -28,14 +28,17 @@ class NewTokens:
     ids: Sequence[int]
     n_pieces: npt.NDArray[np.int64]
     """Of each token; it may be 0."""
-    pieces: Rows
-    """The old rows of the pieces of all tokens, one token after the other."""
+    places: npt.NDArray[np.int64]
+    """Where the rows of the pieces are in ``rows``, one token after the other."""
+    rows: Rows
+    """The old rows of all pieces, each once."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[NewToken]:
-        return map(NewToken, self.ids, np.split(self.pieces, np.cumsum(self.n_pieces)))
+        places = np.split(self.places, np.cumsum(self.n_pieces))
+        return (NewToken(token_id, self.rows[part]) for token_id, part in zip(self.ids, places, strict=False))
 
 
 @dataclass(frozen=True)
