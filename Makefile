@@ -27,10 +27,8 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-benchmark: .venv/dev  ## speed against peers: make benchmark TEXT=FILE.txt, of 100 MB or more
-	$(BIN)/python benchmarks/load.py
-	$(BIN)/python benchmarks/count.py $(TEXT)
-	$(BIN)/python benchmarks/extend.py $(TEXT) --peers
+benchmark: .venv/dev  ## speed beside peers: make benchmark TEXT=FILE.txt [OPTIONS='--peers']; TEXT of 100 MB or more
+	$(BIN)/python benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
 
 wheel: .venv/dev  ## an abi3 wheel in dist/ that installs without Rust
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .

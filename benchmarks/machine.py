@@ -1,20 +1,34 @@
-"""What a benchmark ran on: printed first by each of them, for a figure without its machine means nothing."""
+"""What a benchmark ran on. A figure without its machine, versions and input means nothing."""
 
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-
-def print_setting(*packages: str) -> None:
-    """Prints machine and versions."""
-    model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor() or platform.machine(),
-    )
-    print(f"machine   {os.cpu_count()} cores, {model}, {platform.system()} {platform.machine()}")
-    print(f"versions  Python {platform.python_version()}, " + ", ".join(f"{p} {version(p)}" for p in packages))
+PACKAGES = ("tokengraft", "tokenizers", "transformers", "numpy", "pyarrow", "sentencepiece", "rustbpe", "torch")
 
 
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+def setting() -> dict[str, object]:
+    """The machine and the versions of everything that takes part."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load": os.getloadavg()[0],
+        "versions": {"Python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    models = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,6 +1,7 @@
 """Checkpoints of noise for tests, beside tiny tokenizers; and texts in three languages."""
 
 import json
+import math
 
 import builders
 import numpy as np
@@ -46,7 +47,7 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
 
 
 def tensor(shape, dtype, generator):
-    values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], -1)
+    values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], math.prod(shape[1:]))
     return {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}
 
 

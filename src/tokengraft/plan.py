@@ -63,7 +63,7 @@ class VocabPlan:
         """The new id of every kept token, by its old id."""
         return {source: new for new, source in enumerate(self.sources) if isinstance(source, int)}
 
-    @property
+    @cached_property
     def summary(self) -> PlanSummary:
         """How many rows are kept, moved, added and removed."""
         copies = [(new, source) for new, source in enumerate(self.sources) if isinstance(source, int)]

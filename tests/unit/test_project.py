@@ -66,6 +66,7 @@ LAYERS = [
     "prune",
     "plan",
     "checkpoint.behaviour",
+    "checkpoint.byte_ranges",
     "checkpoint.ids",
     "checkpoint.other_tables",
     "checkpoint.padding",

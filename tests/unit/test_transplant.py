@@ -15,7 +15,7 @@ from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.padding import padded_rows
-from tokengraft.checkpoint.rows import INITIALISERS, NewToken, TableInfo
+from tokengraft.checkpoint.rows import INITIALISERS, NewTokens, TableInfo
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 
 
@@ -209,11 +209,19 @@ def test_two_tables_that_differ_are_untied_where_the_config_leaves_tying_to_its_
     assert not tg.transplant(tmp_path / "model", base, None).tied
 
 
+def new_tokens(pieces):
+    """Tokens by id, with the rows of their pieces."""
+    rows = [*pieces.values()]
+    counts = np.array([len(part) for part in rows])
+    return NewTokens([*pieces], counts, np.arange(counts.sum()), np.concatenate(rows))
+
+
 def test_initialisers_do_what_they_say():
     generator = np.random.default_rng(3)
     table = generator.normal(size=(50, 6)).astype(np.float32) * [1, 2, 3, 1, 1, 1] + 1
     table = table.astype(np.float32)
-    tokens = [NewToken(60, table[[1, 2, 3]]), NewToken(61, table[[4]]), NewToken(62, table[:0])]
+    pieces = {60: table[[1, 2, 3]], 61: table[[4]], 62: table[:0]}
+    tokens = new_tokens(pieces)
     facts = {
         name: TableInfo(np.arange(50), lambda ids: table[ids], 6, seed=5, table=name) for name in ("input", "output")
     }
@@ -227,13 +235,14 @@ def test_initialisers_do_what_they_say():
     output = INITIALISERS["weighted"](tokens, facts["output"])
     assert np.allclose(output[0], weights[::-1] @ table[1:4], atol=1e-6)
     for name, function in INITIALISERS.items():
-        one_by_one = np.concatenate([function([token], facts["input"]) for token in tokens])
+        one_by_one = np.concatenate([function(new_tokens({i: rows}), facts["input"]) for i, rows in pieces.items()])
         assert np.array_equal(one_by_one, made[name]), name
         assert made[name].dtype == np.float32
-    many = INITIALISERS["mean-cov"]([NewToken(i, table[:0]) for i in range(4000)], facts["input"])
+    without_pieces = new_tokens(dict.fromkeys(range(4000), table[:0]))
+    many = INITIALISERS["mean-cov"](without_pieces, facts["input"])
     assert np.allclose(many.mean(0), table.mean(0), atol=0.2)
     assert np.allclose(np.cov(many.T), np.cov(table.T), atol=1.0)
-    noise = INITIALISERS["random"]([NewToken(i, table[:0]) for i in range(4000)], facts["input"])
+    noise = INITIALISERS["random"](without_pieces, facts["input"])
     assert abs(noise.std() - 0.02) < 0.001
 
 
@@ -359,8 +368,8 @@ def test_damage_after_writing_is_found(base, swapped, tmp_path, monkeypatch):
 
     write = module.CheckpointWriter.write
 
-    def damaged(self, file, folder, hard_link):
-        write(self, file, folder, hard_link)
+    def damaged(self, file, folder, *options):
+        write(self, file, folder, *options)
         path = folder / file.path.name
         raw = bytearray(path.read_bytes())
         raw[-1] ^= 1

@@ -1,98 +1,153 @@
-"""`compare_file`: compares a written weight file with its source, byte by byte."""
+"""`comparisons`: compares a written weight file with its source, byte by byte, in parts that can run in threads."""
 
-import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tokengraft.checkpoint.layout import Vocabulary
-from tokengraft.checkpoint.table import copied_rows
-from tokengraft.checkpoint.tensors import BLOCK, RowReader, TensorFile, TensorInfo
+from tokengraft.checkpoint.byte_ranges import PIECE, equal_bytes
+from tokengraft.checkpoint.table import long_runs
+from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, all_finite
 from tokengraft.errors import CheckpointError
-from tokengraft.plan import VocabPlan
+
+ROWS_BYTES = 1 << 20
+"""Bytes of rows that are compared at a time, where they are not consecutive in the source."""
+Copies = npt.NDArray[np.int64]
+"""For every row of a new table the old row that it copies, or -1 if it is new."""
+_KEPT = "a kept row of `{}` differs from the source"
 
 
 class ByteComparison(NamedTuple):
     """How much was compared and equal."""
 
-    kept_rows: int
+    kept_rows: int = 0
     """Copied rows of tables."""
-    new_rows: int
+    new_rows: int = 0
     """New rows, all with finite numbers."""
-    untouched_tensors: int
-    untouched_bytes: int
+    untouched_tensors: int = 0
+    untouched_bytes: int = 0
 
     @classmethod
     def total(cls, comparisons: Iterable["ByteComparison"]) -> "ByteComparison":
         """The sum of several comparisons."""
-        return cls(*map(sum, zip(*comparisons, strict=True)))
+        return cls(*map(sum, zip(cls(), *comparisons, strict=True)))
 
 
-def compare_file(old: TensorFile, vocabulary: Vocabulary, plan: VocabPlan, rows: int, folder: Path) -> ByteComparison:
-    """The comparison of a weight file in a folder with its source.
+class _Range(NamedTuple):
+    """Bytes that must be equal in both files."""
+
+    what: str
+    old_start: int
+    new_start: int
+    size: int
+    counted: ByteComparison
+
+
+def comparisons(
+    old: TensorFile, new: TensorFile, tables: Container[str], copies: Copies
+) -> Iterator[Callable[[], ByteComparison]]:
+    """Comparisons that together cover a written file. Each opens the files itself.
+
+    Args:
+        old: The source.
+        new: The written file, with the header that was read back from it.
+        tables: The names of its tensors with a vocabulary axis.
+        copies: The sources of the rows of those tensors.
 
     Raises:
-        CheckpointError: They differ where they must be equal, because of a bug or a failing disk.
+        CheckpointError: The files differ where they must be equal, because of a bug or a failing disk. Each comparison
+            raises it as well.
     """
-    tables = {tensor.info.name for tensor in vocabulary.tensors}
-    kept = made = tensors = size = 0
-    new = TensorFile.open(folder / old.path.name)
     if list(new.tensors) != list(old.tensors):
         raise _damage(f"`{old.path.name}` has different tensors from the source")
-    with old.path.open("rb") as before, new.path.open("rb") as after:
-        shared = os.path.sameopenfile(before.fileno(), after.fileno())
-        for name, tensor in old.tensors.items():
-            if name in tables:
-                counts = _compare_table(before, tensor, after, new.tensors[name], plan, rows)
-                kept, made = kept + counts[0], made + counts[1]
-            else:
-                _compare(before, tensor, after, new.tensors[name], shared=shared)
-                tensors, size = tensors + 1, size + tensor.size
-    return ByteComparison(kept, made, tensors, size)
+    ranges: list[_Range] = []
+    for name, tensor in old.tensors.items():
+        if name in tables:
+            _require_table(tensor, new.tensors[name], len(copies))
+            ranges += _row_ranges(tensor, new.tensors[name], copies)
+            yield from (partial(_compare_rows, old, new, name, rows) for rows in _other_rows(tensor, copies))
+        else:
+            ranges += _tensor_ranges(tensor, new.tensors[name])
+    if old.path.samefile(new.path):  # a hard link
+        yield partial(ByteComparison.total, [part.counted for part in ranges])
+    else:
+        yield from (partial(_compare_ranges, old, new, batch) for batch in _batches(ranges))
 
 
-def _compare(before: BinaryIO, old: TensorInfo, after: BinaryIO, new: TensorInfo, *, shared: bool) -> None:
+def _tensor_ranges(old: TensorInfo, new: TensorInfo) -> Iterator[_Range]:
     if (old.dtype, old.shape, old.size) != (new.dtype, new.shape, new.size):
         raise _damage(f"the tensor `{old.name}` has a different shape or type from the source")
-    if shared:
-        return
-    for at in range(0, old.size, BLOCK):
-        size = min(BLOCK, old.size - at)
-        before.seek(old.start + at)
-        after.seek(new.start + at)
-        if before.read(size) != after.read(size):
-            raise _damage(f"the tensor `{old.name}` differs from the source")
+    for at in range(0, max(old.size, 1), PIECE):
+        size = min(PIECE, old.size - at)
+        counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
+        yield _Range(f"the tensor `{old.name}` differs from the source", old.start + at, new.start + at, size, counted)
 
 
-def _compare_table(
-    before: BinaryIO, old: TensorInfo, after: BinaryIO, new: TensorInfo, plan: VocabPlan, rows: int
-) -> tuple[int, int]:
-    """The numbers of kept and new rows of a table."""
+def _require_table(old: TensorInfo, new: TensorInfo, rows: int) -> None:
     if new.shape != (rows, *old.shape[1:]) or new.dtype != old.dtype:
         raise _damage(
             f"the tensor `{new.name}` has the shape {new.shape}, not {(rows, *old.shape[1:])}, or a different type"
         )
-    old_rows, new_rows = RowReader(before, old), RowReader(after, new)
-    sources, kept = copied_rows(plan, old.shape[0], rows), 0
-    for ids in _blocks(rows, max(1, BLOCK // max(new.row_bytes, 1))):
-        copies = sources[ids]
-        is_kept = copies >= 0
-        raw = new_rows.raw(ids)
-        if not np.array_equal(raw[is_kept], old_rows.raw(copies[is_kept])):
-            raise _damage(f"a kept row of `{new.name}` differs from the source")
-        if not np.isfinite(new_rows.values(ids[~is_kept])).all():
-            raise CheckpointError(
-                f"a new row of `{new.name}` has numbers that are not finite",
-                hint="check the source for rows that are not finite, or pass another --init",
-            )
-        kept += int(is_kept.sum())
-    return kept, rows - kept
 
 
-def _blocks(rows: int, size: int) -> Iterator["np.ndarray[tuple[int], np.dtype[np.int64]]"]:
-    return (np.arange(at, min(at + size, rows)) for at in range(0, rows, size))
+def _row_ranges(old: TensorInfo, new: TensorInfo, copies: Copies) -> Iterator[_Range]:
+    """Long runs of consecutive kept rows."""
+    step, row = max(1, PIECE // old.row_bytes), old.row_bytes
+    for begin, end in long_runs(copies):
+        for at in range(begin, end, step):
+            rows = min(step, end - at)
+            starts = (old.start + int(copies[at]) * row, new.start + at * row)
+            yield _Range(_KEPT.format(new.name), *starts, rows * row, ByteComparison(kept_rows=rows))
+
+
+def _other_rows(old: TensorInfo, copies: Copies) -> Iterator[tuple[Copies, Copies]]:
+    """Blocks of the rows outside of long runs: the rows and their sources."""
+    outside = np.ones(len(copies), bool)
+    for begin, end in long_runs(copies):
+        outside[begin:end] = False
+    rows = np.flatnonzero(outside)
+    step = max(1, ROWS_BYTES // old.row_bytes)
+    return ((rows[at : at + step], copies[rows[at : at + step]]) for at in range(0, len(rows), step))
+
+
+def _batches(ranges: list[_Range]) -> Iterator[list[_Range]]:
+    """The ranges in groups of about `PIECE` bytes: a model can have a hundred thousand small tensors."""
+    batch: list[_Range] = []
+    size = 0
+    for part in ranges:
+        batch.append(part)
+        size += part.size
+        if size >= PIECE:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def _compare_ranges(old: TensorFile, new: TensorFile, ranges: list[_Range]) -> ByteComparison:
+    with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
+        for part in ranges:
+            if not equal_bytes(before, part.old_start, after, part.new_start, part.size):
+                raise _damage(part.what)
+    return ByteComparison.total(part.counted for part in ranges)
+
+
+def _compare_rows(old: TensorFile, new: TensorFile, name: str, block: tuple[Copies, Copies]) -> ByteComparison:
+    """Compares kept rows with their sources, and requires finite numbers in new rows."""
+    rows, sources = block
+    kept = sources >= 0
+    with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
+        written = RowReader(after, new.tensors[name]).raw(rows)
+        source = RowReader(before, old.tensors[name]).raw(sources[kept])
+    if not np.array_equal(written[kept], source):
+        raise _damage(_KEPT.format(name))
+    if not all_finite(written[~kept], new.tensors[name].dtype):
+        raise CheckpointError(
+            f"a new row of `{name}` has numbers that are not finite",
+            hint="check the source for rows that are not finite, or pass another --init",
+        )
+    return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
 
 
 def _damage(what: str) -> CheckpointError:

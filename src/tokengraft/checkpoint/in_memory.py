@@ -132,7 +132,8 @@ class _TableBuilder:
             seed=self.seed,
             table=table,
         )
-        parts = new_rows(old, shape, TableSpec(self.plan, self.rows, INITIALISERS[init], info))
+        copies = copied_rows(self.plan, len(weight), self.rows)
+        parts = new_rows(old, shape, TableSpec(self.plan, copies, INITIALISERS[init], info))
         blocks = [old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts]
         raw = torch.from_numpy(np.concatenate(blocks))
         new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)

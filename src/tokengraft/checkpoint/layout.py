@@ -13,9 +13,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from tokengraft.checkpoint.byte_ranges import equal_bytes
 from tokengraft.checkpoint.ids import read_config
 from tokengraft.checkpoint.other_tables import require_no_other_tables
-from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo, same_bytes
+from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError, SourceNotFoundError
 from tokengraft.output.json_file import parse_json, require_plain
 
@@ -279,8 +280,13 @@ def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:
     says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
     if says_tied is not None:
         return bool(says_tied)
-    first, second = ((by_role[role].file.path, by_role[role].info) for role in ("input", "output"))
-    return same_bytes(first, second)
+    return _same_bytes(by_role["input"], by_role["output"])
+
+
+def _same_bytes(first: VocabTensor, second: VocabTensor) -> bool:
+    size = first.info.size
+    with first.file.path.open("rb", buffering=0) as one, second.file.path.open("rb", buffering=0) as other:
+        return size == second.info.size and equal_bytes(one, first.info.start, other, second.info.start, size)
 
 
 def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> None:

@@ -10,12 +10,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.rows import Initialiser, NewToken, TableInfo
+from tokengraft.checkpoint.rows import Initialiser, NewTokens, TableInfo
 from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.tensors import Raw, Rows, narrow, widen
 from tokengraft.plan import VocabPlan
 
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 18
+"""Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
 LONG_RUN = 256
 """Runs of at least this many consecutive rows are copied by the kernel."""
 
@@ -47,8 +48,8 @@ class TableSpec:
     """How to build a new table."""
 
     plan: VocabPlan
-    rows: int
-    """Rows of the new table, padding included."""
+    copies: npt.NDArray[np.int64]
+    """For every new row, padding included, the old row to copy, or -1: `copied_rows`."""
     initialiser: Initialiser
     info: TableInfo
 
@@ -59,16 +60,15 @@ class TableSpec:
 
 def new_rows(old: OldRows, shape: TableShape, spec: TableSpec) -> Iterator[range | Raw]:
     """The rows of the new table, in order: ranges of old rows to copy, and blocks of new bytes."""
-    copies = copied_rows(spec.plan, shape.rows, spec.rows)
-    size, begin = max(1, BLOCK_BYTES // max(shape.row_bytes, 1)), 0
-    for start, end in _long_runs(copies):
-        yield from _blocks(old, shape, spec, copies, range(begin, start, size), start)
+    copies, begin = spec.copies, 0
+    for start, end in long_runs(copies):
+        yield from _blocks(old, shape, spec, range(begin, start))
         yield range(int(copies[start]), int(copies[end - 1]) + 1)
         begin = end
-    yield from _blocks(old, shape, spec, copies, range(begin, spec.rows, size), spec.rows)
+    yield from _blocks(old, shape, spec, range(begin, len(copies)))
 
 
-def _long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
     continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
     breaks = [int(at) + 1 for at in np.flatnonzero(~continues)]
@@ -76,22 +76,22 @@ def _long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
 
 
-def _blocks(
-    old: OldRows, shape: TableShape, spec: TableSpec, copies: npt.NDArray[np.int64], starts: range, end: int
-) -> Iterator[Raw]:
-    for start in starts:
-        yield _block(old, shape, spec, copies, range(start, min(start + starts.step, end)))
+def _blocks(old: OldRows, shape: TableShape, spec: TableSpec, ids: range) -> Iterator[Raw]:
+    size = max(1, BLOCK_BYTES // max(shape.row_bytes, 1))
+    return (_block(old, shape, spec, ids[at : at + size]) for at in range(0, len(ids), size))
 
 
-def _block(old: OldRows, shape: TableShape, spec: TableSpec, copies: npt.NDArray[np.int64], ids: range) -> Raw:
-    block = np.empty((len(ids), shape.row_bytes), np.uint8)
-    sources = copies[ids.start : ids.stop]
+def _block(old: OldRows, shape: TableShape, spec: TableSpec, ids: range) -> Raw:
+    sources = spec.copies[ids.start : ids.stop]
     kept = sources >= 0
-    block[kept] = old.raw(sources[kept])
+    if kept.all():
+        return old.raw(sources)
     fresh = [ids[place] for place in np.flatnonzero(~kept)]
-    if fresh:
-        tokens = [*_with_pieces(old, shape, spec.plan, fresh)]
-        block[~kept] = narrow(spec.initialiser(tokens, spec.info), shape.dtype)
+    made = narrow(spec.initialiser(_with_pieces(old, shape, spec.plan, fresh), spec.info), shape.dtype)
+    if not kept.any():
+        return made
+    block = np.empty((len(ids), shape.row_bytes), np.uint8)
+    block[kept], block[~kept] = old.raw(sources[kept]), made
     return block
 
 
@@ -112,17 +112,13 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int
     return np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
 
 
-def _with_pieces(old: OldRows, shape: TableShape, plan: VocabPlan, ids: list[int]) -> Iterator[NewToken]:
+def _with_pieces(old: OldRows, shape: TableShape, plan: VocabPlan, ids: list[int]) -> NewTokens:
     """New tokens with the old rows of their pieces. Every row is read once."""
     sources = [plan.sources[i] if i < plan.rows_after else None for i in ids]
     pieces = [source if isinstance(source, tuple) else () for source in sources]
-    flat = np.array([row for rows in pieces for row in rows], np.int64)
-    wanted, places = np.unique(flat, return_inverse=True)
-    values = widen(old.raw(wanted), shape.dtype) if len(flat) else np.empty((0, shape.width), np.float32)
-    at = 0
-    for new_id, rows in zip(ids, pieces, strict=True):
-        yield NewToken(new_id, values[places[at : at + len(rows)]])
-        at += len(rows)
+    wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
+    values = widen(old.raw(wanted), shape.dtype).reshape(len(wanted), shape.width)
+    return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), places, values)
 
 
 def token_rows(plan: VocabPlan, old_rows: int) -> npt.NDArray[np.int64]:

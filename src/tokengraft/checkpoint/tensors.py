@@ -5,7 +5,6 @@ writes single rows of large tables, as bytes.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -16,11 +15,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft.checkpoint.byte_ranges import read_into
 from tokengraft.errors import CheckpointError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 """Bytes per number, by data type. Tables of other types are refused."""
-BLOCK = 1 << 22
+_EXPONENTS = {"BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00), "F32": ("<u4", 0x7F800000)}
+"""Numbers as bits, and the bits that are all set in infinities and NaN."""
 MAX_HEADER = 100_000_000  # what the safetensors library accepts
 Rows = npt.NDArray[np.float32]
 Raw = npt.NDArray[np.uint8]
@@ -147,8 +148,7 @@ class RowReader:
         starts = [0, *breaks] if len(rows) else []
         for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
             self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
-            if self.stream.readinto(block[begin:end].reshape(-1)) < (end - begin) * self.tensor.row_bytes:  # type: ignore[attr-defined]
-                raise OSError(f"`{self.stream.name}` is shorter than its header says")
+            read_into(self.stream, block[begin:end].reshape(-1))
         return block
 
     def values(self, rows: npt.NDArray[np.int64]) -> Rows:
@@ -164,8 +164,20 @@ def widen(raw: Raw, dtype: str) -> Rows:
     """
     contiguous = np.ascontiguousarray(raw)
     if dtype == "BF16":
-        return (contiguous.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        bits = contiguous.view("<u2").astype(np.uint32)
+        bits <<= 16
+        return bits.view(np.float32)
     return contiguous.view("<f2" if dtype == "F16" else "<f4").astype(np.float32)
+
+
+def all_finite(raw: Raw, dtype: str) -> bool:
+    """Whether rows hold neither infinities nor NaN.
+
+    >>> all_finite(np.array([[0x80, 0x3F]], np.uint8), "BF16"), all_finite(np.array([[0x80, 0x7F]], np.uint8), "BF16")
+    (True, False)
+    """
+    bits, exponent = _EXPONENTS[dtype]
+    return not ((np.ascontiguousarray(raw).view(bits) & exponent) == exponent).any()
 
 
 def narrow(rows: Rows, dtype: str) -> Raw:
@@ -179,7 +191,8 @@ def narrow(rows: Rows, dtype: str) -> Raw:
         bits = plain.view("<u4")
         # subtle: adding half of the removed bits, less one if the last kept bit is even, rounds ties to even. A NaN
         # must not be rounded up to infinity.
-        half = (bits >> 16) & 1
+        half = bits >> 16
+        half &= 1
         half += 0x7FFF
         half += bits
         half >>= 16
@@ -188,39 +201,3 @@ def narrow(rows: Rows, dtype: str) -> Raw:
             rounded[np.isnan(plain)] = 0x7FC0
         return rounded.view(np.uint8)
     return plain.astype("<f2" if dtype == "F16" else "<f4").view(np.uint8)
-
-
-def same_bytes(first: tuple[Path, TensorInfo], second: tuple[Path, TensorInfo]) -> bool:
-    """Whether two tensors, each given with its file, hold the same bytes."""
-    (path, tensor), (other_path, other) = first, second
-    if tensor.size != other.size:
-        return False
-    with path.open("rb") as stream, other_path.open("rb") as other_stream:
-        stream.seek(tensor.start)
-        other_stream.seek(other.start)
-        sizes = (min(BLOCK, tensor.size - at) for at in range(0, tensor.size, BLOCK))
-        return all(stream.read(size) == other_stream.read(size) for size in sizes)
-
-
-def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO) -> None:
-    """Copies a range of one file to the current position of another, inside the kernel if possible."""
-    target.flush()
-    while size:
-        done = _copy_some(source, start, size, target)
-        if not done:
-            raise OSError(f"`{source.name}` is shorter than its header says")
-        start, size = start + done, size - done
-    target.seek(0, os.SEEK_END)
-
-
-def _copy_some(source: BinaryIO, start: int, size: int, target: BinaryIO) -> int:
-    if hasattr(os, "copy_file_range"):
-        try:
-            return os.copy_file_range(source.fileno(), target.fileno(), min(size, 1 << 30), offset_src=start)
-        except OSError:  # two file systems, or not supported: read and write instead
-            pass
-    source.seek(start)
-    block = source.read(min(size, 1 << 22))
-    target.write(block)
-    target.flush()
-    return len(block)

@@ -4,7 +4,7 @@ A tokenizer may be a `tokenizer.json` alone. The chat template and the settings 
 for the new ids. Files that list the old tokens in a format that tokengraft cannot write are left out and reported.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,16 +45,21 @@ def tokenizer_files(old: Tokenizer, new: Tokenizer, changes: VocabPlan, rows: tu
         UnreadableFileError: A file of the source is damaged.
     """
     brought = folder_files(new)
-    missing = {name: raw for name, raw in folder_files(old).items() if name not in brought}
+    missing = {name for name in (old.main, *old.files) if name not in brought}
     left_out = {*_unfit(old, new, missing, brought)}
-    kept = {name: raw for name, raw in missing.items() if name not in left_out}
+    kept = {name: raw for name, raw in old.files.items() if name in missing - left_out}
     renumber_config(_content(kept, SETTINGS), changes, rows, SETTINGS)  # refuses the id of a removed token
-    written = {**brought, **dict(rewrite_files(kept, _change(old, new), new.merge_strings()))}
+    written = {**brought, **_rewritten(kept, old, new)}
     _require_tokens(old, new, changes, written)
     return TokenizerFiles(written, tuple(sorted(kept)), tuple(sorted(left_out)))
 
 
-def _unfit(old: Tokenizer, new: Tokenizer, missing: Mapping[str, bytes], brought: Mapping[str, bytes]) -> Iterator[str]:
+def _rewritten(kept: Mapping[str, bytes], old: Tokenizer, new: Tokenizer) -> dict[str, bytes]:
+    merges = new.merge_strings() if "merges.txt" in kept else []
+    return dict(rewrite_files(kept, _change(old, new), merges)) if kept else {}
+
+
+def _unfit(old: Tokenizer, new: Tokenizer, missing: Iterable[str], brought: Mapping[str, bytes]) -> Iterator[str]:
     """Files that list tokens in a format that cannot be written, or that conflict with files of the new tokenizer."""
     lists = {MAIN, "vocab.txt", old.piece_file, *stale_files(old.files)}
     if old.kind != new.kind:  # another alphabet, and another class
@@ -72,7 +77,7 @@ def _is_template(name: str) -> bool:
 def _change(old: Tokenizer, new: Tokenizer) -> Change:
     return Change(
         ids=new.ids,
-        new={token.string: token.id for token in new.tokens if token.string not in old.ids},
+        new=dict(sorted((item for item in new.ids.items() if item[0] not in old.ids), key=lambda item: item[1])),
         moved={token_id: new.ids[string] for string, token_id in old.ids.items() if string in new.ids},
         gone={string: token_id for string, token_id in old.ids.items() if string not in new.ids},
         specials={token.id: (token.content, token.special) for token in new.added},

@@ -1,20 +1,26 @@
 """Writes weight files: new tables in the places of the old ones, all other tensors unchanged."""
 
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Any, BinaryIO
 
-from tokengraft.checkpoint.compare_files import ByteComparison, compare_file
-from tokengraft.checkpoint.copy_file import share_or_copy
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if
+from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
+from tokengraft.checkpoint.copy_file import share_or_copy, sync
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
 from tokengraft.checkpoint.model_files import ModelFiles
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo
-from tokengraft.checkpoint.table import TableShape, TableSpec, new_rows, reader, token_rows
-from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, copy_bytes, header_bytes
+from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
+from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, header_bytes
 from tokengraft.errors import Progress
 from tokengraft.plan import VocabPlan
 
@@ -54,76 +60,107 @@ class CheckpointWriter:
             left_out=files.left_out,
         )
 
+    @cached_property
+    def copies(self) -> npt.NDArray[np.int64]:
+        """For every new row the old row that it copies, or -1."""
+        return copied_rows(self.plan, self.vocabulary.rows, self.rows)
+
+    @cached_property
+    def token_rows(self) -> npt.NDArray[np.int64]:
+        """The old rows that belong to tokens."""
+        return token_rows(self.plan, self.vocabulary.rows)
+
     def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> ByteComparison:
-        """Writes every weight file and compares it with its source."""
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant") as pool:
-            jobs = [pool.submit(self.write_and_compare, file, folder, hard_link) for file in self.source.files]
-            return ByteComparison.total(_finished(jobs, self.source, progress))
+        """Writes every weight file, compares it with its source, and waits until it is on the disk."""
+        with _Threads() as threads:
+            largest_first = sorted(self.source.files, key=lambda file: -file.path.stat().st_size)
+            jobs = {
+                threads.files.submit(self.write_and_compare, file, folder, hard_link, threads): file.path
+                for file in largest_first
+            }
+            return ByteComparison.total(_finished(jobs, progress))
 
-    def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool) -> ByteComparison:
-        """Writes one weight file and compares it with its source."""
-        self.write(file, folder, hard_link)
-        return compare_file(file, self.vocabulary, self.plan, self.rows, folder)
+    def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
+        """Writes one weight file and compares it with its source while it is written to the disk."""
+        self.write(file, folder, hard_link, threads.stop)
+        out, tables = folder / file.path.name, {tensor.info.name for tensor in self.vocabulary.tensors}
+        parts = comparisons(file, TensorFile.open(out), tables, self.copies)
+        compared = [threads.comparisons.submit(part) for part in parts]
+        sync(out)
+        return ByteComparison.total(part.result() for part in compared)
 
-    def write(self, file: TensorFile, folder: Path, hard_link: bool) -> None:
+    def write(self, file: TensorFile, folder: Path, hard_link: bool, stop: Event) -> None:
         """Writes one weight file: with new tables if it has any, else as a copy."""
         tensors = {t.info.name: t for t in self.vocabulary.tensors if t.file == file}
         out = folder / file.path.name
         if tensors:
-            self._rewrite(file, tensors, out)
+            self._rewrite(file, tensors, out, stop)
         else:
-            share_or_copy(file.path.resolve(), out, hard_link=hard_link)
+            share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
 
-    def _rewrite(self, file: TensorFile, changed: dict[str, VocabTensor], out: Path) -> None:
+    def _rewrite(self, file: TensorFile, changed: dict[str, VocabTensor], out: Path, stop: Event) -> None:
         """Writes a weight file in which new tables replace the old ones."""
         after = [self._resized(tensor) if tensor.name in changed else tensor for tensor in file.tensors.values()]
         header, _ = header_bytes(after, file.metadata)
-        with file.path.open("rb") as old, out.open("wb") as new:
+        with file.path.open("rb", buffering=0) as old, out.open("wb") as new:
             new.write(header)
             for tensor in file.tensors.values():
                 if tensor.name in changed:
-                    self._write_table(changed[tensor.name], old, new)
+                    self._write_table(changed[tensor.name], old, new, stop)
                 else:
-                    copy_bytes(old, tensor.start, tensor.size, new)
+                    copy_bytes(old, tensor.start, tensor.size, new, stop)
 
     def _resized(self, tensor: TensorInfo) -> TensorInfo:
         return replace(tensor, shape=(self.rows, *tensor.shape[1:]), size=tensor.row_bytes * self.rows)
 
-    def _write_table(self, tensor: VocabTensor, old: BinaryIO, new: BinaryIO) -> None:
+    def _write_table(self, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
         info = tensor.info
         shape = TableShape(info.shape[0], info.row_bytes, info.dtype)
         rows = RowReader(old, info)
         as_input = tensor.role == "input" or self.vocabulary.tied
         table_info = TableInfo(
-            ids=token_rows(self.plan, shape.rows),
+            ids=self.token_rows,
             read=reader(rows, info.dtype),
             width=shape.width,
             spread=initializer_range(self.source.text_config),
             seed=self.seed,
             table="input" if as_input else "output",
         )
-        spec = TableSpec(self.plan, self.rows, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
+        spec = TableSpec(self.plan, self.copies, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
         for part in new_rows(rows, shape, spec.for_bias() if tensor.role == "bias" else spec):
+            raise_if(stop)
             if isinstance(part, range):
-                copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new)
+                copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
             else:
                 new.write(part.data)
 
 
-def _finished(
-    jobs: list["Future[ByteComparison]"], source: Checkpoint, progress: Progress | None
-) -> Iterator[ByteComparison]:
-    """The result of each job, in the order of the files. If one fails, the others are cancelled."""
-    sizes = [file.path.stat().st_size for file in source.files]
-    for job, file, size in zip(jobs, source.files, sizes, strict=True):
-        try:
-            yield job.result()
-        except BaseException:
-            for other in jobs:
-                other.cancel()
-            raise
+class _Threads:
+    """Threads that write files, and threads that compare them. Leaving the context stops them, done or not."""
+
+    def __init__(self) -> None:
+        self.stop = Event()
+        self.files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant")
+        self.comparisons = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="compare")
+
+    def __enter__(self) -> "_Threads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for pool in (self.files, self.comparisons):
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.files, self.comparisons):
+            pool.shutdown()
+
+
+def _finished(jobs: Mapping["Future[ByteComparison]", Path], progress: Progress | None) -> Iterator[ByteComparison]:
+    """The results of jobs for files, as they are finished. The first error is raised at once."""
+    sizes = {path: path.stat().st_size for path in jobs.values()}
+    for job in as_completed(jobs):
+        yield job.result()
         if progress:
-            progress(file.path.name, size, sum(sizes))
+            progress(jobs[job].name, sizes[jobs[job]], sum(sizes.values()))
 
 
 def initializer_range(config: dict[str, Any]) -> float:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.rows.fvt_norm import fvt_norm
-from tokengraft.checkpoint.rows.interface import Initialiser, NewToken, TableInfo
+from tokengraft.checkpoint.rows.interface import Initialiser, NewTokens, TableInfo
 from tokengraft.checkpoint.rows.mean import mean
 from tokengraft.checkpoint.rows.mean_cov import mean_cov
 from tokengraft.checkpoint.rows.random import random
@@ -23,7 +23,7 @@ INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
     }
 )
 
-__all__ = ["INITIALISERS", "Initialiser", "NewToken", "TableInfo", "require_initialisers", "require_untied"]
+__all__ = ["INITIALISERS", "Initialiser", "NewTokens", "TableInfo", "require_initialisers", "require_untied"]
 
 
 def require_initialisers(*names: str | None) -> None:

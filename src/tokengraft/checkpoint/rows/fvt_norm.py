@@ -1,14 +1,12 @@
 """Like `fvt`, but rescaled to the length of a typical row: a mean of rows is shorter than the rows."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tokengraft.checkpoint.rows.fvt import fvt
-from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
+from tokengraft.checkpoint.rows.interface import NewTokens, Rows, TableInfo
 
 
-def fvt_norm(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
+def fvt_norm(tokens: NewTokens, info: TableInfo) -> Rows:
     """The mean of each token's pieces, rescaled to the median length of the table's rows."""
     rows = fvt(tokens, info).astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)

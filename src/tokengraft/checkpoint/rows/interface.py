@@ -22,6 +22,26 @@ class NewToken(NamedTuple):
 
 
 @dataclass(frozen=True)
+class NewTokens:
+    """Tokens that need rows."""
+
+    ids: Sequence[int]
+    n_pieces: npt.NDArray[np.int64]
+    """Of each token; it may be 0."""
+    places: npt.NDArray[np.int64]
+    """Where the rows of the pieces are in ``rows``, one token after the other."""
+    rows: Rows
+    """The old rows of all pieces, each once."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[NewToken]:
+        places = np.split(self.places, np.cumsum(self.n_pieces))
+        return (NewToken(token_id, self.rows[part]) for token_id, part in zip(self.ids, places, strict=False))
+
+
+@dataclass(frozen=True)
 class TableInfo:
     """Statistics of the rows of an old table. Computed on first use, one block at a time."""
 
@@ -67,5 +87,5 @@ class TableInfo:
         return (self.read(self.ids[at : at + BLOCK]) for at in range(0, len(self.ids), BLOCK))
 
 
-Initialiser = Callable[[Sequence[NewToken], TableInfo], Rows]
+Initialiser = Callable[[NewTokens, TableInfo], Rows]
 """Rows for new tokens, one for each, as 32-bit floats. A pure function: the rows do not depend on the batch."""

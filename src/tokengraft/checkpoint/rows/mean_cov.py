@@ -1,13 +1,11 @@
 """Random rows with the mean and covariance of the table (after Hewitt, 2021)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
+from tokengraft.checkpoint.rows.interface import NewTokens, Rows, TableInfo
 
 
-def mean_cov(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
+def mean_cov(tokens: NewTokens, info: TableInfo) -> Rows:
     """For each token a sample from the normal distribution with the mean and the covariance of the table's rows."""
     rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):

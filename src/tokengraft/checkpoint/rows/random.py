@@ -1,13 +1,11 @@
 """Random rows, like the model's weights before training."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
+from tokengraft.checkpoint.rows.interface import NewTokens, Rows, TableInfo
 
 
-def random(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
+def random(tokens: NewTokens, info: TableInfo) -> Rows:
     """For each token a sample from the normal distribution around 0 with the model's `initializer_range`."""
     rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):

@@ -4,17 +4,15 @@ The last piece has the largest weight in the input, because the next token depen
 largest weight in the output, because the model predicts it first.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from tokengraft.checkpoint.rows.interface import NewToken, Rows, TableInfo
+from tokengraft.checkpoint.rows.interface import NewTokens, Rows, TableInfo
 
 STEEPNESS = 2.0
 """The weight of a piece is e^2 times that of its neighbour."""
 
 
-def weighted(tokens: Sequence[NewToken], info: TableInfo) -> Rows:
+def weighted(tokens: NewTokens, info: TableInfo) -> Rows:
     """A mean of each token's pieces in which later ones weigh more for input, earlier ones for output."""
     rows = np.empty((len(tokens), info.width), np.float32)
     for row, token in zip(rows, tokens, strict=True):

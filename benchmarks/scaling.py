@@ -1,0 +1,54 @@
+"""The same commands on texts from ten megabytes to a gigabyte, and the exponents of their growth."""
+
+import math
+from typing import Any
+
+from measure import in_python, in_turn, script, words
+from rows import LEARN, Setup
+
+SIZES = (10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000)
+DISTINCT = """
+import tokengraft as tg
+print(json.dumps(len(tg.PretokenCounts.load(arguments[0]))))
+"""
+SERIES = ("wc", "count", "learn", "extend")
+
+
+def scaling(setup: Setup, sizes: tuple[int, ...], rounds: int = 2) -> dict[str, Any]:
+    """One row for each size, and the exponent of each column: the slope of its logarithm over that of the size."""
+    rows = [_row(setup, size, rounds) for size in sizes]
+    exponents = {name: exponent([(row["bytes"], row[name]["wall"]) for row in rows]) for name in SERIES}
+    exponents["distinct"] = exponent([(row["bytes"], row["distinct"]) for row in rows])
+    return {"rows": rows, "exponents": exponents, "rounds": rounds}
+
+
+def _row(setup: Setup, size: int, rounds: int) -> dict[str, Any]:
+    text, counts = setup.scratch / "scaled.txt", setup.scratch / "scaled.parquet"
+    script("texts.py", setup.text, size, text)
+    runs = in_turn(
+        {
+            "wc": lambda _: words(text),
+            "count": lambda _: setup.count(setup.llama3, text, counts),
+            "extend": lambda _: setup.extend(setup.llama3, text),
+        },
+        rounds,
+    )
+    runs["learn"] = in_python(LEARN, setup.llama3, counts, setup.tokens, rounds)
+    row = {"bytes": text.stat().st_size, "distinct": in_python(DISTINCT, counts), **runs}
+    text.unlink()
+    counts.unlink()
+    return row
+
+
+def exponent(points: list[tuple[float, float]]) -> float | None:
+    """The power of x by which y grows, fitted to the logarithms by least squares. None for a single point.
+
+    >>> round(exponent([(1, 5), (10, 50), (100, 500)]), 6)
+    1.0
+    """
+    if len(points) < 2:
+        return None
+    xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
+    x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
+    spread = sum((x - x_mean) ** 2 for x in xs)
+    return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / spread

@@ -1,0 +1,80 @@
+"""The benchmark page is made from its numbers, and the scripts that measure them do what they say."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("scripts")
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def test_the_page_and_the_plot_have_the_measured_numbers():
+    import page
+    import plot
+    import tables
+
+    result = json.loads(page.RESULT.read_text(encoding="utf-8"))
+    text = page.PAGE.read_text(encoding="utf-8")
+    parts = tables.blocks(result)
+    assert page.filled(text, parts) == text, "run `python benchmarks/page.py`"
+    assert {found[2] for found in page.PART.finditer(text)} == parts.keys()
+    assert page.PLOT.read_text(encoding="utf-8") == plot.plot(result["scaling"]), "run `python benchmarks/page.py`"
+
+
+def test_a_command_that_fails_ends_the_benchmark_with_its_message():
+    import measure
+
+    with pytest.raises(SystemExit, match="no such file"):
+        measure.command(sys.executable, "-c", "raise SystemExit('no such file')")
+    with pytest.raises(SystemExit, match="ZeroDivisionError"):
+        measure.in_python("1 / 0")
+    assert measure.in_python("print(json.dumps(fastest(lambda: None, 2)))")["wall"] >= 0
+    assert measure.command(sys.executable, "-c", "bytearray(1 << 26)").peak > 1 << 26
+
+
+def test_altered_copies_have_new_words_of_the_same_length():
+    import texts
+
+    text = "the cat sat; õunad ja põõsas. «Где» 日本語、テキスト हिन्दी عربي 3.14 a\u00a0b\u3000c\n" * 3
+    lines = text.encode().splitlines(keepends=True)
+    copies = [texts.altered(text.encode(), copy) for copy in range(4)]
+    assert copies[0] == text.encode()
+    assert len({*copies}) == 4
+    for copy in copies:
+        assert len(copy) == len(text.encode())
+        assert len({*copy.splitlines(keepends=True)}) == 1, "the same word is altered in the same way"
+        spaces = [character.isspace() for character in copy.decode()]
+        assert spaces == [character.isspace() for character in text]
+    assert texts.altered(lines[0], 2) == copies[2][: len(lines[0])], "wherever it occurs"
+    assert texts.altered(b"", 1) == b""
+
+
+@pytest.mark.parametrize("share", [0.2, 1.0, 2.5])
+def test_a_text_has_the_size_that_was_asked_for(share, tmp_path):
+    import texts
+
+    lines = [f"line {n} of some text about words\n" for n in range(20_000)]
+    (tmp_path / "text").write_text("".join(lines))
+    size = (tmp_path / "text").stat().st_size
+    out = texts.write_text(tmp_path / "text", int(share * size), tmp_path / "out")
+    assert abs(out.stat().st_size / size - share) < 0.02
+    assert out.read_text().endswith("\n")
+    first = out.read_text().splitlines(keepends=True)[:20_000]
+    assert first == lines if share >= 1 else set(first) < set(lines)
+
+
+def test_an_exponent_is_the_slope_of_logarithms():
+    import scaling
+
+    assert scaling.exponent([(n, 3 * n**0.69) for n in (1, 10, 100)]) == pytest.approx(0.69)
+    assert scaling.exponent([(1, 1)]) is None
