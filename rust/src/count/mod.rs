@@ -6,6 +6,7 @@ mod counts;
 mod documents;
 mod hold_out;
 mod rows;
+mod sorted;
 mod spill;
 mod table;
 mod tally;

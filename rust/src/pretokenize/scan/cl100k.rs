@@ -2,19 +2,22 @@
 
 use std::ops::Range;
 
+use super::letters::Letters;
 use super::scanner::{is_letter, Scanner};
 use crate::pretokenize::unicode::NUMBER;
 
-impl Scanner<'_> {
+impl<L: Letters> Scanner<'_, L> {
     #[inline(always)]
     pub(super) fn cl100k(&self, digits: u8, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut start = 0;
         while start < self.bytes.len() {
-            if self.bytes[start] == b' ' && self.bytes.get(start + 1).is_some_and(u8::is_ascii_alphabetic) {
-                let end = self.letters(start + 1); // most pretokens are of this form
-                emit(self.bytes, start..end);
-                start = end;
-                continue;
+            if self.bytes[start] == b' ' {
+                let end = self.letters(start + 1);
+                if end > start + 1 {
+                    emit(self.bytes, start..end); // most pretokens are of this form
+                    start = end;
+                    continue;
+                }
             }
             let (class, width) = self.class(start);
             let next = start + width;

@@ -1,5 +1,6 @@
 //! What the scanners share: the class of a character, and the ends of runs of a class.
 
+use super::letters::Letters;
 use crate::pretokenize::unicode::{classes, CASELESS, MARK, NUMBER, OTHER, SPACE, UPPER};
 
 /// The class of the position after the last character: neither `\s` nor `\S`.
@@ -16,27 +17,17 @@ pub(super) fn is_other(class: u8) -> bool {
     class == OTHER || class == MARK
 }
 
-/// The top bit of every byte that is not an ASCII letter.
-#[inline(always)]
-fn not_ascii_letters(word: u64) -> u64 {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    const TOP: u64 = 0x80 * EACH;
-    // With the case bit set and the top bit clear, adding carries into the top bit exactly from a bound on.
-    let folded = (word | (0x20 * EACH)) & !TOP;
-    let from_a = folded + (0x80 - b'a' as u64) * EACH;
-    let beyond_z = folded + (0x80 - b'z' as u64 - 1) * EACH;
-    !(from_a & !beyond_z & !word) & TOP
-}
-
 /// Reads the characters of a text by their classes.
-pub(super) struct Scanner<'t> {
+pub(super) struct Scanner<'t, L> {
     pub(super) bytes: &'t [u8],
     pub(super) classes: &'static [u8],
+    letters: L,
 }
 
-impl<'t> Scanner<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
-        Self { bytes: text.as_bytes(), classes: classes() }
+impl<'t, L: Letters> Scanner<'t, L> {
+    #[inline(always)]
+    pub(super) fn new(text: &'t str, letters: L) -> Self {
+        Self { bytes: text.as_bytes(), classes: classes(), letters }
     }
 
     /// The class and width of the character at a boundary between characters.
@@ -49,14 +40,26 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wide_class(&self, at: usize, first: u8) -> (u8, usize) {
-        let tail = |place: usize| u32::from(self.bytes.get(at + place).copied().unwrap_or(0) & 0x3F);
-        let first = u32::from(first);
+        match self.bytes.get(at + 1..at + 4) {
+            Some(&[second, third, fourth]) => self.class_of([first, second, third, fourth]),
+            _ => {
+                let byte = |place: usize| self.bytes.get(at + place).copied().unwrap_or(0);
+                self.class_of([first, byte(1), byte(2), byte(3)])
+            }
+        }
+    }
+
+    /// The class and width of the character that some bytes begin with, which is not ASCII.
+    #[inline(always)]
+    fn class_of(&self, bytes: [u8; 4]) -> (u8, usize) {
+        let [first, second, third, fourth] = bytes.map(u32::from);
+        let tail = |byte: u32| byte & 0x3F;
         let (code, width) = match first {
-            ..=0xDF => (((first & 0x1F) << 6) | tail(1), 2),
-            0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(1) << 6) | tail(2), 3),
-            _ => (((first & 0x07) << 18) | (tail(1) << 12) | (tail(2) << 6) | tail(3), 4),
+            ..=0xDF => (((first & 0x1F) << 6) | tail(second), 2),
+            0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(second) << 6) | tail(third), 3),
+            _ => (((first & 0x07) << 18) | (tail(second) << 12) | (tail(third) << 6) | tail(fourth), 4),
         };
         (self.classes[code as usize], width)
     }
@@ -75,20 +78,29 @@ impl<'t> Scanner<'t> {
 
     /// The end of the run of letters from `at` on.
     #[inline(always)]
-    pub(super) fn letters(&self, mut at: usize) -> usize {
-        // Eight ASCII letters at a time, without a branch per letter: branch predictors miss word lengths.
-        while let Some(word) = self.bytes.get(at..at + 8) {
-            let stops = not_ascii_letters(word.try_into().map_or(0, u64::from_le_bytes));
-            if stops != 0 {
-                at += stops.trailing_zeros() as usize / 8;
-                if self.bytes[at] < 0x80 {
-                    return at;
-                }
+    pub(super) fn letters(&self, at: usize) -> usize {
+        let end = self.letters.skip(self.bytes, at);
+        match self.bytes.get(end) {
+            Some(&first) if first >= 0x80 => self.wide_letters(end),
+            _ => end,
+        }
+    }
+
+    /// The same where the next character is not ASCII.
+    #[inline(never)]
+    fn wide_letters(&self, mut at: usize) -> usize {
+        while let Some(&first) = self.bytes.get(at) {
+            if first.is_ascii_alphabetic() {
+                at = self.letters.skip(self.bytes, at);
+                continue;
+            }
+            let (class, width) = self.class(at);
+            if !is_letter(class) {
                 break;
             }
-            at += 8;
+            at += width;
         }
-        self.run(at, is_letter)
+        at
     }
 
     /// The end of the run of the bytes `wanted` from `at` on.
