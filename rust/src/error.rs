@@ -146,6 +146,14 @@ pub enum Error {
         /// Of what.
         what: &'static str,
     },
+    /// A pretoken is longer than a Parquet file can hold.
+    #[error("a pretoken has {bytes} bytes; a file of counts holds pretokens of at most {longest}")]
+    LongPretoken {
+        /// Its length.
+        bytes: u64,
+        /// The longest that can be written.
+        longest: u64,
+    },
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
@@ -188,6 +196,7 @@ impl Error {
                 "raise --memory, or give the text as smaller documents, such as lines: --documents lines"
             }
             Self::TooMany { .. } => "leave out rare pretokens: `tokengraft count --min-count`",
+            Self::LongPretoken { .. } => "give the text as smaller documents, such as lines: --documents lines",
             Self::Stopped => "start again",
             Self::NotText => "count the corpus with this tokenizer",
             Self::BadCounts { .. } => "count the corpus again",

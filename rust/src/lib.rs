@@ -7,6 +7,7 @@
 //! * `bpe`: the merge table, and the encoding of pretokens with it.
 //! * `pretokenize`: text to pretokens.
 //! * `count`: blocks of a corpus to pretoken counts.
+//! * `parquet`: pretoken counts to the bytes of a file.
 //! * `train`: pretoken counts to new tokens and merges.
 //!
 //! # Words
@@ -38,15 +39,19 @@ mod bpe;
 mod count;
 mod error;
 mod guard;
+mod parquet;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
+mod read;
 mod train;
 
 pub use bpe::{Alphabet, Bpe, Options, Origin, Structure};
 pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, Rows, Tally, Verdict};
 pub use error::{Error, Result};
+pub use parquet::ParquetEncoder;
 pub use pretokenize::{
     encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,
 };
+pub use read::{FileReader, Part};
 pub use train::{Callbacks, Learned, LearnedMerge, Task};

@@ -10,7 +10,9 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use crate::bpe::{Alphabet, Bpe, Options, Origin, Structure};
 use crate::count::{Block, Counter, Counts, HoldOut, Limits, Rows};
 use crate::error::Error;
+use crate::parquet::ParquetEncoder;
 use crate::pretokenize::{encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling};
+use crate::read::{FileReader, Part};
 use crate::train::{Callbacks, Learned, Task};
 
 impl From<Error> for PyErr {
@@ -18,6 +20,7 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         let class = match error {
             _ if error.is_bad_document() => "CorpusError",
+            Error::LongPretoken { .. } => "OutputError",
             Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } | Error::TooMany { .. } => "CountsError",
             Error::Spill { .. } => "OutputError",
             _ => "InvalidTokenizerError",
@@ -247,7 +250,7 @@ type PyTally = ((u64, u64, u64, u64, u64, u64), (u64, u64), bool);
 #[derive(FromPyObject)]
 struct PyBlock<'py> {
     form: String,
-    data: Bound<'py, PyBytes>,
+    data: PyData<'py>,
     offsets: Bound<'py, PyBytes>,
     nulls: Bound<'py, PyBytes>,
     field: String,
@@ -255,9 +258,19 @@ struct PyBlock<'py> {
     whole: bool,
 }
 
+/// The text of a block.
+#[derive(FromPyObject)]
+enum PyData<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Part(Bound<'py, PyPart>),
+}
+
 impl PyBlock<'_> {
     fn block(&self) -> PyResult<Block<'_>> {
-        let bytes = self.data.as_bytes();
+        let bytes = match &self.data {
+            PyData::Bytes(bytes) => bytes.as_bytes(),
+            PyData::Part(part) => &part.get().0,
+        };
         Ok(match self.form.as_str() {
             "text" => Block::Text { bytes, at_start: self.at_start, whole: self.whole },
             "lines" => Block::Lines(bytes),
@@ -265,6 +278,59 @@ impl PyBlock<'_> {
             "jsonl" => Block::JsonLines { bytes, field: &self.field },
             other => return Err(PyValueError::new_err(format!("there is no form of block {other:?}"))),
         })
+    }
+}
+
+#[pyclass(frozen, name = "Part", module = "tokengraft._core")]
+struct PyPart(Part);
+
+#[pymethods]
+impl PyPart {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0)
+    }
+
+    fn newlines(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.0.iter().filter(|&&byte| byte == b'\n').count())
+    }
+}
+
+#[pyclass(name = "FileReader", module = "tokengraft._core")]
+struct PyFileReader(FileReader);
+
+#[pymethods]
+impl PyFileReader {
+    #[new]
+    fn new(path: PathBuf, block: usize) -> PyResult<Self> {
+        Ok(Self(FileReader::open(&path, block)?))
+    }
+
+    #[getter]
+    fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    #[getter]
+    fn pending(&self) -> usize {
+        self.0.pending()
+    }
+
+    /// The next part, cut where a counter says, or without one at the end of a line.
+    #[pyo3(signature = (counter, longest))]
+    fn next(
+        &mut self,
+        py: Python<'_>,
+        counter: Option<&PyCounter>,
+        longest: Option<usize>,
+    ) -> PyResult<Option<PyPart>> {
+        let line_end = |data: &[u8]| data.iter().rposition(|&byte| byte == b'\n').map(|at| at + 1);
+        let counter = counter.map(|counter| &counter.0);
+        let last_cut = |data: &[u8]| counter.map_or_else(|| line_end(data), |counter| counter.last_cut(data));
+        Ok(py.detach(|| self.0.next(last_cut, longest))?.map(PyPart))
     }
 }
 
@@ -290,6 +356,12 @@ struct PyRows(Rows);
 
 #[pymethods]
 impl PyRows {
+    /// Whether some rows are on disk.
+    #[getter]
+    fn on_disk(&self) -> bool {
+        self.0.on_disk()
+    }
+
     fn take(&mut self, py: Python<'_>, most: usize, min_count: u64) -> PyResult<PyCounts> {
         Ok(PyCounts(py.detach(|| self.0.take(most, min_count))?))
     }
@@ -389,6 +461,28 @@ impl PyCounts {
     }
 }
 
+#[pyclass(name = "ParquetEncoder", module = "tokengraft._core")]
+struct PyParquetEncoder(ParquetEncoder);
+
+#[pymethods]
+impl PyParquetEncoder {
+    #[new]
+    fn new() -> Self {
+        Self(ParquetEncoder::default())
+    }
+
+    /// The bytes of the next rows, in pieces.
+    fn rows<'py>(&mut self, py: Python<'py>, counts: &PyCounts) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let pieces = py.detach(|| self.0.rows(&counts.0))?;
+        Ok(pieces.into_iter().map(|piece| PyBytes::new(py, &piece)).collect())
+    }
+
+    /// The bytes after the last rows, with a text in the metadata of the file.
+    fn footer<'py>(&mut self, py: Python<'py>, key: &str, text: &str) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &std::mem::take(&mut self.0).footer(key, text))
+    }
+}
+
 /// What `extend` returns: new tokens, and merges as (left, right, product, count).
 type PyLearned = (Vec<String>, Vec<(u32, u32, u32, u64)>);
 
@@ -476,6 +570,9 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyCounter>()?;
     module.add_class::<PyCounts>()?;
     module.add_class::<PyCutter>()?;
+    module.add_class::<PyFileReader>()?;
+    module.add_class::<PyParquetEncoder>()?;
+    module.add_class::<PyPart>()?;
     module.add_class::<PyRows>()?;
     module.add_function(wrap_pyfunction!(documents, module)?)?;
     module.add_function(wrap_pyfunction!(extend, module)?)?;

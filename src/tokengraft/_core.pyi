@@ -7,6 +7,9 @@ __all__ = [
     "Counter",
     "Counts",
     "Cutter",
+    "FileReader",
+    "ParquetEncoder",
+    "Part",
     "Pipeline",
     "Rows",
     "__version__",
@@ -82,7 +85,7 @@ class _Block(Protocol):
     @property
     def form(self) -> str: ...
     @property
-    def data(self) -> bytes: ...
+    def data(self) -> bytes | Part: ...
     @property
     def offsets(self) -> bytes: ...
     @property
@@ -126,8 +129,47 @@ class Counter:
     def finish(self) -> Rows: ...
 
 @final
+class Part:
+    """A part of a file, in memory of the core."""
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    def newlines(self) -> int: ...
+
+@final
+class FileReader:
+    """Reads a file in parts that end at cuts, `block` bytes at a time."""
+    def __new__(cls, path: str | PathLike[str], block: int) -> FileReader: ...
+    @property
+    def position(self) -> int:
+        """Bytes read."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes read after the last cut."""
+
+    def next(self, counter: Counter | None, longest: int | None) -> Part | None:
+        """The next part, cut where a counter says, or without one at the end of a line.
+
+        None at the end, and where more than `longest` bytes have no cut: then they are pending.
+        """
+
+@final
+class ParquetEncoder:
+    """Gives the bytes of a Parquet file of counts, part by part. They do not depend on threads."""
+    def __new__(cls) -> ParquetEncoder: ...
+    def rows(self, counts: Counts) -> list[bytes]:
+        """The bytes of the next rows, in pieces. All calls but the last must have a multiple of 2^20 rows."""
+
+    def footer(self, key: str, text: str) -> bytes:
+        """The bytes after the last rows, with a text in the metadata of the file."""
+
+@final
 class Rows:
     """What was counted, in order, to be read once."""
+    @property
+    def on_disk(self) -> bool:
+        """Whether some rows are on disk. If none are, all can be taken at once."""
+
     def take(self, most: int, min_count: int) -> Counts: ...
 
 @final

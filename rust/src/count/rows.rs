@@ -78,6 +78,12 @@ impl Rows {
         Ok((sum > 0).then_some(sum))
     }
 
+    /// Whether some rows are on disk. If none are, all can be taken at once.
+    #[must_use]
+    pub fn on_disk(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
     /// The next rows whose count is at least `min_count`, at most `most` of them; none when all are read.
     ///
     /// # Errors

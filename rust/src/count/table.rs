@@ -132,6 +132,7 @@ impl Table {
     }
 
     /// Number of distinct keys.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.used
     }
@@ -364,6 +365,7 @@ fn advise_huge_pages(slots: &[Slot]) {
 }
 
 /// A key of at most 23 bytes as words: bytes past its end are 0.
+#[inline(never)]
 fn pack(key: &[u8]) -> Words {
     let mut bytes = [0; 24];
     bytes[..key.len()].copy_from_slice(key);

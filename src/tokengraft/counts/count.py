@@ -243,7 +243,8 @@ _EMPTY_PIPELINE = json.dumps(
 
 
 def _tables(rows: _core.Rows, min_count: int) -> Iterator[_core.Counts]:
-    while len(table := rows.take(ROWS, min_count)):
+    most = ROWS if rows.on_disk else EVERYTHING
+    while len(table := rows.take(most, min_count)):
         yield table
 
 
@@ -345,7 +346,7 @@ class _Counted:
         self.pending: deque[tuple[Future[_Tally], int]] = deque()
         """Blocks that are queued or being counted, each with its size."""
         self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
-        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes)
+        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes, counter)
 
     def blocks(self, source: Input) -> Iterator[Block]:
         """The blocks of an input; with `skip_bad`, up to the first error."""

@@ -11,25 +11,29 @@ impl<L: Letters> Scanner<'_, L> {
     pub(super) fn cl100k(&self, digits: u8, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut start = 0;
         while start < self.bytes.len() {
-            if self.bytes[start] == b' ' {
-                let end = self.letters(start + 1);
-                if end > start + 1 {
-                    emit(self.bytes, start..end); // most pretokens are of this form
-                    start = end;
-                    continue;
-                }
-            }
-            let (class, width) = self.class(start);
-            let next = start + width;
-            let end = if is_letter(class) {
-                self.letters(next)
-            } else if class == NUMBER {
-                self.numbers(next, digits - 1)
-            } else {
-                self.cl100k_other(start, class, next)
-            };
+            let end = self.cl100k_end(start, digits);
             emit(self.bytes, start..end);
             start = end;
+        }
+    }
+
+    /// The end of the pretoken at `start`.
+    #[inline(always)]
+    fn cl100k_end(&self, start: usize, digits: u8) -> usize {
+        if self.bytes[start] == b' ' {
+            let end = self.letters(start + 1);
+            if end > start + 1 {
+                return end; // most pretokens are of this form
+            }
+        }
+        let (class, width) = self.class(start);
+        let next = start + width;
+        if is_letter(class) {
+            self.letters(next)
+        } else if class == NUMBER {
+            self.numbers(next, digits - 1)
+        } else {
+            self.cl100k_other(start, class, next)
         }
     }
 

@@ -88,19 +88,8 @@ impl<'t, L: Letters> Scanner<'t, L> {
 
     /// The same where the next character is not ASCII.
     #[inline(never)]
-    fn wide_letters(&self, mut at: usize) -> usize {
-        while let Some(&first) = self.bytes.get(at) {
-            if first.is_ascii_alphabetic() {
-                at = self.letters.skip(self.bytes, at);
-                continue;
-            }
-            let (class, width) = self.class(at);
-            if !is_letter(class) {
-                break;
-            }
-            at += width;
-        }
-        at
+    fn wide_letters(&self, at: usize) -> usize {
+        self.run(at, is_letter)
     }
 
     /// The end of the run of the bytes `wanted` from `at` on.
