@@ -160,7 +160,7 @@ mod tests {
             let (last, others) = parts.split_last().unwrap();
             assert!(others.iter().all(|part| part.ends_with(b"\n")) && !last.is_empty());
         }
-        assert_eq!(parts(text, 7, None).0, [&b"a\nbc\n\n"[..], b"longer line\n", b"x\n\n\n", b"last"]);
+        assert_eq!(parts(text, 7, None).0, [&b"a\nbc\n\n"[..], b"longer line\nx\n\n", b"\n", b"last"]);
         assert!(parts(b"", 4, None).0.is_empty());
     }
 

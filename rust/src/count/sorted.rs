@@ -22,8 +22,22 @@ const MAX_TABLES: usize = 1 << 16;
 ///
 /// When a count is beyond `u64`.
 pub(super) fn sorted_counts(tables: Vec<Table>) -> Result<Counts> {
-    let parts = Sorted::new(tables).merged()?;
+    let parts = Sorted::new(at_most(MAX_TABLES, tables)).merged()?;
     Ok(Counts::concatenated(parts))
+}
+
+/// The same counts in fewer tables.
+fn at_most(most: usize, mut tables: Vec<Table>) -> Vec<Table> {
+    let others = tables.split_off(tables.len().min(most));
+    for other in others {
+        let (mut slots, arena) = other.into_parts();
+        move_together(&mut slots, 0);
+        for slot in slots {
+            let mut short = [0; 24];
+            tables[0].add_many(key_of(&slot, std::slice::from_ref(&arena), &mut short), slot[COUNT]);
+        }
+    }
+    tables
 }
 
 /// Slots in the order of their keys, with the words as [`turned`] gives them.
@@ -34,7 +48,6 @@ struct Sorted {
 
 impl Sorted {
     fn new(tables: Vec<Table>) -> Self {
-        debug_assert!(tables.len() <= MAX_TABLES);
         let (tables, arenas): (Vec<_>, Vec<_>) = tables.into_iter().map(Table::into_parts).unzip();
         let mut sorted = Self { tables, arenas };
         let arenas = &sorted.arenas;
@@ -140,4 +153,67 @@ fn key_of<'a>(slot: &Slot, arenas: &'a [Vec<u8>], short: &'a mut [u8; 24]) -> &'
         bytes.copy_from_slice(&word.to_le_bytes());
     }
     &short[..usize::from(short[23]) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Random keys: some share their first bytes with others, some end in zeros, some are long.
+    fn filled(seed: u64, keys: usize, expected: &mut BTreeMap<Vec<u8>, u64>) -> Table {
+        let mut table = Table::new();
+        let mut state = seed;
+        let mut number = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        for _ in 0..keys {
+            let mut key = vec![b'p'; number(30)];
+            key.extend((0..number(10)).map(|_| [0, 1, 255][number(3)]));
+            table.add_many(&key, 1 + number(3) as u64);
+        }
+        let slots = table.len();
+        let counts = sorted_counts(vec![table]).unwrap();
+        assert_eq!(counts.len(), slots);
+        let mut again = Table::new();
+        for (key, count) in counts.iter() {
+            *expected.entry(key.to_vec()).or_default() += count;
+            again.add_many(key, count);
+        }
+        again
+    }
+
+    #[test]
+    fn the_counts_of_any_number_of_tables_are_in_order_and_added_up() {
+        for (n_tables, keys) in [(0, 0), (1, 0), (1, 9), (2, 60_000), (3, 300), (5, 20_000)] {
+            let mut expected = BTreeMap::new();
+            let tables = (0..n_tables).map(|seed| filled(seed, keys, &mut expected)).collect();
+            let counts = sorted_counts(tables).unwrap();
+            assert!(counts.iter().eq(expected.iter().map(|(key, count)| (&key[..], *count))), "{n_tables} tables");
+        }
+    }
+
+    #[test]
+    fn more_tables_than_numbers_are_put_together() {
+        let mut expected = BTreeMap::new();
+        let tables = (0..5).map(|seed| filled(seed, 500, &mut expected)).collect();
+        let fewer = at_most(2, tables);
+        assert_eq!(fewer.len(), 2);
+        let counts = sorted_counts(fewer).unwrap();
+        assert!(counts.iter().eq(expected.iter().map(|(key, count)| (&key[..], *count))));
+    }
+
+    #[test]
+    fn a_sum_beyond_64_bits_is_an_error() {
+        let table = |count| {
+            let mut table = Table::new();
+            table.add_many(b"a", count);
+            table
+        };
+        assert!(sorted_counts(vec![table(u64::MAX - 2), table(1)]).is_ok());
+        let beyond = sorted_counts(vec![table(u64::MAX - 1), table(1)]);
+        assert_eq!(beyond, Err(Error::Overflow { pretoken: "a".into() }));
+    }
 }

@@ -21,7 +21,7 @@ const PLACE: u64 = (1 << PLACE_BITS) - 1;
 /// Bytes of the length before a long key in the arena.
 const HEADER: usize = size_of::<u64>();
 /// Small tables grow by this many doublings at once, so that most keys are moved only a few times.
-const FAST_GROWTH: (u32, u32) = (18, 2);
+const FAST_GROWTH: (u32, u32) = (20, 2);
 /// When the table grows, keys that occur at least this often are moved first, which puts them where they are found at
 /// once.
 const FREQUENT: u64 = 8;
@@ -398,4 +398,71 @@ fn hash_long(key: &[u8]) -> u64 {
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::count::sorted::sorted_counts;
+
+    fn contents(mut table: Table) -> BTreeMap<Vec<u8>, u64> {
+        table.flush();
+        sorted_counts(vec![table]).unwrap().iter().map(|(key, count)| (key.to_vec(), count)).collect()
+    }
+
+    #[test]
+    fn counts_equal_those_of_a_map_for_keys_of_every_length() {
+        let mut table = Table::new();
+        let mut expected = BTreeMap::new();
+        let mut state = 1u64;
+        let mut padded = vec![9];
+        for round in 0..60_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let length = if round % 50 == 0 { 600 } else { (state >> 33) as usize % 40 };
+            let key: Vec<u8> = (0..length).map(|at| (state >> (at % 5)) as u8 & 3).collect();
+            *expected.entry(key.clone()).or_insert(0) += 2 + (round % 3 == 0) as u64 * 4;
+            table.add(&key, 0..key.len());
+            padded.truncate(1);
+            padded.extend_from_slice(&key);
+            padded.extend_from_slice(&[7; 30]);
+            table.add(&padded, 1..1 + key.len());
+            table.add_many(&key, (round % 3 == 0) as u64 * 4);
+        }
+        table.flush();
+        assert_eq!(table.len(), expected.len());
+        assert_eq!(contents(table), expected);
+    }
+
+    #[test]
+    fn frequent_and_rare_keys_stay_when_the_table_grows() {
+        let mut table = Table::new();
+        let key = |n: u64| format!("{n}{}", if n % 7 == 0 { "-a key with more than 23 bytes" } else { "" });
+        for n in 0..40_000 {
+            (0..1 + n % 11).for_each(|_| table.add(key(n).as_bytes(), 0..key(n).len()));
+        }
+        let expected = (0..40_000).map(|n| (key(n).into_bytes(), 1 + n % 11)).collect();
+        assert_eq!(contents(table), expected);
+    }
+
+    #[test]
+    fn keys_that_differ_only_in_trailing_zeros_are_different() {
+        let mut table = Table::new();
+        for length in 0..60 {
+            table.add(&vec![0; length], 0..length);
+        }
+        assert_eq!(contents(table).len(), 60);
+    }
+
+    #[test]
+    fn a_long_key_with_a_number_has_the_same_place_up_to_a_terabyte() {
+        for place in [0, u64::from(u32::MAX) + 17, PLACE] {
+            let slot = [1, 2, LONG | 0xABCD << PLACE_BITS | place, 5];
+            let numbered = numbered(slot, u16::MAX);
+            assert!(is_long(&numbered) && number_of(&numbered) == u16::MAX && place_of(&numbered) as u64 == place);
+        }
+        let short = [1, 2, MASKS[INLINE].1, 5];
+        assert_eq!(numbered(short, 7), short);
+    }
 }

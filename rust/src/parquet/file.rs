@@ -73,6 +73,7 @@ struct Group {
 /// Gives the bytes of a Parquet file of counts, part by part.
 #[derive(Debug, Default)]
 pub struct ParquetEncoder {
+    is_begun: bool,
     groups: Vec<Group>,
 }
 
@@ -93,7 +94,7 @@ impl ParquetEncoder {
         let column = |rows: &Range<usize>, column: Column| Chunk::new(counts, rows.clone(), column);
         let tasks: Vec<_> = ranges.iter().flat_map(|rows| COLUMNS.map(|column| (rows, column))).collect();
         let chunks: Vec<Chunk> = tasks.into_par_iter().map(|(rows, kind)| column(rows, kind)).collect();
-        let mut bytes = if self.groups.is_empty() { vec![MAGIC.to_vec()] } else { Vec::new() };
+        let mut bytes = vec![self.begin()];
         for (rows, chunks) in ranges.iter().zip(chunks.chunks(COLUMNS.len())) {
             let sizes = chunks.iter().map(|chunk| (chunk.bytes.len() as u64, chunk.uncompressed)).collect();
             self.groups.push(Group { rows: rows.len() as u64, sizes });
@@ -104,8 +105,8 @@ impl ParquetEncoder {
 
     /// The bytes after the last rows: the metadata of the file, with a text of the caller under `key`.
     #[must_use]
-    pub fn footer(self, key: &str, text: &str) -> Vec<u8> {
-        let mut bytes = if self.groups.is_empty() { MAGIC.to_vec() } else { Vec::new() };
+    pub fn footer(mut self, key: &str, text: &str) -> Vec<u8> {
+        let mut bytes = self.begin();
         let mut offset = MAGIC.len() as u64;
         let rows = self.groups.iter().map(|group| group.rows).sum();
         let groups = self.groups.iter().map(|group| group.metadata(&mut offset)).collect();
@@ -121,6 +122,15 @@ impl ParquetEncoder {
         bytes.extend_from_slice(&(metadata.len() as u32).to_le_bytes());
         bytes.extend_from_slice(MAGIC);
         bytes
+    }
+
+    /// What a file begins with, the first time.
+    fn begin(&mut self) -> Vec<u8> {
+        if std::mem::replace(&mut self.is_begun, true) {
+            Vec::new()
+        } else {
+            MAGIC.to_vec()
+        }
     }
 }
 
@@ -173,4 +183,40 @@ fn schema() -> Vec<Struct> {
     let column = |column: &Column| Struct::default().i32(1, column.kind).i32(3, REQUIRED).string(4, column.name);
     let unsigned = Struct::default().child(10, Struct::default().i8(1, 64).bool(2, false));
     vec![root, column(&COLUMNS[0]), column(&COLUMNS[1]).i32(6, UINT_64).child(10, unsigned)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(rows: Range<u64>) -> Counts {
+        let mut counts = Counts::default();
+        rows.for_each(|row| counts.push(&row.to_be_bytes()[4..], row % 9 + 1).unwrap());
+        counts
+    }
+
+    fn file(parts: &[Counts]) -> Vec<u8> {
+        let mut encoder = ParquetEncoder::default();
+        let mut bytes: Vec<u8> = parts.iter().flat_map(|part| encoder.rows(part).unwrap().concat()).collect();
+        bytes.extend(encoder.footer("key", "text"));
+        bytes
+    }
+
+    #[test]
+    fn the_bytes_do_not_depend_on_the_number_of_parts() {
+        let (part, rows) = (PART as u64, PART as u64 + 70_000);
+        assert!(file(&[counts(0..rows)]) == file(&[counts(0..part), counts(part..rows)]));
+        assert!(file(&[]) == file(&[Counts::default()]));
+    }
+
+    #[test]
+    fn pages_and_groups_end_before_they_are_large() {
+        let long = |letter: u8| vec![letter; 3 * PAGE_BYTES as usize];
+        let mut counts = Counts::default();
+        (0..30).for_each(|letter| counts.push(&long(letter), 1).unwrap());
+        let mut encoder = ParquetEncoder::default();
+        let pieces = encoder.rows(&counts).unwrap();
+        assert_eq!(encoder.groups.iter().map(|group| group.rows).collect::<Vec<_>>(), [22, 8]);
+        assert_eq!(pieces.len(), 1 + 2 * COLUMNS.len());
+    }
 }

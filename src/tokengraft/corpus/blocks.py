@@ -136,7 +136,7 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
         yield from _stream_blocks(sys.stdin.buffer, "standard input", None, read_options, cut)
 
 
-def _kind(read_options: ReadOptions) -> Any:
+def _kind(read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
     """The form of the blocks of a text file."""
     return "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
 

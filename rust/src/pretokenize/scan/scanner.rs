@@ -1,6 +1,8 @@
 //! What the scanners share: the class of a character, and the ends of runs of a class.
 
-use super::letters::Letters;
+use std::cell::Cell;
+
+use super::letters::{Letters, WINDOW};
 use crate::pretokenize::unicode::{classes, CASELESS, MARK, NUMBER, OTHER, SPACE, UPPER};
 
 /// The class of the position after the last character: neither `\s` nor `\S`.
@@ -22,12 +24,15 @@ pub(super) struct Scanner<'t, L> {
     pub(super) bytes: &'t [u8],
     pub(super) classes: &'static [u8],
     letters: L,
+    /// Where the current window begins, and its bits.
+    window: Cell<(usize, u64)>,
 }
 
 impl<'t, L: Letters> Scanner<'t, L> {
     #[inline(always)]
     pub(super) fn new(text: &'t str, letters: L) -> Self {
-        Self { bytes: text.as_bytes(), classes: classes(), letters }
+        let bytes = text.as_bytes();
+        Self { bytes, classes: classes(), letters, window: Cell::new((0, letters.stops(bytes, 0))) }
     }
 
     /// The class and width of the character at a boundary between characters.
@@ -78,12 +83,31 @@ impl<'t, L: Letters> Scanner<'t, L> {
 
     /// The end of the run of letters from `at` on.
     #[inline(always)]
-    pub(super) fn letters(&self, at: usize) -> usize {
-        let end = self.letters.skip(self.bytes, at);
-        match self.bytes.get(end) {
-            Some(&first) if first >= 0x80 => self.wide_letters(end),
-            _ => end,
+    pub(super) fn letters(&self, mut at: usize) -> usize {
+        loop {
+            let stops = self.stops_from(at);
+            if stops != 0 {
+                at += stops.trailing_zeros() as usize;
+                break;
+            }
+            at = (at | (WINDOW - 1)) + 1;
         }
+        match self.bytes.get(at) {
+            Some(&first) if first >= 0x80 => self.wide_letters(at),
+            _ => at,
+        }
+    }
+
+    /// Bits for the bytes from `at` to the end of its window that may not belong to a letter.
+    #[inline(always)]
+    fn stops_from(&self, at: usize) -> u64 {
+        let base = at & !(WINDOW - 1);
+        let (begin, mut stops) = self.window.get();
+        if begin != base {
+            stops = self.letters.stops(self.bytes, base);
+            self.window.set((base, stops));
+        }
+        stops >> (at - base)
     }
 
     /// The same where the next character is not ASCII.
