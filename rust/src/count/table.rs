@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use super::memory::{free_slots, prefetch};
+
 /// Keys of at most this many bytes live inside their slot.
 pub(super) const INLINE: usize = 23;
 /// Short keys looked up together. Current cores keep about 32 loads in flight.
@@ -320,47 +322,6 @@ fn hash_of(slot: &Slot, arena: &[u8]) -> u64 {
         hash_long(long_key(slot, arena))
     } else {
         hash([slot[0], slot[1], slot[2]])
-    }
-}
-
-/// Starts to load an item, which will be needed soon. A place outside does no harm.
-#[inline(always)]
-#[allow(unsafe_code)]
-fn prefetch<T>(items: &[T], at: usize) {
-    let item = items.as_ptr().wrapping_add(at);
-    // SAFETY: a prefetch is a hint. It reads nothing that the program sees and never faults, whatever the address.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(item.cast());
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{item}]", item = in(reg) item, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    std::hint::black_box(item);
-}
-
-/// Free slots, on huge pages where the system has them: with small pages, address translation costs as much as the slot.
-fn free_slots(count: usize) -> Vec<Slot> {
-    let slots = vec![Slot::default(); count];
-    #[cfg(target_os = "linux")]
-    advise_huge_pages(&slots);
-    slots
-}
-
-#[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
-fn advise_huge_pages(slots: &[Slot]) {
-    const PAGE: usize = 4096;
-    let memory = slots.as_ptr_range();
-    let (start, end) = (memory.start as usize, memory.end as usize);
-    let start = start.next_multiple_of(PAGE);
-    if let Some(length) = end.checked_sub(start).filter(|&length| length >= 512 * PAGE) {
-        // SAFETY: the range lies inside a live allocation, and this advice changes how it is backed, never what it
-        // holds. A refusal does no harm, so the result is ignored.
-        unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_HUGEPAGE) };
     }
 }
 

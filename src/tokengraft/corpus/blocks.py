@@ -381,5 +381,5 @@ def _read_errors() -> tuple[type[Exception], ...]:
 
 def unreadable(name: str, error: BaseException) -> CorpusError:
     """The error of a file that cannot be read."""
-    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or str(error))
+    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or re.sub(r" \(os error \d+\)$", "", str(error)))
     return CorpusError(f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to skip such files")
