@@ -26,7 +26,7 @@ fn advise_huge_pages<T>(slots: &[T]) {
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(super) fn prefetch<T>(items: &[T], at: usize) {
-    let item = items.as_ptr().wrapping_add(at);
+    let item = items.as_ptr().wrapping_add(at).cast::<u8>();
     // SAFETY: a prefetch is a hint. It reads nothing that the program sees and never faults, whatever the address.
     #[cfg(target_arch = "x86_64")]
     unsafe {
