@@ -295,7 +295,7 @@ impl PyPart {
     }
 
     fn newlines(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.0.iter().filter(|&&byte| byte == b'\n').count())
+        py.detach(|| self.0.newlines())
     }
 }
 

@@ -21,6 +21,16 @@ pub struct Part {
     pool: Arc<Pool>,
 }
 
+impl Part {
+    /// How many lines end in it.
+    #[must_use]
+    pub fn newlines(&self) -> usize {
+        // Chunks whose count fits a byte, so that the compiler can count many bytes at once.
+        let in_chunk = |chunk: &[u8]| chunk.iter().map(|&byte| u8::from(byte == b'\n')).sum::<u8>();
+        self.bytes.chunks(255).map(|chunk| usize::from(in_chunk(chunk))).sum()
+    }
+}
+
 impl Deref for Part {
     type Target = [u8];
 
@@ -134,6 +144,15 @@ mod tests {
 
     fn newline(bytes: &[u8]) -> Option<usize> {
         bytes.iter().rposition(|&byte| byte == b'\n').map(|at| at + 1)
+    }
+
+    #[test]
+    fn newlines_are_counted_in_parts_of_every_length() {
+        for length in [0, 1, 254, 255, 256, 510, 511, 1000] {
+            let part = Part { bytes: b"\n".repeat(length), pool: Arc::default() };
+            assert_eq!(part.newlines(), length);
+        }
+        assert_eq!(Part { bytes: b"a\nb\r\n\n".to_vec(), pool: Arc::default() }.newlines(), 3);
     }
 
     fn parts(bytes: &[u8], block: usize, longest: Option<usize>) -> (Vec<Vec<u8>>, FileReader) {
