@@ -42,6 +42,7 @@ mod guard;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
+mod read;
 mod tokenizer_json;
 mod train;
 
@@ -51,4 +52,5 @@ pub use error::{Error, Result};
 pub use pretokenize::{
     encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,
 };
+pub use read::{FileReader, Part};
 pub use train::{Callbacks, Learned, LearnedMerge, Task};

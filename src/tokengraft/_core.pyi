@@ -7,6 +7,8 @@ __all__ = [
     "Counter",
     "Counts",
     "Cutter",
+    "FileReader",
+    "Part",
     "Pipeline",
     "Rows",
     "Vocabulary",
@@ -132,7 +134,7 @@ class _Block(Protocol):
     @property
     def form(self) -> str: ...
     @property
-    def data(self) -> bytes: ...
+    def data(self) -> bytes | Part: ...
     @property
     def offsets(self) -> bytes: ...
     @property
@@ -176,8 +178,37 @@ class Counter:
     def finish(self) -> Rows: ...
 
 @final
+class Part:
+    """A part of a file, in memory of the core."""
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    def newlines(self) -> int: ...
+
+@final
+class FileReader:
+    """Reads a file in parts that end at cuts, `block` bytes at a time."""
+    def __new__(cls, path: str | PathLike[str], block: int) -> FileReader: ...
+    @property
+    def position(self) -> int:
+        """Bytes read."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes read after the last cut."""
+
+    def next(self, counter: Counter | None, longest: int | None) -> Part | None:
+        """The next part, cut where a counter says, or without one at the end of a line.
+
+        None at the end, and where more than `longest` bytes have no cut: then they are pending.
+        """
+
+@final
 class Rows:
     """What was counted, in order, to be read once."""
+    @property
+    def on_disk(self) -> bool:
+        """Whether some rows are on disk. If none are, all can be taken at once."""
+
     def take(self, most: int, min_count: int) -> Counts: ...
 
 @final

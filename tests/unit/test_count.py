@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import builders
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import _core, cli, errors
+from tokengraft.corpus import ReadOptions
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.counts.count import count_to_file, merge_counts
 from tokengraft.tokenizer.alphabet import token_bytes
@@ -160,6 +162,38 @@ def test_a_file_of_counts_is_plain_parquet(tokenizer, tmp_path):
         counts.save(tmp_path / "c.parquet")
     assert tg.PretokenCounts.load(counts.save(tmp_path / "c.parquet", force=True)) == counts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.parquet"]
+
+
+def test_a_file_of_counts_holds_pretokens_of_every_kind(tokenizer, tmp_path):
+    numbers = random.Random(5)
+    pretokens = {bytes(numbers.choices(range(256), k=numbers.choice([0, 1, 7, 30, 300]))) for _ in range(40_000)}
+    ordered = sorted({*pretokens, b"\0" * 24, b"\xff" * 200, "õun ".encode() * 30_000})
+    values = [numbers.choice([1, 1, 1, 2, 300, 2**40, 2**64 - 2]) for _ in ordered]
+    table = pa.table({"pretoken": pa.array(ordered, pa.large_binary()), "count": pa.array(values, pa.uint64())})
+    data, offsets = corpus_module.binary_buffers(table["pretoken"].combine_chunks())
+    counts = replace(
+        tg.count(tokenizer, iter([])),
+        table=_core.Counts(data, offsets, table["count"].combine_chunks().buffers()[1].to_pybytes()),
+    )
+    path = counts.save(tmp_path / "c.parquet")
+    read = pq.read_table(path)
+    assert read["pretoken"].to_pylist() == ordered
+    assert read["count"].to_pylist() == values
+    assert tg.PretokenCounts.load(path) == counts
+    # Files of earlier versions, which Arrow wrote, have the same content.
+    pq.write_table(table.replace_schema_metadata(read.schema.metadata), tmp_path / "arrow.parquet", compression="zstd")
+    assert tg.PretokenCounts.load(tmp_path / "arrow.parquet") == counts
+
+
+def test_counts_of_no_text_are_a_file_without_rows(tokenizer, tmp_path):
+    (tmp_path / "empty.txt").touch()
+    nothing = tg.count(tokenizer, tmp_path / "empty.txt")
+    read, counted = ReadOptions(), tg.CountOptions()
+    count_to_file(tokenizer, tmp_path / "empty.txt", tmp_path / "a.parquet", read_options=read, count_options=counted)
+    saved = nothing.save(tmp_path / "b.parquet")
+    assert saved.read_bytes() == (tmp_path / "a.parquet").read_bytes()
+    assert pq.read_table(saved).num_rows == 0
+    assert tg.PretokenCounts.load(saved) == nothing
 
 
 def test_counts_in_another_order_load_alike(tokenizer, tmp_path):

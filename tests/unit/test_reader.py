@@ -6,6 +6,7 @@ import json
 import os
 import types
 from collections import Counter
+from dataclasses import replace
 from importlib import import_module
 from threading import Thread
 
@@ -15,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokengraft as tg
-from tokengraft import cli, errors
-from tokengraft.corpus import documents, read_documents
+from tokengraft import _core, cli, errors
+from tokengraft.corpus import blocks, documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.evaluate.segments import read_text, segment
@@ -91,6 +92,48 @@ class Trickle(io.BytesIO):
 
     def read(self, *_):
         raise AssertionError("waits for the whole size, deaf to signals")
+
+
+@pytest.mark.parametrize("block", [3, 4, 5, 16, 61, 1 << 20])
+@pytest.mark.parametrize("form", ["text", "lines", "jsonl"])
+def test_blocks_that_the_core_reads_are_those_of_a_stream(tmp_path, tokenizer, monkeypatch, form, block):
+    monkeypatch.setattr(blocks, "BLOCK", block)
+    path = tmp_path / "t.txt"
+    path.write_bytes("\ufeffüks kaks\n\nkolm neli\r\n viis\ufeff 猫猫 ".encode() * 9 + b"\xff last")
+    options = tg.ReadOptions(
+        documents="files" if form == "text" else "lines", format="jsonl" if form == "jsonl" else "text"
+    )
+    counter = _core.Counter(
+        tokenizer.skeleton,
+        byte_level=True,
+        cutter=None,
+        through_upstream=False,
+        spill_folder=None,
+        bytes_per_table=1 << 20,
+        document_memory=1 << 20,
+        hold_out=None,
+    )
+    cut = blocks.Cut(counter.last_cut, 1 << 20, None, counter)
+    with path.open("rb") as file:
+        expected = list(blocks._stream_blocks(file, str(path), file.tell, options, cut))
+    read = [
+        replace(part, data=bytes(part.data)) for part in blocks.file_blocks(path, options.format, None, options, cut)
+    ]
+    assert read == expected
+    assert len(read) > 5 or block > 16
+
+
+def test_text_without_a_cut_beyond_the_memory_is_refused_by_every_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK", 8)
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"ab\n" + b"x" * 100 + b"\ncd")
+    options = tg.ReadOptions(documents="lines", format="text")
+    cut = blocks.Cut(lambda _: None, 30)
+    with path.open("rb") as file, pytest.raises(errors.CorpusError, match="37 bytes or more") as stream:
+        list(blocks._stream_blocks(file, str(path), file.tell, options, cut))
+    with pytest.raises(errors.CorpusError) as core:
+        list(blocks.file_blocks(path, "text", None, options, cut))
+    assert str(core.value) == str(stream.value)
 
 
 def test_standard_input_is_read_as_it_comes(monkeypatch):

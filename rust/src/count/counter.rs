@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 use super::allowance::Allowance;
 use super::documents::{Block, Document, Documents};
 use super::hold_out::{HoldOut, Verdict};
-use super::rows::{Rows, SortedTables};
+use super::rows::Rows;
+use super::sorted::sorted_counts;
 use super::spill::Spill;
 use super::table::Table;
 use super::tally::{count_characters, truncated, Limits, Tally};
@@ -231,7 +232,7 @@ impl Counter {
     pub fn finish(&self) -> Result<Rows> {
         let tables = lock(&self.shards).drain(..).filter_map(|shard| shard.table).collect();
         let runs = self.spill.as_ref().map(Spill::take_runs).unwrap_or_default();
-        Rows::new(SortedTables::new(tables), &runs)
+        Rows::new(sorted_counts(tables)?, &runs)
     }
 
     fn spill_if_large(&self, shard: &mut Shard) -> Result<()> {

@@ -31,7 +31,8 @@ impl Counts {
         Ok(())
     }
 
-    fn append(&mut self, pretoken: &[u8], count: u64) {
+    /// Appends a pretoken, which must come after the last in order and not be it.
+    pub(super) fn append(&mut self, pretoken: &[u8], count: u64) {
         self.bytes.extend_from_slice(pretoken);
         self.ends.push(self.bytes.len() as u64);
         self.counts.push(count);
@@ -68,33 +69,50 @@ impl Counts {
     }
 
     /// Counts one after the other, each of which must come after the one before it in order.
-    pub(crate) fn concatenated(parts: &[Self]) -> Self {
-        let mut all = Self {
-            bytes: Vec::with_capacity(parts.iter().map(|part| part.bytes.len()).sum()),
-            ends: Vec::with_capacity(parts.iter().map(Self::len).sum()),
-            counts: Vec::with_capacity(parts.iter().map(Self::len).sum()),
-        };
-        for part in parts {
-            let start = all.bytes.len() as u64;
-            all.bytes.extend_from_slice(&part.bytes);
-            all.ends.extend(part.ends.iter().map(|end| start + end));
-            all.counts.extend_from_slice(&part.counts);
+    pub(super) fn concatenated(parts: Vec<Self>) -> Self {
+        if parts.len() == 1 {
+            return parts.into_iter().next().unwrap_or_default();
         }
+        let (n_bytes, n_rows) = (parts.iter().map(|part| part.bytes.len()).sum(), parts.iter().map(Self::len).sum());
+        let mut all = Self { bytes: vec![0; n_bytes], ends: vec![0; n_rows], counts: vec![0; n_rows] };
+        let (mut bytes, mut ends, mut counts) = (&mut all.bytes[..], &mut all.ends[..], &mut all.counts[..]);
+        let (mut start, mut places) = (0, Vec::with_capacity(parts.len()));
+        for part in &parts {
+            let place;
+            (place, bytes) = bytes.split_at_mut(part.bytes.len());
+            let (ends_place, more_ends) = ends.split_at_mut(part.len());
+            let (counts_place, more_counts) = counts.split_at_mut(part.len());
+            places.push((part, start, place, ends_place, counts_place));
+            (ends, counts) = (more_ends, more_counts);
+            start += part.bytes.len() as u64;
+        }
+        places.into_par_iter().for_each(|(part, start, bytes, ends, counts)| {
+            bytes.copy_from_slice(&part.bytes);
+            ends.iter_mut().zip(&part.ends).for_each(|(to, end)| *to = start + end);
+            counts.copy_from_slice(&part.counts);
+        });
         all
     }
 
     /// Reserves memory for more pretokens.
-    pub(crate) fn reserve(&mut self, more: usize) {
+    pub(super) fn reserve(&mut self, more: usize) {
         self.ends.reserve(more);
         self.counts.reserve(more);
         self.bytes.reserve(more * 12);
     }
 
-    /// All indices in ranges of at most `most` pretokens, and of little more than `bytes` bytes.
+    /// All places in ranges of at most `most` pretokens, and of little more than `bytes` bytes.
     pub(crate) fn chunks(&self, most: usize, bytes: u64) -> Vec<Range<usize>> {
-        let (mut chunks, mut start, mut begin) = (Vec::new(), 0, 0);
-        for (place, &end) in self.ends.iter().enumerate() {
-            if place + 1 - start >= most || end - begin >= bytes || place + 1 == self.len() {
+        self.chunks_of(0..self.len(), most, bytes)
+    }
+
+    /// The same for the places of a range.
+    pub(crate) fn chunks_of(&self, places: Range<usize>, most: usize, bytes: u64) -> Vec<Range<usize>> {
+        let (mut chunks, mut start) = (Vec::new(), places.start);
+        let mut begin = start.checked_sub(1).map_or(0, |before| self.ends[before]);
+        for place in places.clone() {
+            let end = self.ends[place];
+            if place + 1 - start >= most || end - begin >= bytes || place + 1 == places.end {
                 chunks.push(start..place + 1);
                 (start, begin) = (place + 1, end);
             }
@@ -253,6 +271,7 @@ mod tests {
         assert_eq!(all.chunks(3, 4), [0..3, 3..6]);
         assert_eq!(all.chunks(2, 4), [0..2, 2..3, 3..5, 5..6]);
         assert_eq!(all.chunks(9, u64::MAX), vec![0..6; 1]);
+        assert_eq!(all.chunks_of(1..6, 2, 5), [1..3, 3..5, 5..6]);
         assert!(Counts::default().chunks(3, 4).is_empty());
     }
 

@@ -62,7 +62,10 @@ impl<'b> Block<'b> {
     pub fn documents(self) -> Result<Documents<'b>> {
         Ok(match self {
             Self::Text { bytes, .. } => Box::new(std::iter::once(Ok(Document::of_bytes(bytes)))),
-            Self::Lines(bytes) => Box::new(lines(bytes).map(|(_, line)| Ok(Document::of_bytes(line)))),
+            Self::Lines(bytes) => match simdutf8::basic::from_utf8(bytes) {
+                Ok(text) => Box::new(text_lines(text).map(|line| Ok(Document { text: line.into(), replaced: 0 }))),
+                Err(_) => Box::new(lines(bytes).map(|(_, line)| Ok(Document::of_bytes(line)))),
+            },
             Self::Documents { bytes, offsets, nulls } => rows(bytes, offsets, nulls)?,
             Self::JsonLines { bytes, field } => Box::new(lines(bytes).map(move |(line, json)| {
                 let (text, replaced) = json_field(json, field).map_err(|reason| Error::BadLine { line, reason })?;
@@ -121,6 +124,12 @@ fn decode(bytes: &[u8]) -> (Cow<'_, str>, u64) {
 fn lines(block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let lines = block.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     (1..).zip(lines).filter(|(_, line)| !line.trim_ascii().is_empty())
+}
+
+/// The same lines of a block that is text: it is checked once, not line by line.
+fn text_lines(block: &str) -> impl Iterator<Item = &str> {
+    let lines = block.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    lines.filter(|line| !line.as_bytes().trim_ascii().is_empty())
 }
 
 /// The string in a field of the JSON object on a line, or what is wrong; and how many characters were replaced.
@@ -226,6 +235,22 @@ mod tests {
     fn lines_lose_their_ends_and_blank_ones_are_left_out() {
         let documents: Vec<_> = lines(b"a\r\n\n b \n \t\r\nc\rd").collect();
         assert_eq!(documents, [(1, &b"a"[..]), (3, b" b "), (5, b"c\rd")]);
+    }
+
+    #[test]
+    fn lines_of_text_are_those_of_bytes() {
+        let pieces = ["a", "õ", " ", "\t", "\r", "\n", "\n", "\u{a0}", "\u{85}", "\u{2028}", "\x0c", "\x0b"];
+        let mut state = 11u64;
+        for _ in 0..20_000 {
+            let text: String = (0..12)
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    pieces[(state >> 33) as usize % pieces.len()]
+                })
+                .collect();
+            let expected: Vec<&[u8]> = lines(text.as_bytes()).map(|(_, line)| line).collect();
+            assert_eq!(text_lines(&text).map(str::as_bytes).collect::<Vec<_>>(), expected, "{text:?}");
+        }
     }
 
     fn texts(block: Block<'_>) -> Vec<Result<String>> {

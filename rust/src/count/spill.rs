@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::rows::{Rows, SortedTables};
+use super::counts::Counts;
+use super::rows::Rows;
+use super::sorted::sorted_counts;
 use super::table::Table;
 use crate::error::{Error, Result};
 
@@ -36,14 +38,14 @@ impl Spill {
     }
 
     fn write(&self, table: Table) -> Result<()> {
-        let mut sorted = SortedTables::new(vec![table]);
+        let mut rows = Rows::new(sorted_counts(vec![table])?, &[])?;
         let path = self.new_path();
-        write_run(&path, |key| Ok(sorted.next(key)))?;
+        write_run(&path, |key| rows.next(key))?;
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.push(path);
         if runs.len() >= MAX_RUNS {
             let merged = self.new_path();
-            let mut rows = Rows::new(SortedTables::new(Vec::new()), &runs)?;
+            let mut rows = Rows::new(Counts::default(), &runs)?;
             write_run(&merged, |key| rows.next(key))?;
             runs.drain(..).try_for_each(std::fs::remove_file).map_err(|error| spill_error(&error))?;
             runs.push(merged);

@@ -1,75 +1,61 @@
-//! A hash table that counts short byte strings. Keys are never removed, and iteration order is unspecified.
+//! A hash table that counts short byte strings. Keys are never removed. Sorting what it holds is in `sorted.rs`.
 //!
-//! Counting is bound by cache misses, not by arithmetic. A slot is 24 bytes with keys of up to 15 bytes inside it, and
-//! short keys are looked up in batches, whose slots are all loaded before the first is needed.
+//! Counting is bound by cache misses and mispredicted branches, not by arithmetic. A slot is half a cache line with keys
+//! of up to 23 bytes inside it, and keys are looked up in batches, whose slots are all loaded before the first is needed.
 
-use std::hint::black_box;
 use std::ops::Range;
 
+use super::memory::{free_slots, prefetch};
+
 /// Keys of at most this many bytes live inside their slot.
-const INLINE: usize = 15;
-/// Keys looked up together. Current cores keep about 32 loads in flight.
+pub(super) const INLINE: usize = 23;
+/// Short keys looked up together. Current cores keep about 32 loads in flight.
 const BATCH: usize = 32;
+/// Long keys looked up together: each needs two loads, one after the other.
+const LONG_BATCH: usize = 16;
+/// Longer keys are looked up at once. Copying them costs more than waiting for their slots.
+const LONGEST_WAITING: usize = 512;
+/// In the top byte of the third word of a long key.
 const LONG: u64 = 0xFF << 56;
-/// The bits of the second word that a long key has its length in: one of a terabyte would not fit into memory.
-const LONG_LENGTH: u64 = (1 << 40) - 1;
-/// The bits of the first and second eight bytes that belong to a key of each length.
-const MASKS: [(u64, u64); INLINE + 1] = {
-    let mut masks = [(0, 0); INLINE + 1];
+/// Where the place of a long key ends in the third word: an arena of a terabyte would not fit into memory.
+const PLACE_BITS: u32 = 40;
+const PLACE: u64 = (1 << PLACE_BITS) - 1;
+/// Bytes of the length before a long key in the arena.
+const HEADER: usize = size_of::<u64>();
+/// Small tables grow by this many doublings at once, so that most keys are moved only a few times.
+const FAST_GROWTH: (u32, u32) = (20, 2);
+/// When the table grows, keys that occur at least this often are moved first, which puts them where they are found at
+/// once.
+const FREQUENT: u64 = 8;
+const SEEDS: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x8CB9_2BA7_2F3D_8DD7];
+
+/// Three words that identify a key.
+///
+/// A short key is its bytes, little end first, with its length plus one in the top byte of the third word, so that no
+/// key is 0. A long one is its first 16 bytes, then `LONG`, 16 bits of its hash, and its place in the arena.
+type Words = [u64; 3];
+
+/// The words of a key and its count; free when all are 0.
+///
+/// Plain words, so that a table of free slots is zeroed memory that the system has not yet mapped.
+pub(super) type Slot = [u64; 4];
+pub(super) const COUNT: usize = 3;
+
+/// The bits of the words that belong to a key of each length, and the word that has the length.
+const MASKS: [(Words, u64); INLINE + 1] = {
+    let mut masks = [([0; 3], 0); INLINE + 1];
     let mut length = 0;
     while length <= INLINE {
-        let mask = (1u128 << (8 * length)) - 1;
-        masks[length] = (mask as u64, (mask >> 64) as u64);
+        let mut at = 0;
+        while at < length {
+            masks[length].0[at / 8] |= 0xFF << (8 * (at % 8));
+            at += 1;
+        }
+        masks[length].1 = (length as u64 + 1) << 56;
         length += 1;
     }
     masks
 };
-const SEEDS: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xD1B5_4A32_D192_ED03, 0x8CB9_2BA7_2F3D_8DD7];
-
-/// A key in two words and its count; free when the count is 0.
-///
-/// A short key is its bytes, little end first, with its length in the top byte of the second word. A long one has
-/// `LONG` there, then 16 bits of its hash and 40 of its length, and in the first word its place in the arena.
-/// Plain words, so that a table of free slots is zeroed memory that the system has not yet mapped.
-type Slot = [u64; 3];
-const COUNT: usize = 2;
-
-/// A key with its count, taken out of the table.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
-    /// The first 15 bytes, big end first, then the length, or `LONG_MARK` for what is longer.
-    pub(crate) order: u128,
-    pub(crate) count: u64,
-    place: u64,
-    length: u64,
-}
-
-/// In the last byte, where short keys have their length: beyond any of those.
-const LONG_MARK: u128 = 0xFF;
-
-impl Entry {
-    /// The bytes of a key of more than 15.
-    pub(crate) fn long_key<'a>(&self, arena: &'a [u8]) -> Option<&'a [u8]> {
-        let start = self.place as usize;
-        (self.order & LONG_MARK == LONG_MARK).then(|| &arena[start..start + self.length as usize])
-    }
-
-    /// The bytes of a key of at most 15, and more behind them.
-    pub(crate) fn short_key(&self) -> [u8; 16] {
-        self.order.to_be_bytes()
-    }
-
-    /// Number of bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.length as usize
-    }
-}
-
-fn first_bytes(key: &[u8]) -> u128 {
-    let mut first = [0; 16];
-    first[..INLINE].copy_from_slice(&key[..INLINE]);
-    u128::from_be_bytes(first)
-}
 
 /// Byte strings with the number of their occurrences.
 #[derive(Debug)]
@@ -77,9 +63,13 @@ pub(crate) struct Table {
     slots: Vec<Slot>,
     used: usize,
     shift: u32,
+    /// Long keys, each after its length.
     arena: Vec<u8>,
-    pending: [(u64, u64); BATCH],
+    pending: [(u64, Words); BATCH],
     waiting: usize,
+    /// Long keys that are waiting, one after the other; and the hash and end of each.
+    long_bytes: Vec<u8>,
+    long_keys: Vec<(u64, usize)>,
 }
 
 impl Table {
@@ -90,81 +80,61 @@ impl Table {
             used: 0,
             shift: 64 - bits,
             arena: Vec::new(),
-            pending: [(0, 0); BATCH],
+            pending: [(0, [0; 3]); BATCH],
             waiting: 0,
+            long_bytes: Vec::new(),
+            long_keys: Vec::with_capacity(LONG_BATCH),
         }
     }
 
     /// Counts one occurrence of the key at a place in some bytes.
     #[inline(always)]
     pub(crate) fn add(&mut self, bytes: &[u8], at: Range<usize>) {
-        if at.len() > INLINE {
-            self.add_long(&bytes[at], 1);
+        let length = at.len();
+        if length > INLINE {
+            self.add_long_later(&bytes[at]);
             return;
         }
-        // Sixteen bytes at once and a mask: copying just the key would branch on its length, which cannot be predicted.
-        let length = at.len();
-        self.pending[self.waiting] = match bytes.get(at.start..at.start + 16) {
+        // 24 bytes at once and a mask: copying just the key would branch on its length, which cannot be predicted.
+        let words = match bytes.get(at.start..at.start + 24) {
             Some(around) => {
-                let (low, high) = (word64(&around[..8]), word64(&around[8..]));
-                (low & MASKS[length].0, (high & MASKS[length].1) | ((length as u64) << 56))
+                let (mask, length_word) = &MASKS[length];
+                let word = |place: usize| word64(&around[8 * place..8 * place + 8]) & mask[place];
+                [word(0), word(1), word(2) | length_word]
             }
             None => pack(&bytes[at]),
         };
+        let hash = hash(words);
+        self.prefetch(hash);
+        self.pending[self.waiting] = (hash, words);
         self.waiting += 1;
         if self.waiting == BATCH {
-            self.flush();
+            self.flush_short();
         }
     }
 
     /// Counts many occurrences.
     pub(crate) fn add_many(&mut self, key: &[u8], count: u64) {
         if count == 0 {
-        } else if key.len() <= INLINE {
-            self.reserve(1);
-            let (low, high) = pack(key);
-            self.add_short(self.home(hash(low, high)), low, high, count);
+            return;
+        }
+        self.reserve(1);
+        if key.len() <= INLINE {
+            let words = pack(key);
+            self.add_short(hash(words), words, count);
         } else {
-            self.add_long(key, count);
+            self.add_long(hash_long(key), key, count);
         }
     }
 
     /// Counts the keys that are waiting. Until then, counts may be too low.
     pub(crate) fn flush(&mut self) {
-        self.reserve(BATCH);
-        let waiting = std::mem::take(&mut self.waiting);
-        let mut homes = [0; BATCH];
-        let mut touched = 0;
-        for (home, &(low, high)) in homes.iter_mut().zip(&self.pending[..waiting]) {
-            *home = self.home(hash(low, high));
-            touched ^= self.slots[*home][COUNT];
-        }
-        black_box(touched);
-        let pending = self.pending;
-        for (home, (low, high)) in homes.into_iter().zip(pending).take(waiting) {
-            self.add_short(home, low, high, 1);
-        }
+        self.flush_short();
+        self.flush_long();
     }
 
-    /// Every key as a number that orders as keys do, and its count. For long keys the number tells only the first bytes
-    /// and the rest is behind the place in the arena, which is given with it.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.slots.iter().filter(|slot| slot[COUNT] > 0).map(|&[low, high, count]| {
-            if is_long(high) {
-                let key = self.long_key(low, high);
-                return Entry { order: first_bytes(key) | LONG_MARK, count, place: low, length: key.len() as u64 };
-            }
-            let order = (u128::from(low.swap_bytes()) << 64) | u128::from((high << 8).swap_bytes()) << 8;
-            let length = high >> 56;
-            Entry { order: order | u128::from(length), count, place: 0, length }
-        })
-    }
-
-    /// The bytes of the long keys, for [`Entry::long_key`].
-    pub(crate) fn into_arena(self) -> Vec<u8> {
-        self.arena
-    }
-
+    /// Number of distinct keys.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.used
     }
@@ -174,27 +144,77 @@ impl Table {
         self.slots.capacity() * size_of::<Slot>() + self.arena.capacity()
     }
 
+    /// The slots, free ones included, and the bytes of long keys, for [`long_key`].
+    pub(super) fn into_parts(self) -> (Vec<Slot>, Vec<u8>) {
+        (self.slots, self.arena)
+    }
+
+    fn flush_short(&mut self) {
+        self.reserve(BATCH);
+        let waiting = std::mem::take(&mut self.waiting);
+        let pending = self.pending;
+        for &(hash, words) in &pending[..waiting] {
+            self.add_short(hash, words, 1);
+        }
+    }
+
+    #[inline(never)]
+    fn add_long_later(&mut self, key: &[u8]) {
+        let hash = hash_long(key);
+        if key.len() > LONGEST_WAITING {
+            self.reserve(1);
+            self.add_long(hash, key, 1);
+            return;
+        }
+        self.prefetch(hash);
+        self.long_bytes.extend_from_slice(key);
+        self.long_keys.push((hash, self.long_bytes.len()));
+        if self.long_keys.len() == LONG_BATCH {
+            self.flush_long();
+        }
+    }
+
+    fn flush_long(&mut self) {
+        self.reserve(LONG_BATCH);
+        for &(hash, _) in &self.long_keys {
+            let slot = &self.slots[self.home(hash)];
+            if is_long(slot) {
+                prefetch(&self.arena, place_of(slot));
+            }
+        }
+        let (keys, bytes) = (std::mem::take(&mut self.long_keys), std::mem::take(&mut self.long_bytes));
+        let mut start = 0;
+        for &(hash, end) in &keys {
+            self.add_long(hash, &bytes[start..end], 1);
+            start = end;
+        }
+        (self.long_keys, self.long_bytes) = (keys, bytes);
+        self.long_keys.clear();
+        self.long_bytes.clear();
+    }
+
+    #[inline(always)]
     fn home(&self, hash: u64) -> usize {
         (hash >> self.shift) as usize
     }
 
-    fn long_key(&self, low: u64, high: u64) -> &[u8] {
-        let start = low as usize;
-        &self.arena[start..start + (high & LONG_LENGTH) as usize]
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        prefetch(&self.slots, self.home(hash));
     }
 
-    #[inline]
-    fn add_short(&mut self, home: usize, low: u64, high: u64, count: u64) {
+    #[inline(always)]
+    fn add_short(&mut self, hash: u64, words: Words, count: u64) {
         let mask = self.slots.len() - 1;
-        let mut at = home;
+        let mut at = self.home(hash);
         loop {
             let slot = &mut self.slots[at];
-            if slot[0] == low && slot[1] == high && slot[COUNT] > 0 {
+            if (slot[0] ^ words[0]) | (slot[1] ^ words[1]) | (slot[2] ^ words[2]) == 0 {
                 slot[COUNT] = slot[COUNT].saturating_add(count);
                 return;
             }
             if slot[COUNT] == 0 {
-                *slot = [low, high, count];
+                *slot = [words[0], words[1], words[2], count];
                 self.used += 1;
                 return;
             }
@@ -202,21 +222,21 @@ impl Table {
         }
     }
 
-    fn add_long(&mut self, key: &[u8], count: u64) {
-        self.reserve(1);
-        let hash = hash_long(key);
-        let high = long_word(hash, key.len() as u64);
+    fn add_long(&mut self, hash: u64, key: &[u8], count: u64) {
+        let first = [word64(&key[..8]), word64(&key[8..16])];
+        let mark = LONG | (hash & 0xFFFF) << PLACE_BITS;
         let mask = self.slots.len() - 1;
         let mut at = self.home(hash);
         loop {
             let slot = self.slots[at];
             if slot[COUNT] == 0 {
-                self.slots[at] = [self.arena.len() as u64, high, count];
+                self.slots[at] = [first[0], first[1], mark | self.arena.len() as u64, count];
+                self.arena.extend_from_slice(&(key.len() as u64).to_le_bytes());
                 self.arena.extend_from_slice(key);
                 self.used += 1;
                 return;
             }
-            if slot[1] == high && self.long_key(slot[0], slot[1]) == key {
+            if slot[..2] == first && slot[2] & !PLACE == mark && long_key(&slot, &self.arena) == key {
                 self.slots[at][COUNT] = slot[COUNT].saturating_add(count);
                 return;
             }
@@ -225,85 +245,92 @@ impl Table {
     }
 
     /// Grows the table if `more` new keys need it: at most three quarters of the slots are ever in use.
+    #[inline(always)]
     fn reserve(&mut self, more: usize) {
-        if (self.used + more) * 4 <= self.slots.len() * 3 {
-            return;
+        if (self.used + more) * 4 > self.slots.len() * 3 {
+            self.grow();
         }
-        let wider = free_slots(self.slots.len() * 2);
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let doublings = if 64 - self.shift < FAST_GROWTH.0 { FAST_GROWTH.1 } else { 1 };
+        let wider = free_slots(self.slots.len() << doublings);
         let old = std::mem::replace(&mut self.slots, wider);
-        self.shift -= 1;
+        self.shift -= doublings;
+        self.move_in(old.iter().filter(|slot| slot[COUNT] >= FREQUENT));
+        self.move_in(old.iter().filter(|slot| (1..FREQUENT).contains(&slot[COUNT])));
+    }
+
+    /// Places slots of another table whose keys are not in this one.
+    fn move_in<'s>(&mut self, mut slots: impl Iterator<Item = &'s Slot>) {
         let mask = self.slots.len() - 1;
-        for slot in old.into_iter().filter(|slot| slot[COUNT] > 0) {
-            let hash =
-                if is_long(slot[1]) { hash_long(self.long_key(slot[0], slot[1])) } else { hash(slot[0], slot[1]) };
-            let mut at = self.home(hash);
-            while self.slots[at][COUNT] > 0 {
-                at = (at + 1) & mask;
+        let mut batch: Vec<&Slot> = Vec::with_capacity(BATCH);
+        let mut hashes = [0; BATCH];
+        loop {
+            batch.clear();
+            batch.extend(slots.by_ref().take(BATCH));
+            if batch.is_empty() {
+                return;
             }
-            self.slots[at] = slot;
+            batch.iter().filter(|slot| is_long(slot)).for_each(|slot| prefetch(&self.arena, place_of(slot)));
+            for (hash, slot) in hashes.iter_mut().zip(&batch) {
+                *hash = hash_of(slot, &self.arena);
+                self.prefetch(*hash);
+            }
+            for (hash, slot) in hashes.iter().zip(&batch) {
+                let mut at = self.home(*hash);
+                while self.slots[at][COUNT] > 0 {
+                    at = (at + 1) & mask;
+                }
+                self.slots[at] = **slot;
+            }
         }
     }
 }
 
-/// Free slots, on huge pages where the system has them: with small pages, address translation costs as much as the slot.
-fn free_slots(count: usize) -> Vec<Slot> {
-    let slots = vec![Slot::default(); count];
-    #[cfg(target_os = "linux")]
-    advise_huge_pages(&slots);
-    slots
+/// Whether a slot has a long key.
+pub(super) fn is_long(slot: &Slot) -> bool {
+    slot[2] >= LONG
 }
 
-#[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
-fn advise_huge_pages(slots: &[Slot]) {
-    const PAGE: usize = 4096;
-    let memory = slots.as_ptr_range();
-    let (start, end) = (memory.start as usize, memory.end as usize);
-    let start = start.next_multiple_of(PAGE);
-    if let Some(length) = end.checked_sub(start).filter(|&length| length >= 512 * PAGE) {
-        // SAFETY: the range lies inside a live allocation, and this advice changes how it is backed, never what it
-        // holds. A refusal does no harm, so the result is ignored.
-        unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_HUGEPAGE) };
+fn place_of(slot: &Slot) -> usize {
+    (slot[2] & PLACE) as usize
+}
+
+/// The bytes of the long key of a slot.
+pub(super) fn long_key<'a>(slot: &Slot, arena: &'a [u8]) -> &'a [u8] {
+    let key = &arena[place_of(slot)..];
+    &key[HEADER..HEADER + word64(&key[..HEADER]) as usize]
+}
+
+/// The same slot with a number instead of the bits of the hash, if its key is long.
+pub(super) fn numbered(mut slot: Slot, number: u16) -> Slot {
+    if is_long(&slot) {
+        slot[2] = LONG | u64::from(number) << PLACE_BITS | slot[2] & PLACE;
+    }
+    slot
+}
+
+/// The number that [`numbered`] gave a slot with a long key.
+pub(super) fn number_of(slot: &Slot) -> u16 {
+    (slot[2] >> PLACE_BITS) as u16
+}
+
+fn hash_of(slot: &Slot, arena: &[u8]) -> u64 {
+    if is_long(slot) {
+        hash_long(long_key(slot, arena))
+    } else {
+        hash([slot[0], slot[1], slot[2]])
     }
 }
 
-/// The second word of a long key.
-fn long_word(hash: u64, length: u64) -> u64 {
-    LONG | ((hash & 0xFFFF) << 40) | (length & LONG_LENGTH)
-}
-
-fn is_long(high: u64) -> bool {
-    high >= LONG
-}
-
-/// A key of at most 15 bytes as two words: bytes past its end are 0, and its length is the top byte.
-#[inline(always)]
-fn pack(key: &[u8]) -> (u64, u64) {
-    let length = key.len();
-    let length_byte = (length as u64) << 56;
-    match length {
-        0 => (0, length_byte),
-        1..=3 => {
-            let (first, middle, last) = (key[0], key[length / 2], key[length - 1]);
-            let low =
-                u64::from(first) | u64::from(middle) << (8 * (length / 2)) | u64::from(last) << (8 * (length - 1));
-            (low, length_byte)
-        }
-        4..=7 => {
-            let (first, last) = (word32(&key[..4]), word32(&key[length - 4..]));
-            (first | last << (8 * (length - 4)), length_byte)
-        }
-        8 => (word64(key), length_byte),
-        _ => {
-            let last = word64(&key[length - 8..]);
-            (word64(&key[..8]), last >> (8 * (16 - length)) | length_byte)
-        }
-    }
-}
-
-#[inline(always)]
-fn word32(bytes: &[u8]) -> u64 {
-    bytes.try_into().map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes)))
+/// A key of at most 23 bytes as words: bytes past its end are 0.
+#[inline(never)]
+fn pack(key: &[u8]) -> Words {
+    let mut bytes = [0; 24];
+    bytes[..key.len()].copy_from_slice(key);
+    [word64(&bytes[..8]), word64(&bytes[8..16]), word64(&bytes[16..]) | MASKS[key.len()].1]
 }
 
 #[inline(always)]
@@ -311,9 +338,9 @@ fn word64(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-#[inline]
-fn hash(low: u64, high: u64) -> u64 {
-    fold(low ^ SEEDS[0], high ^ SEEDS[1])
+#[inline(always)]
+fn hash(words: Words) -> u64 {
+    fold(words[0] ^ SEEDS[0], words[1] ^ SEEDS[1] ^ words[2].wrapping_mul(SEEDS[2]))
 }
 
 fn hash_long(key: &[u8]) -> u64 {
@@ -322,12 +349,13 @@ fn hash_long(key: &[u8]) -> u64 {
     for chunk in &mut chunks {
         state = fold(word64(&chunk[..8]) ^ state, word64(&chunk[8..]) ^ SEEDS[1]);
     }
-    let (low, high) = pack(chunks.remainder());
-    fold(low ^ state, high ^ SEEDS[0])
+    // The last 16 bytes, some of them for the second time: no branch on how many are left.
+    let last = &key[key.len() - 16..];
+    fold(word64(&last[..8]) ^ state, word64(&last[8..]) ^ SEEDS[0])
 }
 
 /// The halves of the 128-bit product, folded: every bit of the result depends on every bit of both.
-#[inline]
+#[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
@@ -338,16 +366,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::count::sorted::sorted_counts;
 
-    fn contents(table: &Table) -> BTreeMap<Vec<u8>, u64> {
-        let key = |entry: &Entry| match entry.long_key(&table.arena) {
-            Some(long) => long.to_vec(),
-            None => entry.short_key()[..entry.len()].to_vec(),
-        };
-        let mut entries: Vec<(Vec<u8>, Entry)> = table.entries().map(|entry| (key(&entry), entry)).collect();
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        assert!(entries.is_sorted_by_key(|(_, entry)| entry.order), "entries order as their keys do");
-        entries.into_iter().map(|(key, entry)| (key, entry.count)).collect()
+    fn contents(mut table: Table) -> BTreeMap<Vec<u8>, u64> {
+        table.flush();
+        sorted_counts(vec![table]).unwrap().iter().map(|(key, count)| (key.to_vec(), count)).collect()
     }
 
     #[test]
@@ -358,37 +381,49 @@ mod tests {
         let mut padded = vec![9];
         for round in 0..60_000u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let length = (state >> 33) as usize % 40;
+            let length = if round % 50 == 0 { 600 } else { (state >> 33) as usize % 40 };
             let key: Vec<u8> = (0..length).map(|at| (state >> (at % 5)) as u8 & 3).collect();
             *expected.entry(key.clone()).or_insert(0) += 2 + (round % 3 == 0) as u64 * 4;
             table.add(&key, 0..key.len());
             padded.truncate(1);
             padded.extend_from_slice(&key);
-            padded.extend_from_slice(&[7; 20]);
+            padded.extend_from_slice(&[7; 30]);
             table.add(&padded, 1..1 + key.len());
             table.add_many(&key, (round % 3 == 0) as u64 * 4);
         }
         table.flush();
-        assert_eq!(contents(&table), expected);
         assert_eq!(table.len(), expected.len());
+        assert_eq!(contents(table), expected);
     }
 
     #[test]
-    fn the_length_of_a_long_key_may_be_beyond_32_bits() {
-        for length in [16, u64::from(u32::MAX), u64::from(u32::MAX) + 17, 3 << 32] {
-            let word = long_word(u64::MAX, length);
-            assert!(is_long(word) && word & LONG_LENGTH == length);
-            assert_ne!(word, long_word(1, length));
+    fn frequent_and_rare_keys_stay_when_the_table_grows() {
+        let mut table = Table::new();
+        let key = |n: u64| format!("{n}{}", if n % 7 == 0 { "-a key with more than 23 bytes" } else { "" });
+        for n in 0..40_000 {
+            (0..1 + n % 11).for_each(|_| table.add(key(n).as_bytes(), 0..key(n).len()));
         }
+        let expected = (0..40_000).map(|n| (key(n).into_bytes(), 1 + n % 11)).collect();
+        assert_eq!(contents(table), expected);
     }
 
     #[test]
     fn keys_that_differ_only_in_trailing_zeros_are_different() {
         let mut table = Table::new();
-        for length in 0..40 {
+        for length in 0..60 {
             table.add(&vec![0; length], 0..length);
         }
-        table.flush();
-        assert_eq!(contents(&table).len(), 40);
+        assert_eq!(contents(table).len(), 60);
+    }
+
+    #[test]
+    fn a_long_key_with_a_number_has_the_same_place_up_to_a_terabyte() {
+        for place in [0, u64::from(u32::MAX) + 17, PLACE] {
+            let slot = [1, 2, LONG | 0xABCD << PLACE_BITS | place, 5];
+            let numbered = numbered(slot, u16::MAX);
+            assert!(is_long(&numbered) && number_of(&numbered) == u16::MAX && place_of(&numbered) as u64 == place);
+        }
+        let short = [1, 2, MASKS[INLINE].1, 5];
+        assert_eq!(numbered(short, 7), short);
     }
 }

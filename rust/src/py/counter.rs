@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use super::counts::PyCounts;
 use super::pipeline::PyCutter;
+use super::read::PyPart;
 use crate::count::{Block, Counter, HoldOut, Limits, Rows};
 use crate::pretokenize::{Pretokenizer, Spelling};
 
@@ -95,7 +96,7 @@ type PyTally = ((u64, u64, u64, u64, u64, u64), (u64, u64), bool);
 #[derive(FromPyObject)]
 pub(super) struct PyBlock<'py> {
     form: String,
-    data: Bound<'py, PyBytes>,
+    data: PyData<'py>,
     offsets: Bound<'py, PyBytes>,
     nulls: Bound<'py, PyBytes>,
     field: String,
@@ -103,9 +104,19 @@ pub(super) struct PyBlock<'py> {
     whole: bool,
 }
 
+/// The text of a block.
+#[derive(FromPyObject)]
+enum PyData<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Part(Bound<'py, PyPart>),
+}
+
 impl PyBlock<'_> {
     fn block(&self) -> PyResult<Block<'_>> {
-        let bytes = self.data.as_bytes();
+        let bytes = match &self.data {
+            PyData::Bytes(bytes) => bytes.as_bytes(),
+            PyData::Part(part) => &part.get().0,
+        };
         Ok(match self.form.as_str() {
             "text" => Block::Text { bytes, at_start: self.at_start, whole: self.whole },
             "lines" => Block::Lines(bytes),
@@ -138,6 +149,12 @@ pub(super) struct PyRows(pub(super) Rows);
 
 #[pymethods]
 impl PyRows {
+    /// Whether some rows are on disk.
+    #[getter]
+    fn on_disk(&self) -> bool {
+        self.0.on_disk()
+    }
+
     fn take(&mut self, py: Python<'_>, most: usize, min_count: u64) -> PyResult<PyCounts> {
         Ok(PyCounts(py.detach(|| self.0.take(most, min_count))?))
     }

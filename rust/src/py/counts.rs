@@ -32,9 +32,13 @@ impl PyCounts {
 
     fn columns<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
         let (bytes, offsets) = self.0.columns();
-        let offsets: Vec<u8> = offsets.flat_map(u64::to_le_bytes).collect();
-        let counts: Vec<u8> = self.0.counts().iter().flat_map(|count| count.to_le_bytes()).collect();
-        (PyBytes::new(py, bytes), PyBytes::new(py, &offsets), PyBytes::new(py, &counts))
+        let column = |numbers: &mut dyn Iterator<Item = u64>| {
+            let mut bytes = Vec::with_capacity(8 * (self.0.len() + 1));
+            numbers.for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+            PyBytes::new(py, &bytes)
+        };
+        let (mut offsets, mut counts) = (offsets, self.0.counts().iter().copied());
+        (PyBytes::new(py, bytes), column(&mut offsets), column(&mut counts))
     }
 
     /// For pickling: the type and its arguments.

@@ -5,6 +5,7 @@ mod counter;
 mod counts;
 mod extend;
 mod pipeline;
+mod read;
 mod vocabulary;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -18,7 +19,11 @@ impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         let class = match error {
             _ if error.is_bad_document() => "CorpusError",
-            Error::Overflow { .. } | Error::NotText | Error::BadCounts { .. } | Error::TooMany { .. } => "CountsError",
+            Error::Overflow { .. }
+            | Error::TooFrequent
+            | Error::NotText
+            | Error::BadCounts { .. }
+            | Error::TooMany { .. } => "CountsError",
             Error::Spill { .. } => "OutputError",
             _ => "InvalidTokenizerError",
         };
@@ -43,6 +48,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<counts::PyCounts>()?;
     module.add_class::<pipeline::PyCutter>()?;
     module.add_class::<counter::PyRows>()?;
+    module.add_class::<read::PyFileReader>()?;
+    module.add_class::<read::PyPart>()?;
     module.add_class::<vocabulary::PyVocabulary>()?;
     module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
     module.add_function(wrap_pyfunction!(extend::extend, module)?)?;

@@ -38,6 +38,8 @@ class Cut:
     """Bytes. More text without a cut needs more memory than allowed, and is refused."""
     enough: int | None = None
     """Bytes of text that are needed. No more are read of a document that cannot be cut."""
+    counter: _core.Counter | None = None
+    """The counter that ``last`` belongs to: with it, the core reads and cuts files itself."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Block:
     """A few megabytes of a corpus, in a form that the core reads."""
 
     form: Literal["text", "lines", "documents", "jsonl"]
-    data: bytes
+    data: bytes | _core.Part
     source: str
     offsets: bytes = b""
     """For documents: the start of each, and the end of the last."""
@@ -102,7 +104,7 @@ def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
         yield from parts  # the blocks before the error are still counted
         raise
     if parts:
-        text = b"".join(part.data for part in parts)
+        text = b"".join(bytes(part.data) for part in parts)
         yield replace(parts[0], data=text, whole=True, progress=sum(part.progress for part in parts))
 
 
@@ -110,12 +112,18 @@ def file_blocks(
     path: Path, form: Format, compression: str | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a file."""
-    import pyarrow as pa
-
+    read_options = replace(read_options, format=form)
     with reporting(str(path)), path.open("rb") as raw:
-        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression) if compression else raw
+        stream: Any = raw
+        if compression:
+            import pyarrow as pa
+
+            stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
+        elif path.is_file() and form != "parquet" and cut.enough is None and (cut.counter or _by_lines(read_options)):
+            yield from _core_blocks(path, read_options, cut)
+            return
         tell = raw.tell if raw.seekable() else None  # a pipe has no position
-        yield from _stream_blocks(stream, str(path), tell, replace(read_options, format=form), cut)
+        yield from _stream_blocks(stream, str(path), tell, read_options, cut)
 
 
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
@@ -128,6 +136,29 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
         yield from _stream_blocks(sys.stdin.buffer, "standard input", None, read_options, cut)
 
 
+def _kind(read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
+    """The form of the blocks of a text file."""
+    return "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
+
+
+def _by_lines(read_options: ReadOptions) -> bool:
+    return _kind(read_options) != "text"
+
+
+def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
+    """The same blocks as those of `_stream_blocks`, read by the core."""
+    reader, kind = _core.FileReader(path, BLOCK), _kind(read_options)
+    field = read_options.text_field if kind == "jsonl" else ""
+    line, at_start, done = 1, True, 0
+    while part := reader.next(cut.counter if kind == "text" else None, cut.longest):
+        progress = reader.position - done
+        yield Block(kind, part, str(path), field=field, at_start=at_start, first=line, progress=progress)
+        line += part.newlines() if kind != "text" else 0
+        at_start, done = False, reader.position
+    if cut.longest is not None and reader.pending:
+        raise _too_long(str(path), reader.pending, cut.longest)
+
+
 def _stream_blocks(
     stream: Any, name: str, tell: Callable[[], int] | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
@@ -137,7 +168,7 @@ def _stream_blocks(
 
         yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, read_options)
         return
-    kind: Any = "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
+    kind = _kind(read_options)
     # A part of a JSON line cannot be read, so lines of JSON are always read completely.
     by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, None if kind == "jsonl" else cut.enough)
     line, at_start, done = 1, True, 0
@@ -336,15 +367,19 @@ def _words(numbers: Iterable[int]) -> bytes:
 @contextmanager
 def reporting(name: str) -> Iterator[None]:
     """Converts errors of reading a file into a `CorpusError` with its name."""
-    import pyarrow as pa
-
     try:
         yield
-    except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
+    except _read_errors() as error:
         raise unreadable(name, error) from error
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    """The errors of reading. Those of Arrow exist only if something has imported it, which takes 0.2 s."""
+    arrow = sys.modules.get("pyarrow")
+    return (OSError, EOFError, UnicodeError, *([arrow.ArrowException] if arrow else []))
 
 
 def unreadable(name: str, error: BaseException) -> CorpusError:
     """The error of a file that cannot be read."""
-    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or str(error))
+    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or re.sub(r" \(os error \d+\)$", "", str(error)))
     return CorpusError(f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to skip such files")

@@ -19,7 +19,15 @@ from tokengraft import _core
 from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_corpus, whole_documents
 from tokengraft.corpus.blocks import BLOCK
 from tokengraft.counts.fingerprint import Fingerprint, cutter
-from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts, as_weight, open_counts, write_counts
+from tokengraft.counts.pretoken_counts import (
+    EVERYTHING,
+    ROWS,
+    PretokenCounts,
+    as_weight,
+    importing_arrow,
+    open_counts,
+    write_counts,
+)
 from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, require_positive
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -203,7 +211,7 @@ def count_to_file(
     progress: Progress | None = None,
 ) -> PretokenCounts:
     """Counts a corpus into a Parquet file in bounded memory. Returns its metadata, with an empty table."""
-    with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
+    with importing_arrow(), counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
         write_counts(_tables(counter.finish(), count_options.min_count), summary, out, force=force)
         return summary
 
@@ -244,7 +252,8 @@ _EMPTY_PIPELINE = json.dumps(
 
 
 def _tables(rows: _core.Rows, min_count: int) -> Iterator[_core.Counts]:
-    while len(table := rows.take(ROWS, min_count)):
+    most = ROWS if rows.on_disk else EVERYTHING
+    while len(table := rows.take(most, min_count)):
         yield table
 
 
@@ -346,7 +355,7 @@ class _Counted:
         self.pending: deque[tuple[Future[_Tally], int]] = deque()
         """Blocks that are queued or being counted, each with its size."""
         self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
-        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes)
+        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes, counter)
 
     def blocks(self, source: Input) -> Iterator[Block]:
         """The blocks of an input; with `skip_bad`, up to the first error."""

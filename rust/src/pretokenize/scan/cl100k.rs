@@ -2,31 +2,38 @@
 
 use std::ops::Range;
 
+use super::letters::Letters;
 use super::scanner::{is_letter, Scanner};
 use crate::pretokenize::unicode::NUMBER;
 
-impl Scanner<'_> {
+impl<L: Letters> Scanner<'_, L> {
     #[inline(always)]
     pub(super) fn cl100k(&self, digits: u8, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut start = 0;
         while start < self.bytes.len() {
-            if self.bytes[start] == b' ' && self.bytes.get(start + 1).is_some_and(u8::is_ascii_alphabetic) {
-                let end = self.letters(start + 1); // most pretokens are of this form
-                emit(self.bytes, start..end);
-                start = end;
-                continue;
-            }
-            let (class, width) = self.class(start);
-            let next = start + width;
-            let end = if is_letter(class) {
-                self.letters(next)
-            } else if class == NUMBER {
-                self.numbers(next, digits - 1)
-            } else {
-                self.cl100k_other(start, class, next)
-            };
+            let end = self.cl100k_end(start, digits);
             emit(self.bytes, start..end);
             start = end;
+        }
+    }
+
+    /// The end of the pretoken at `start`.
+    #[inline(always)]
+    fn cl100k_end(&self, start: usize, digits: u8) -> usize {
+        if self.bytes[start] == b' ' {
+            let end = self.letters(start + 1);
+            if end > start + 1 {
+                return end; // most pretokens are of this form
+            }
+        }
+        let (class, width) = self.class(start);
+        let next = start + width;
+        if is_letter(class) {
+            self.letters(next)
+        } else if class == NUMBER {
+            self.numbers(next, digits - 1)
+        } else {
+            self.cl100k_other(start, class, next)
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use super::letters::Letters;
 use super::scanner::{is_letter, is_other, Scanner, END};
 use crate::pretokenize::unicode::{NUMBER, SPACE};
 
-impl Scanner<'_> {
+impl<L: Letters> Scanner<'_, L> {
     #[inline(always)]
     pub(super) fn gpt2(&self, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut start = 0;

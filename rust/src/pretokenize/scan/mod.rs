@@ -6,6 +6,7 @@
 
 mod cl100k;
 mod gpt2;
+mod letters;
 mod nemo;
 mod scanner;
 
@@ -13,6 +14,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use self::letters::{Letters, Portable};
 use self::scanner::{is_letter, Scanner};
 use super::unicode::{NUMBER, OTHER};
 
@@ -65,16 +67,36 @@ impl Pattern {
     }
 
     /// Calls `emit` with every pretoken of a text, in order, as the bytes of the text and its range in them.
-    pub(crate) fn scan(self, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
+    pub(crate) fn scan(self, text: &str, emit: impl FnMut(&[u8], Range<usize>)) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") {
+            #[allow(unsafe_code)]
+            // SAFETY: the processor has these features.
+            unsafe {
+                self.scan_by_avx2(text, emit);
+            }
+            return;
+        }
+        self.scan_by(Portable, text, emit);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1")]
+    fn scan_by_avx2(self, text: &str, emit: impl FnMut(&[u8], Range<usize>)) {
+        self.scan_by(letters::Avx2, text, emit);
+    }
+
+    #[inline(always)]
+    fn scan_by(self, letters: impl Letters, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
         match self {
-            Self::Cl100k { digits } => Scanner::new(text).cl100k(digits, emit),
-            Self::Nemo => Scanner::new(text).nemo(emit),
-            Self::Gpt2 { split_numbers: false } => Scanner::new(text).gpt2(emit),
+            Self::Cl100k { digits } => Scanner::new(text, letters).cl100k(digits, emit),
+            Self::Nemo => Scanner::new(text, letters).nemo(emit),
+            Self::Gpt2 { split_numbers: false } => Scanner::new(text, letters).gpt2(emit),
             Self::Gpt2 { split_numbers: true } => {
                 for part in text.split_inclusive(char::is_numeric) {
                     // A numeric character, if there is one, is the last of the part.
                     let words = part.trim_end_matches(char::is_numeric);
-                    Scanner::new(words).gpt2(&mut emit);
+                    Scanner::new(words, letters).gpt2(&mut emit);
                     if words.len() < part.len() {
                         emit(part.as_bytes(), words.len()..part.len());
                     }
@@ -88,7 +110,7 @@ impl Pattern {
     /// Between a letter or number and the white space after it: no pattern matches across, none looks back, and none
     /// looks ahead from a letter or number.
     pub(crate) fn last_cut(text: &str) -> Option<usize> {
-        let scanner = Scanner::new(text);
+        let scanner = Scanner::new(text, Portable);
         let spaces = text.bytes().enumerate().rev().filter(|(_, byte)| matches!(byte, b' ' | b'\n'));
         spaces.map(|(at, _)| at).find(|&at| {
             let before = text[..at].chars().next_back().map_or(OTHER, |last| scanner.classes[last as usize]);

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use super::letters::Letters;
 use super::scanner::{is_letter, Scanner};
 use crate::pretokenize::unicode::{CASELESS, LOWER, MARK, NUMBER, UPPER};
 
-impl Scanner<'_> {
+impl<L: Letters> Scanner<'_, L> {
     #[inline(always)]
     pub(super) fn nemo(&self, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut start = 0;

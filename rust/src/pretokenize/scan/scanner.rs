@@ -1,5 +1,8 @@
 //! What the scanners share: the class of a character, and the ends of runs of a class.
 
+use std::cell::Cell;
+
+use super::letters::{Letters, WINDOW};
 use crate::pretokenize::unicode::{classes, CASELESS, MARK, NUMBER, OTHER, SPACE, UPPER};
 
 /// The class of the position after the last character: neither `\s` nor `\S`.
@@ -16,27 +19,20 @@ pub(super) fn is_other(class: u8) -> bool {
     class == OTHER || class == MARK
 }
 
-/// The top bit of every byte that is not an ASCII letter.
-#[inline(always)]
-fn not_ascii_letters(word: u64) -> u64 {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    const TOP: u64 = 0x80 * EACH;
-    // With the case bit set and the top bit clear, adding carries into the top bit exactly from a bound on.
-    let folded = (word | (0x20 * EACH)) & !TOP;
-    let from_a = folded + (0x80 - b'a' as u64) * EACH;
-    let beyond_z = folded + (0x80 - b'z' as u64 - 1) * EACH;
-    !(from_a & !beyond_z & !word) & TOP
-}
-
 /// Reads the characters of a text by their classes.
-pub(super) struct Scanner<'t> {
+pub(super) struct Scanner<'t, L> {
     pub(super) bytes: &'t [u8],
     pub(super) classes: &'static [u8],
+    letters: L,
+    /// Where the current window begins, and its bits.
+    window: Cell<(usize, u64)>,
 }
 
-impl<'t> Scanner<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
-        Self { bytes: text.as_bytes(), classes: classes() }
+impl<'t, L: Letters> Scanner<'t, L> {
+    #[inline(always)]
+    pub(super) fn new(text: &'t str, letters: L) -> Self {
+        let bytes = text.as_bytes();
+        Self { bytes, classes: classes(), letters, window: Cell::new((0, letters.stops(bytes, 0))) }
     }
 
     /// The class and width of the character at a boundary between characters.
@@ -49,14 +45,26 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wide_class(&self, at: usize, first: u8) -> (u8, usize) {
-        let tail = |place: usize| u32::from(self.bytes.get(at + place).copied().unwrap_or(0) & 0x3F);
-        let first = u32::from(first);
+        match self.bytes.get(at + 1..at + 4) {
+            Some(&[second, third, fourth]) => self.class_of([first, second, third, fourth]),
+            _ => {
+                let byte = |place: usize| self.bytes.get(at + place).copied().unwrap_or(0);
+                self.class_of([first, byte(1), byte(2), byte(3)])
+            }
+        }
+    }
+
+    /// The class and width of the character that some bytes begin with, which is not ASCII.
+    #[inline(always)]
+    fn class_of(&self, bytes: [u8; 4]) -> (u8, usize) {
+        let [first, second, third, fourth] = bytes.map(u32::from);
+        let tail = |byte: u32| byte & 0x3F;
         let (code, width) = match first {
-            ..=0xDF => (((first & 0x1F) << 6) | tail(1), 2),
-            0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(1) << 6) | tail(2), 3),
-            _ => (((first & 0x07) << 18) | (tail(1) << 12) | (tail(2) << 6) | tail(3), 4),
+            ..=0xDF => (((first & 0x1F) << 6) | tail(second), 2),
+            0xE0..=0xEF => (((first & 0x0F) << 12) | (tail(second) << 6) | tail(third), 3),
+            _ => (((first & 0x07) << 18) | (tail(second) << 12) | (tail(third) << 6) | tail(fourth), 4),
         };
         (self.classes[code as usize], width)
     }
@@ -76,18 +84,35 @@ impl<'t> Scanner<'t> {
     /// The end of the run of letters from `at` on.
     #[inline(always)]
     pub(super) fn letters(&self, mut at: usize) -> usize {
-        // Eight ASCII letters at a time, without a branch per letter: branch predictors miss word lengths.
-        while let Some(word) = self.bytes.get(at..at + 8) {
-            let stops = not_ascii_letters(word.try_into().map_or(0, u64::from_le_bytes));
+        loop {
+            let stops = self.stops_from(at);
             if stops != 0 {
-                at += stops.trailing_zeros() as usize / 8;
-                if self.bytes[at] < 0x80 {
-                    return at;
-                }
+                at += stops.trailing_zeros() as usize;
                 break;
             }
-            at += 8;
+            at = (at | (WINDOW - 1)) + 1;
         }
+        match self.bytes.get(at) {
+            Some(&first) if first >= 0x80 => self.wide_letters(at),
+            _ => at,
+        }
+    }
+
+    /// Bits for the bytes from `at` to the end of its window that may not belong to a letter.
+    #[inline(always)]
+    fn stops_from(&self, at: usize) -> u64 {
+        let base = at & !(WINDOW - 1);
+        let (begin, mut stops) = self.window.get();
+        if begin != base {
+            stops = self.letters.stops(self.bytes, base);
+            self.window.set((base, stops));
+        }
+        stops >> (at - base)
+    }
+
+    /// The same where the next character is not ASCII.
+    #[inline(never)]
+    fn wide_letters(&self, at: usize) -> usize {
         self.run(at, is_letter)
     }
 

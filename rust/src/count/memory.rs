@@ -1,0 +1,42 @@
+//! Memory that is fast to reach: huge pages, and loads that start before they are needed.
+
+/// Free slots, on huge pages where the system has them: with small pages, address translation costs as much as the slot.
+pub(super) fn free_slots<T: Copy + Default>(count: usize) -> Vec<T> {
+    let slots = vec![T::default(); count];
+    #[cfg(target_os = "linux")]
+    advise_huge_pages(&slots);
+    slots
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn advise_huge_pages<T>(slots: &[T]) {
+    const PAGE: usize = 4096;
+    let memory = slots.as_ptr_range();
+    let (start, end) = (memory.start as usize, memory.end as usize);
+    let start = start.next_multiple_of(PAGE);
+    if let Some(length) = end.checked_sub(start).filter(|&length| length >= 512 * PAGE) {
+        // SAFETY: the range lies inside a live allocation, and this advice changes how it is backed, never what it
+        // holds. A refusal does no harm, so the result is ignored.
+        unsafe { libc::madvise(start as *mut libc::c_void, length, libc::MADV_HUGEPAGE) };
+    }
+}
+
+/// Starts to load an item, which will be needed soon. A place outside does no harm.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(super) fn prefetch<T>(items: &[T], at: usize) {
+    let item = items.as_ptr().wrapping_add(at).cast::<u8>();
+    // SAFETY: a prefetch is a hint. It reads nothing that the program sees and never faults, whatever the address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(item.cast());
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{item}]", item = in(reg) item, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    std::hint::black_box(item);
+}
