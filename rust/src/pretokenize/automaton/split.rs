@@ -35,9 +35,9 @@ pub(super) struct Matcher {
     dfa: Dfa,
     unit: Unit,
     /// The class of a byte, if units are bytes.
-    byte_classes: Vec<u8>,
+    byte_classes: Box<[u8; 256]>,
     /// Whether a match may begin with a byte, or with a character whose first byte it is.
-    starts: Vec<bool>,
+    starts: Box<[bool; 256]>,
 }
 
 /// The text of a piece, by classes of units.
@@ -72,7 +72,7 @@ impl Read for Characters<'_> {
 
 struct Bytes<'t> {
     bytes: &'t [u8],
-    classes: &'t [u8],
+    classes: &'t [u8; 256],
     end: usize,
 }
 
@@ -85,13 +85,13 @@ impl Read for Bytes<'_> {
 
 impl Matcher {
     pub(super) fn new(dfa: Dfa, unit: Unit, classes: &Classes) -> Self {
-        let byte_classes: Vec<u8> = (0..=255).map(|byte| classes.of[character_of(byte) as usize]).collect();
+        let byte_classes = Box::new(std::array::from_fn(|byte| classes.of[character_of(byte as u8) as usize]));
         let may_start = |class: usize| dfa.read(dfa.start(), class).0 != DEAD;
         let may_begin = |byte: u8| match unit {
             Unit::Byte => may_start(byte_classes[byte as usize] as usize),
             Unit::Character => (0..classes.count).any(|class| may_start(class) && classes.begins_with(class, byte)),
         };
-        let starts = (0..=255).map(may_begin).collect();
+        let starts = Box::new(std::array::from_fn(|byte| may_begin(byte as u8)));
         Self { dfa, unit, byte_classes, starts }
     }
 

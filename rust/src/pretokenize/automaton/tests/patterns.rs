@@ -99,11 +99,12 @@ fn automata_find_the_matches_of_the_engine_for_real_patterns() {
 }
 
 fn random_bracket(numbers: &mut Numbers) -> String {
-    const ITEMS: [&str; 20] = [
-        "a", "b", "s", "k-t", "A-Z", r"\s", r"\S", r"\w", r"\W", r"\d", r"\p{L}", r"\P{L}", r"\n", " ", "'", "-", "1",
-        "日", "&&", "[^ab]",
-    ];
-    let items: String = (0..1 + numbers.below(3)).map(|_| numbers.pick(&ITEMS)).collect();
+    const ITEMS: [&str; 16] =
+        ["a", "b", "s", "k-t", "A-Z", r"\s", r"\S", r"\d", r"\p{L}", r"\P{L}", r"\n", " ", "'", "-", "1", "日"];
+    let mut items: String = (0..1 + numbers.below(3)).map(|_| numbers.pick(&ITEMS)).collect();
+    if numbers.below(10) == 0 {
+        items += numbers.pick(&[r"\w", r"\W", "&&[^ab]", "[1 ]"]); // the engine is asked about the whole bracket
+    }
     format!("[{}{items}]", numbers.pick(&["", "^"]))
 }
 
@@ -193,8 +194,8 @@ fn compare_random_patterns(numbers: &mut Numbers, n_patterns: usize, n_texts: us
 
 #[test]
 fn automata_find_the_matches_of_the_engine_for_random_patterns() {
-    let compared = compare_random_patterns(&mut Numbers(2), 20_000, 60);
-    assert!(compared > 2_500, "{compared}");
+    let compared = compare_random_patterns(&mut Numbers(2), 15_000, 60);
+    assert!(compared > 1_500, "{compared}");
 }
 
 #[test]
