@@ -180,7 +180,7 @@ def test_a_file_of_counts_holds_pretokens_of_every_kind(tokenizer, tmp_path):
     assert read["pretoken"].to_pylist() == ordered
     assert read["count"].to_pylist() == values
     assert tg.PretokenCounts.load(path) == counts
-    # Files of earlier versions, which Arrow wrote, have the same content.
+    # Files of earlier versions have the same content in other encodings.
     pq.write_table(table.replace_schema_metadata(read.schema.metadata), tmp_path / "arrow.parquet", compression="zstd")
     assert tg.PretokenCounts.load(tmp_path / "arrow.parquet") == counts
 

@@ -239,7 +239,7 @@ def write_counts(tables: Iterable[_core.Counts], summary: PretokenCounts, out: P
     encodings = {"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"}
     options = {"use_dictionary": False, "column_encoding": encodings, "compression": "zstd", "compression_level": 1}
     with new_file(out, force=force) as partial, pq.ParquetWriter(partial, schema, **options) as writer:
-        for table in tables:
+        for table in filter(len, tables):
             writer.write_table(_arrow(table, schema), row_group_size=ROWS)
     return out
 
