@@ -39,6 +39,7 @@ mod bpe;
 mod count;
 mod error;
 mod guard;
+mod memory;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;

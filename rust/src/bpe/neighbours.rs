@@ -40,7 +40,7 @@ struct Origin {
 }
 
 impl<'e> Neighbours<'e> {
-    const BITS: u32 = 15;
+    const BITS: u32 = 14;
 
     pub(super) fn new(encoder: &'e PretokenEncoder<'e>) -> Self {
         let (origins, cache) = (vec![None; encoder.bpe().len()], vec![u64::MAX; 1 << Self::BITS]);

@@ -2,6 +2,7 @@
 
 use super::merges::{Merge, Merges};
 use super::model::Bpe;
+use crate::memory::free_slots;
 
 /// No merge has this rank.
 pub(super) const NO_RANK: u32 = u32::MAX;
@@ -29,7 +30,7 @@ impl PackedMerges {
         if 2 * token_bits + rank_bits > u64::BITS {
             return None;
         }
-        let table = vec![0; (2 * bpe.merge_count()).next_power_of_two().max(2)];
+        let table: Vec<u64> = free_slots((2 * bpe.merge_count()).next_power_of_two().max(2));
         let (filter, products) = (vec![0; table.len() / 16 + 1], vec![0; bpe.merge_count()]);
         let mut packed = Self { table, filter, products, token_bits, rank_bits };
         for (&key, merge) in &bpe.merges {

@@ -160,7 +160,7 @@ impl Rest {
 }
 
 impl RestCache {
-    const BITS: u32 = 14;
+    const BITS: u32 = 16;
 
     fn new() -> Self {
         Self(vec![Rest::default(); 1 << Self::BITS])

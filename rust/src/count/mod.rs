@@ -5,7 +5,6 @@ mod counter;
 mod counts;
 mod documents;
 mod hold_out;
-mod memory;
 mod rows;
 mod sorted;
 mod spill;

@@ -3,9 +3,8 @@
 //! Counting is bound by cache misses and mispredicted branches, not by arithmetic. A slot is half a cache line with keys
 //! of up to 23 bytes inside it, and keys are looked up in batches, whose slots are all loaded before the first is needed.
 
+use crate::memory::{free_slots, prefetch};
 use std::ops::Range;
-
-use super::memory::{free_slots, prefetch};
 
 /// Keys of at most this many bytes live inside their slot.
 pub(super) const INLINE: usize = 23;

@@ -7,6 +7,9 @@ use rayon::prelude::*;
 use super::pairs::Place;
 use super::words::{Part, Words};
 
+/// How many places ahead memory is loaded.
+const AHEAD: usize = 16;
+
 /// The tokens on one side of the replaced pairs.
 #[derive(Default)]
 pub(super) struct Side<P> {
@@ -90,7 +93,10 @@ impl<P: Place> Changes<P> {
 
     /// Replaces a pair at these places, which must be in order, by a token that is in no pair yet.
     fn replace(&mut self, mut part: Part<'_>, places: &[P], pair: (u32, u32), product: u32) {
-        for place in places {
+        for (index, place) in places.iter().enumerate() {
+            if let Some(soon) = places.get(index + AHEAD) {
+                part.prefetch(soon.at());
+            }
             let Some(merged) = part.merge(place.at(), pair, product) else { continue };
             if let Some((token, at)) = merged.before {
                 self.before.add(token, merged.count, at);

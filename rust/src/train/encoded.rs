@@ -36,7 +36,9 @@ pub(super) fn encoded_words(
         idle.lock().unwrap_or_else(PoisonError::into_inner).push(sorted);
         encoded
     };
-    let (mut words, mut pairs) = (Words::default(), 0);
+    // Room that is not used costs nothing, and growing in the middle of the work would.
+    let mut words = Words::with_capacity(counts.columns().0.len() / 2 + counts.len());
+    let mut pairs = 0;
     let mut append = |encoded: Vec<Encoded>| {
         for (tokens, places, more) in encoded {
             words.append(&tokens, places.iter().map(|&place| counts.counts()[place]));

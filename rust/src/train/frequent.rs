@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::pairs::Place;
 use super::words::{Neighbours, Words};
 use crate::bpe::pair_key;
+use crate::memory::free_slots;
 
 /// The sums of the counts of pairs, by a hash.
 pub(super) struct Sketch(Vec<u32>);
@@ -21,7 +22,7 @@ impl Sketch {
 
     pub(super) fn new(words: &Words, ranges: &[Range<usize>]) -> Self {
         let sum_up = |range: &Range<usize>| {
-            let mut sums = vec![0u32; 1 << Self::BITS];
+            let mut sums: Vec<u32> = free_slots(1 << Self::BITS);
             words.for_each_pair_in(range.clone(), |Neighbours { left, right, count, .. }| {
                 let sum = &mut sums[Self::place(pair_key(left, right))];
                 *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));

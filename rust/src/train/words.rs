@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use crate::memory::{prefetch, with_capacity};
+
 /// A slot with this number ends a word.
 pub(super) const BOUNDARY: u32 = LINK - 1;
 /// The bit of slots that are not the first of their token.
@@ -50,6 +52,11 @@ pub(super) struct Merged {
 }
 
 impl Words {
+    /// No words, with room for some slots.
+    pub(super) fn with_capacity(slots: usize) -> Self {
+        Self { slots: with_capacity(slots), ..Self::default() }
+    }
+
     /// Appends words: all their tokens, `BOUNDARY` after each word, and the counts of the words.
     pub(super) fn append(&mut self, tokens: &[u32], mut counts: impl Iterator<Item = u64>) {
         self.slots.reserve(tokens.len());
@@ -152,6 +159,12 @@ impl<'w> Part<'w> {
         let (before, after) = self.slots.split_at_mut(place - self.start);
         let large_counts = self.large_counts;
         (Self { slots: before, start: self.start, large_counts }, Self { slots: after, start: place, large_counts })
+    }
+
+    /// Starts to load a place that will be needed soon.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, place: usize) {
+        prefetch(self.slots, place - self.start);
     }
 
     /// Merges the tokens at a place, if they are these.

@@ -1,19 +1,30 @@
 //! Memory that is fast to reach: huge pages, and loads that start before they are needed.
 
 /// Free slots, on huge pages where the system has them: with small pages, address translation costs as much as the slot.
-pub(super) fn free_slots<T: Copy + Default>(count: usize) -> Vec<T> {
+pub(crate) fn free_slots<T: Copy + Default>(count: usize) -> Vec<T> {
     let slots = vec![T::default(); count];
-    #[cfg(target_os = "linux")]
     advise_huge_pages(&slots);
     slots
 }
 
+/// An empty vector with room for items, on huge pages where the system has them.
+pub(crate) fn with_capacity<T>(count: usize) -> Vec<T> {
+    let items = Vec::with_capacity(count);
+    advise_huge_pages(&items);
+    items
+}
+
+/// Asks for huge pages for all the memory that a vector has.
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages<T>(_: &Vec<T>) {}
+
+/// Asks for huge pages for all the memory that a vector has.
 #[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
-fn advise_huge_pages<T>(slots: &[T]) {
+#[allow(unsafe_code, clippy::ptr_arg)] // a slice would not have the capacity
+fn advise_huge_pages<T>(items: &Vec<T>) {
     const PAGE: usize = 4096;
-    let memory = slots.as_ptr_range();
-    let (start, end) = (memory.start as usize, memory.end as usize);
+    let start = items.as_ptr() as usize;
+    let end = start + items.capacity() * size_of::<T>();
     let start = start.next_multiple_of(PAGE);
     if let Some(length) = end.checked_sub(start).filter(|&length| length >= 512 * PAGE) {
         // SAFETY: the range lies inside a live allocation, and this advice changes how it is backed, never what it
@@ -25,7 +36,7 @@ fn advise_huge_pages<T>(slots: &[T]) {
 /// Starts to load an item, which will be needed soon. A place outside does no harm.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(super) fn prefetch<T>(items: &[T], at: usize) {
+pub(crate) fn prefetch<T>(items: &[T], at: usize) {
     let item = items.as_ptr().wrapping_add(at).cast::<u8>();
     // SAFETY: a prefetch is a hint. It reads nothing that the program sees and never faults, whatever the address.
     #[cfg(target_arch = "x86_64")]
