@@ -124,22 +124,22 @@ def slow_tokenizer(tmp_path_factory):
 
 def test_a_document_that_needs_more_memory_than_allowed_is_refused_by_name(slow_tokenizer, tokenizer, tmp_path):
     path = tmp_path / "long.txt"
-    path.write_text("the cat sat\n" * 200_000)
+    path.write_text("the cat sat\n" * 300_000)
     small = tg.CountOptions(memory=100_000_000)
-    with pytest.raises(errors.CorpusError, match=r"long\.txt`.*bytes or more.*--memory allows 1,048,576"):
+    with pytest.raises(errors.CorpusError, match=r"long\.txt`.*bytes or more.*--memory allows 2,097,152"):
         tg.count(slow_tokenizer, path, count_options=small)
-    with pytest.raises(errors.CorpusError, match="the iterable`, a document of 2400000 bytes"):
+    with pytest.raises(errors.CorpusError, match="the iterable`, a document of 3600000 bytes"):
         tg.count(slow_tokenizer, iter([path.read_text()]), count_options=small)
-    assert tg.count(tokenizer, path, count_options=small).totals.bytes == 2_400_000
+    assert tg.count(tokenizer, path, count_options=small).totals.bytes == 3_600_000
     lines = tg.count(slow_tokenizer, path, count_options=small, read_options=tg.ReadOptions(documents="lines"))
-    assert lines.totals.documents == 200_000
+    assert lines.totals.documents == 300_000
 
 
 @pytest.mark.parametrize("documents", ["files", "lines"])
 def test_text_that_cannot_be_cut_is_refused_by_name(tokenizer, tmp_path, documents):
     path = tmp_path / "a.txt"
-    path.write_text("a" * 2_200_000)
-    with pytest.raises(errors.CorpusError, match=r"a\.txt`: 2,097,152 bytes or more"):
+    path.write_text("a" * 3_200_000)
+    with pytest.raises(errors.CorpusError, match=r"a\.txt`: 3,145,728 bytes or more"):
         tg.count(
             tokenizer, path, count_options=tg.CountOptions(memory=1), read_options=tg.ReadOptions(documents=documents)
         )

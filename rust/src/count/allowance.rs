@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 
 /// Shorter documents need no reservation: together they need little memory, and the lock would cost more.
 const SHORT: usize = 1 << 16;
-/// Documents of this length are always processed, whatever the memory: blocks of a corpus are as long.
-pub(crate) const ALWAYS: usize = 1 << 20;
+/// Documents of this length are always processed, whatever the memory: a part of a corpus may be as long as a block of a
+/// megabyte and the rest of the one before it.
+pub(crate) const ALWAYS: usize = 1 << 21;
 
 /// How many bytes of documents may be processed at once.
 #[derive(Debug)]

@@ -81,7 +81,7 @@ impl Counter {
     }
 
     /// The same, with a limit in bytes on the memory for documents that are processed at once. A document that needs
-    /// more is refused, unless it is shorter than a megabyte.
+    /// more is refused, unless it is shorter than two megabytes.
     #[must_use]
     pub fn within(self, memory: usize) -> Self {
         let allowance = Allowance::new(memory, self.pretokenizer.memory_factor());

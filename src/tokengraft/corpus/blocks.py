@@ -376,7 +376,9 @@ def reporting(name: str) -> Iterator[None]:
 def _read_errors() -> tuple[type[Exception], ...]:
     """The errors of reading. Those of Arrow exist only if something has imported it, which takes 0.2 s."""
     arrow = sys.modules.get("pyarrow")
-    return (OSError, EOFError, UnicodeError, *([arrow.ArrowException] if arrow else []))
+    # Another thread may be importing it: then it has no exceptions yet, and none has been raised.
+    exception = getattr(arrow, "ArrowException", None)
+    return (OSError, EOFError, UnicodeError, *([exception] if exception else []))
 
 
 def unreadable(name: str, error: BaseException) -> CorpusError:

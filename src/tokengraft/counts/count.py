@@ -44,7 +44,7 @@ class CountOptions:
     """Threads; by default one for each core."""
     memory: int = DEFAULT_MEMORY
     """Bytes: half for tables of pretokens, which are written to disk beyond it, and half for the documents in process.
-    A document that cannot be cut and needs more than that half is refused, unless it is shorter than a megabyte. It
+    A document that cannot be cut and needs more than that half is refused, unless it is shorter than two megabytes. It
     needs up to 10 times its size, 30 times if spaces become ``▁``, and 80 times if its pipeline runs through the
     `tokenizers` crate, which `inspect` tells. Such a pipeline never cuts a document."""
     max_documents: int | None = None
