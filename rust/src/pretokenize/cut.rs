@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use super::pieces::{PieceRules, SPACE};
+use super::pieces::{letter_script, PieceRules, SPACE};
 use crate::bpe::Bpe;
 
 const ASCII: usize = 128;
@@ -81,13 +81,15 @@ impl Cutter {
     pub(crate) fn cut(&self, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
         let mut characters = text.char_indices();
         let Some((_, mut left)) = characters.next() else { return };
-        let mut start = 0;
+        let (mut start, mut left_script) = (0, letter_script(left));
         for (at, right) in characters {
-            if self.cuts(left, right) {
+            let script = letter_script(right);
+            // Two characters of one script are never cut: most pairs are decided here.
+            if (script.is_none() || script != left_script) && self.cuts(left, right) {
                 emit(text.as_bytes(), start..at);
                 start = at;
             }
-            left = right;
+            (left, left_script) = (right, script);
         }
         emit(text.as_bytes(), start..text.len());
     }

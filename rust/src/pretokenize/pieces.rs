@@ -108,6 +108,13 @@ impl PieceRules {
     }
 }
 
+/// The script of a character that the rules treat by its script alone, as a number: all but digits and `▁`.
+#[inline]
+pub(super) fn letter_script(character: char) -> Option<u8> {
+    (character != SPACE && !is_digit(character)).then(|| scripts()[character as usize])
+}
+
+#[inline]
 fn is_digit(character: char) -> bool {
     matches!(character, '0'..='9' | '０'..='９')
 }
