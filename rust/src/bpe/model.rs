@@ -128,10 +128,11 @@ impl Bpe {
     /// The strings of the tokens that encoding text can produce. Added tokens and the `<0xNN>` of byte fallback are left
     /// out, unless a merge makes them.
     pub(crate) fn producible_strings<'a>(&'a self, added: &'a FxHashSet<String>) -> impl Iterator<Item = &'a str> {
-        let products: FxHashSet<u32> = self.merges.values().map(|merge| merge.product).collect();
+        let mut is_product = vec![false; self.len()];
+        self.merges.values().for_each(|merge| is_product[merge.product as usize] = true);
         let bytes: FxHashSet<u32> = self.bytes.iter().flatten().copied().collect();
         let is_producible = move |string: &str, index: u32| {
-            products.contains(&index) || !added.contains(string) && !bytes.contains(&index)
+            is_product[index as usize] || !added.contains(string) && !bytes.contains(&index)
         };
         let all = self.strings().zip(0u32..);
         all.filter(move |(string, index)| is_producible(string, *index)).map(|(string, _)| string)

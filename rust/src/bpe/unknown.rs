@@ -23,8 +23,8 @@ impl Bpe {
             Unknown::Missing(_) => true, // encoding fails, cut or not
         };
         let merges_placeholders = || {
-            let placeholders: FxHashSet<u32> =
-                (0..self.len() as u32).filter(|&token| self.is_placeholder(token)).collect();
+            let unknown = if let Unknown::Token(token) = self.unknown { Some(token) } else { None };
+            let placeholders: FxHashSet<u32> = self.bytes.iter().flatten().copied().chain(unknown).collect();
             self.merges
                 .keys()
                 .any(|key| [(key >> 32) as u32, *key as u32].iter().any(|token| placeholders.contains(token)))

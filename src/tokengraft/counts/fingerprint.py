@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from tokengraft import _core
@@ -83,7 +84,13 @@ def piece_rules(tokenizer: Tokenizer) -> PieceRules:
 
 def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
     """Finds places to cut text that no token of this vocabulary, and no token that the rules allow, spans."""
-    return _core.Cutter(tokenizer.bpe, rules, [token.content for token in tokenizer.added])
+    return _cutter(tokenizer.bpe, rules, tuple(token.content for token in tokenizer.added))
+
+
+@lru_cache(maxsize=1)
+def _cutter(bpe: _core.Bpe, rules: PieceRules, added: tuple[str, ...]) -> _core.Cutter:
+    """The last one is kept: counting needs it for the fingerprint and for the text, and learning for its check."""
+    return _core.Cutter(bpe, rules, list(added))
 
 
 def may_be_cut(tokenizer: Tokenizer) -> bool:
