@@ -155,6 +155,12 @@ pub enum Error {
     /// The sum of all counts of pairs is beyond what training counts with.
     #[error("the pairs of the counted text occur more than 2^64 times")]
     TooFrequent,
+    /// Parquet cannot hold the counts.
+    #[error("cannot write counts as Parquet: {reason}")]
+    Parquet {
+        /// What the library said.
+        reason: String,
+    },
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
@@ -197,6 +203,7 @@ impl Error {
                 "raise --memory, or give the text as smaller documents, such as lines: --documents lines"
             }
             Self::TooMany { .. } => "leave out rare pretokens: `tokengraft count --min-count`",
+            Self::Parquet { .. } => "give the text as smaller documents, such as lines: --documents lines",
             Self::Stopped => "start again",
             Self::NotText => "count the corpus with this tokenizer",
             Self::BadCounts { .. } => "count the corpus again",

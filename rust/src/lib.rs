@@ -48,7 +48,7 @@ mod tokenizer_json;
 mod train;
 
 pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Summary, Vocabulary};
-pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, Rows, Tally, Verdict};
+pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, ParquetEncoder, Rows, Tally, Verdict};
 pub use error::{Error, Result};
 pub use pretokenize::{
     encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,

@@ -8,6 +8,7 @@ __all__ = [
     "Counts",
     "Cutter",
     "FileReader",
+    "ParquetEncoder",
     "Part",
     "Pipeline",
     "Rows",
@@ -201,6 +202,18 @@ class FileReader:
 
         None at the end, and where more than `longest` bytes have no cut: then they are pending.
         """
+
+@final
+class ParquetEncoder:
+    """Gives the bytes of a Parquet file of counts, part by part. They do not depend on threads."""
+    def __new__(cls, key: str, text: str) -> ParquetEncoder:
+        """A file that has a text in its metadata."""
+
+    def rows(self, counts: Counts) -> bytes:
+        """The bytes of the next rows. All calls but the last must have a multiple of 2^18 rows."""
+
+    def finish(self) -> bytes:
+        """The bytes after the last rows."""
 
 @final
 class Rows:

@@ -1,11 +1,12 @@
 //! `Counts` in Python: pretokens with their counts.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
 use super::bpe::PyBpe;
 use crate::bpe::Alphabet;
-use crate::count::Counts;
+use crate::count::{Counts, ParquetEncoder};
 
 #[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
 #[derive(PartialEq, Eq)]
@@ -107,4 +108,25 @@ impl PyCounts {
 
 fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect()
+}
+
+#[pyclass(name = "ParquetEncoder", module = "tokengraft._core")]
+pub(super) struct PyParquetEncoder(Option<ParquetEncoder>);
+
+#[pymethods]
+impl PyParquetEncoder {
+    #[new]
+    fn new(key: &str, text: &str) -> PyResult<Self> {
+        Ok(Self(Some(ParquetEncoder::new(key, text)?)))
+    }
+
+    fn rows<'py>(&mut self, py: Python<'py>, counts: &PyCounts) -> PyResult<Bound<'py, PyBytes>> {
+        let encoder = self.0.as_mut().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
+        Ok(PyBytes::new(py, &py.detach(|| encoder.rows(&counts.0))?))
+    }
+
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let encoder = self.0.take().ok_or_else(|| PyValueError::new_err("the file is finished"))?;
+        Ok(PyBytes::new(py, &encoder.finish()?))
+    }
 }

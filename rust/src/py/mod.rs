@@ -24,7 +24,7 @@ impl From<Error> for PyErr {
             | Error::NotText
             | Error::BadCounts { .. }
             | Error::TooMany { .. } => "CountsError",
-            Error::Spill { .. } => "OutputError",
+            Error::Spill { .. } | Error::Parquet { .. } => "OutputError",
             _ => "InvalidTokenizerError",
         };
         Python::attach(|py| {
@@ -46,6 +46,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bpe::PyBpe>()?;
     module.add_class::<counter::PyCounter>()?;
     module.add_class::<counts::PyCounts>()?;
+    module.add_class::<counts::PyParquetEncoder>()?;
     module.add_class::<pipeline::PyCutter>()?;
     module.add_class::<counter::PyRows>()?;
     module.add_class::<read::PyFileReader>()?;

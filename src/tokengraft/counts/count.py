@@ -24,7 +24,6 @@ from tokengraft.counts.pretoken_counts import (
     ROWS,
     PretokenCounts,
     as_weight,
-    importing_arrow,
     open_counts,
     write_counts,
 )
@@ -211,7 +210,7 @@ def count_to_file(
     progress: Progress | None = None,
 ) -> PretokenCounts:
     """Counts a corpus into a Parquet file in bounded memory. Returns its metadata, with an empty table."""
-    with importing_arrow(), counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
+    with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
         write_counts(_tables(counter.finish(), count_options.min_count), summary, out, force=force)
         return summary
 

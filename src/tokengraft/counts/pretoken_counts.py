@@ -8,13 +8,10 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from tokengraft import _core
 from tokengraft.corpus import Totals, binary_buffers
@@ -24,9 +21,6 @@ from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 METADATA = b"tokengraft"
 ROWS = 1 << 20
@@ -227,32 +221,13 @@ def as_weight(weight: int | Fraction | str) -> Fraction:
 
 
 def write_counts(tables: Iterable[_core.Counts], summary: PretokenCounts, out: Path, *, force: bool = False) -> Path:
-    """Writes consecutive tables as one file with the metadata of ``summary``."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema(
-        [pa.field("pretoken", pa.large_binary(), nullable=False), pa.field("count", pa.uint64(), nullable=False)],
-        metadata={METADATA: _description(summary)},
-    )
-    # Pretokens are distinct, so a dictionary does not help, and sorted, so each begins as the one before it.
-    encodings = {"pretoken": "DELTA_BYTE_ARRAY", "count": "DELTA_BINARY_PACKED"}
-    options = {"use_dictionary": False, "column_encoding": encodings, "compression": "zstd", "compression_level": 1}
-    with new_file(out, force=force) as partial, pq.ParquetWriter(partial, schema, **options) as writer:
-        for table in filter(len, tables):
-            writer.write_table(_arrow(table, schema), row_group_size=ROWS)
+    """Writes consecutive tables, all but the last of `ROWS` rows, as one file with the metadata of ``summary``."""
+    encoder = _core.ParquetEncoder(METADATA.decode(), _description(summary))
+    with new_file(out, force=force) as partial, partial.open("wb") as file:
+        for table in tables:
+            file.write(encoder.rows(table))
+        file.write(encoder.finish())
     return out
-
-
-@contextmanager
-def importing_arrow() -> Iterator[None]:
-    """Imports what writes counts, in another thread, while the block runs: the import takes a fifth of a second."""
-    thread = Thread(target=import_module, args=["pyarrow.parquet"], daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterator[_core.Counts]]:
@@ -311,15 +286,6 @@ def is_counts_file(source: object) -> "TypeGuard[str | os.PathLike[str]]":
         return Path(source).is_file() and METADATA in (pq.read_schema(source).metadata or {})
     except (OSError, ValueError, pa.ArrowException):
         return False
-
-
-def _arrow(table: _core.Counts, schema: "pa.Schema") -> "pa.Table":
-    import pyarrow as pa
-
-    data, offsets, counts = (pa.py_buffer(column) for column in table.columns())
-    pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
-    numbers = pa.Array.from_buffers(pa.uint64(), len(table), [None, counts])
-    return pa.Table.from_arrays([pretokens, numbers], schema=schema)
 
 
 def _description(counts: PretokenCounts) -> str:
