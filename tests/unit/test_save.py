@@ -4,7 +4,7 @@ import builders
 import pytest
 
 import tokengraft as tg
-from tokengraft import errors, formats
+from tokengraft import errors
 from tokengraft.output import atomic
 
 
@@ -51,16 +51,6 @@ def test_force_does_not_reach_into_folders_or_through_links(tokenizer, tmp_path)
     (other / "tokenizer.model").symlink_to(tmp_path / "model")
     with pytest.raises(errors.OutputError, match="--force would delete"):
         tg.save(tokenizer, other, force=True)
-
-
-def test_force_replaces_other_files_by_their_path_not_by_their_name(tokenizer, tmp_path):
-    others = {"report.html": b"new"}
-    out = formats.save(tokenizer, tmp_path / "out", others=others)
-    formats.save(tokenizer, out, force=True, others=others)
-    (out / "mine").mkdir()
-    (out / "mine" / "report.html").write_text("mine")
-    with pytest.raises(errors.OutputError, match=r"mine/report\.html.* --force would delete"):
-        formats.save(tokenizer, out, force=True, others=others)
 
 
 def test_a_name_of_the_greatest_length_and_one_with_a_nul(tokenizer, tmp_path):

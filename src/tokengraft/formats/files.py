@@ -4,7 +4,7 @@ Weights and model configs are not copied on purpose: old weights do not fit new 
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -85,7 +85,6 @@ def save(
     *,
     force: bool = False,
     check: Callable[[Path], object] | None = None,
-    others: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Writes a tokenizer as a folder and returns its path.
 
@@ -97,15 +96,12 @@ def save(
         out: The folder to write. It must not exist.
         force: Replace an existing folder, if it holds only tokenizer files.
         check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
-        others: More files for the folder, by relative path.
 
     Raises:
         OutputError: The folder exists or cannot be written.
     """
     folder = Path(out)
-    more = dict(others or {})
-    ours = (lambda path: is_tokenizer_file(path) or path.as_posix() in more) if force else None
-    write_folder(folder_files(tokenizer) | more, folder, replaceable=ours, check=check)
+    write_folder(folder_files(tokenizer), folder, replaceable=is_tokenizer_file if force else None, check=check)
     return folder
 
 
