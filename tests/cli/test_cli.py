@@ -1,5 +1,6 @@
 """The command line as people and programs see it."""
 
+import functools
 import json
 import os
 import pty
@@ -133,7 +134,9 @@ def test_a_signal_leaves_nothing_unfinished_behind(tmp_path, number):
     command = [sys.executable, "-m", "tokengraft", "count", folder, "-", "--out", tmp_path / "out" / "c.parquet"]
     environment = os.environ | {"TMPDIR": str(tmp_path / "spill")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
+    # A signal that this process ignores, as under nohup, would be ignored there too.
+    listen = functools.partial(signal.signal, number, signal.SIG_DFL)
+    with subprocess.Popen(command, env=environment, preexec_fn=listen, **pipes) as process:
         process.stdin.write(b"the cat sat\n" * 500_000)  # more than a pipe holds: when it is through, counting goes on
         process.stdin.flush()
         assert list((tmp_path / "spill").iterdir())
