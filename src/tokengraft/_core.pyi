@@ -247,6 +247,8 @@ class Counts:
     def lost(self, bpe: Bpe, *, byte_level: bool, by_merges: bool) -> list[tuple[bytes, int]]:
         """How often each character occurs that a model drops or replaces by its unknown token, by its bytes."""
     def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
+    def changed(self, before: Bpe, after: Bpe, *, byte_level: bool) -> Counts:
+        """The pretokens that two models encode to different tokens, by their strings."""
 
 def extend(
     bpe: Bpe,

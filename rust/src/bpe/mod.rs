@@ -4,6 +4,7 @@
 
 mod alphabet;
 mod characters;
+mod compare;
 mod encode;
 mod merges;
 mod model;

@@ -204,6 +204,14 @@ impl Counts {
         Ok(scaled)
     }
 
+    /// The pretokens at some places, which must be in order.
+    #[must_use]
+    pub fn at(&self, places: &[usize]) -> Self {
+        let mut chosen = Self::default();
+        places.iter().for_each(|&place| chosen.append(self.pretoken(place), self.counts[place]));
+        chosen
+    }
+
     /// The pretokens that occur at least `min_count` times.
     #[must_use]
     pub fn frequent(&self, min_count: u64) -> Self {

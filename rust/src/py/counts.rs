@@ -104,6 +104,14 @@ impl PyCounts {
         let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
         Ok(py.detach(|| bpe.0.token_counts(&self.0, alphabet, by_merges, uses))?)
     }
+
+    /// The pretokens that two models encode to different tokens, in order.
+    #[pyo3(signature = (before, after, *, byte_level))]
+    fn changed(&self, py: Python<'_>, before: &PyBpe, after: &PyBpe, byte_level: bool) -> PyResult<Self> {
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0, alphabet))?;
+        Ok(Self(self.0.at(&places)))
+    }
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {

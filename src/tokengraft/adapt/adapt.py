@@ -12,14 +12,17 @@ from tokengraft.adapt.cache import CountCache
 from tokengraft.adapt.checks import Start, check_before_start
 from tokengraft.adapt.measure import measured
 from tokengraft.adapt.mix import mix, shares
-from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Sizes, Source, Target, new_job
+from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Size, Source, Target, new_job
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
 from tokengraft.adapt.write import write_result
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.corpus import Corpus
-from tokengraft.counts.count import HeldOutCounts
+from tokengraft.counts.count import HeldOutCounts, count
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import Progress
+from tokengraft.evaluate.segments import Text
+from tokengraft.extend import Parity
 
 
 def adapt(
@@ -28,8 +31,8 @@ def adapt(
     target: Corpus | Mapping[str, Target | Corpus],
     out: str | os.PathLike[str],
     keep: Corpus | None = None,
-    swap: int = 0,
-    add: int = 0,
+    swap: Size = 0,
+    add: Size = 0,
     remove: int = 0,
     options: AdaptOptions | None = None,
 ) -> Adaptation:
@@ -47,8 +50,9 @@ def adapt(
         keep: Text whose tokens should be kept. It has the same weight as all targets together. Without pruning, it is
             only used for evaluation.
         swap: Replace N tokens: prune N, then learn N new ones, which take their ids. No shape and no other id changes.
-            If the text yields fewer new tokens, fewer are replaced, with a warning.
-        add: Learn N tokens. Not together with ``swap``.
+            If the text yields fewer new tokens, fewer are replaced, with a warning. ``"auto"`` chooses N.
+        add: Learn N tokens. Not together with ``swap``. ``"auto"`` chooses N on the held-out documents, as
+            `choose_size` does.
         remove: Prune N tokens. Not together with ``swap``. If more are pruned than learned, ids are renumbered without
             holes.
         options: How to read text, protection, initialiser and more.
@@ -63,7 +67,7 @@ def adapt(
         >>> done.plan.summary.added, done.plan.summary.removed
         (16, 16)
     """
-    job = new_job(source, target, keep, out, Sizes(add, remove, swap), options)
+    job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
     cache = CountCache(work_folder(job.out), start.base, job.options)
     parts = _count(job, cache, start)
@@ -75,9 +79,10 @@ def adapt(
 
 def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
     """All steps after counting."""
-    vocabulary = new_vocabulary(start.base, _texts(job, parts), start.protection, job)
+    texts = _texts(job, start, parts)
+    vocabulary = new_vocabulary(start.base, texts, start.protection, job)
     job.start("checking and measuring")
-    result = measured(job, start, vocabulary, parts)
+    result = measured(job, start, vocabulary, parts, texts.preserve)
     job.start("writing")
     held_out = {name: [*part.held_out] for name, part in parts.items()}
     return write_result(job, result, held_out, weighted=start.weights is not None, report=start.report)
@@ -103,9 +108,43 @@ def _progress(job: Job, start: Start) -> Progress | None:
     return (lambda name, more, _: progress(name, more, start.text_bytes)) if progress else None
 
 
-def _texts(job: Job, parts: Mapping[str, HeldOutCounts]) -> Texts:
-    """The mix of the targets, and the mix of the targets with the text to keep, which has half of the weight."""
+def _texts(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Texts:
+    """The mix of the targets, the mix of the targets with the text to keep, which has half of the weight, and more."""
     by_share = shares({name: target.weight for name, target in job.targets.items()})
     learn = [(parts[name].counts, share) for name, share in by_share.items()]
     keep = [(parts[KEEP].counts, Fraction(1))] if KEEP in parts else []
-    return Texts(learn=mix(learn), keep=mix([*learn, *keep]))
+    held_out = tuple(document for name in job.targets for document in parts[name].held_out)
+    return Texts(
+        learn=mix(learn),
+        keep=mix([*learn, *keep]),
+        held_out=Text("held out", held_out),
+        parity=_parity(job, start, parts) if job.options.balance == "parity" else None,
+        preserve=_preserve(job, start, parts),
+    )
+
+
+def _parity(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Parity:
+    counts = {name: parts[name].counts for name in job.targets}
+    if not job.options.parity_text:
+        return Parity(counts)
+    texts = {name: _count_all(job, start, corpus) for name, corpus in job.options.parity_text.items()}
+    return Parity.of_parallel(counts, texts)
+
+
+def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> PretokenCounts | None:
+    """The counts of the text to preserve; None if there is none."""
+    options, counts = job.options, list[PretokenCounts]()
+    if options.preserve is not None:
+        given = options.preserve
+        counts.append(given if isinstance(given, PretokenCounts) else _count_all(job, start, given))
+    if options.preserve_keep:
+        counts.append(parts[KEEP].counts)
+    return sum(counts[1:], counts[0]) if counts else None
+
+
+def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
+    """The counts of a corpus without hold-out, or those in a file of counts."""
+    if is_counts_file(corpus):
+        return PretokenCounts.load(corpus)
+    options = job.options
+    return count(start.base, corpus, read_options=options.read_options, count_options=options.count_options)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from tokengraft.adapt.mix import shares
-from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Job
+from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Balance, Job
 from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
 from tokengraft.checkpoint.ids import named_ids
@@ -22,8 +22,11 @@ from tokengraft.checkpoint.rows import require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus import Corpus, ReadOptions, open_corpus
 from tokengraft.corpus.open import STDIN
+from tokengraft.counts.pretoken_counts import as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
+from tokengraft.extend import Limits
 from tokengraft.extend.continued import require_extendable
+from tokengraft.extend.parity import reference_of
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.prune import Protection
@@ -119,6 +122,34 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
         raise OptionError(f"{flag} was given, but nothing is pruned", hint="leave it out, or pass --swap or --remove")
+    if options.preserve_keep and job.keep is None:
+        raise OptionError("--preserve-keep was given without text to keep", hint="pass --keep FILES, or leave it out")
+    learning = options.limits != Limits() or options.include is not None or options.balance == "parity"
+    if learning and not job.sizes.learn:
+        raise OptionError(
+            "options for new tokens were given, but none are learned", hint="leave them out, or pass --swap or --add"
+        )
+    _require_balance(job)
+
+
+def _require_balance(job: Job) -> None:
+    options = job.options
+    if options.balance not in get_args(Balance):
+        raise OptionError(f"there is no balance {options.balance!r}", hint="pass weights or parity")
+    if options.balance == "weights":
+        if options.parity_text:
+            raise OptionError("--parity-text is for --balance parity", hint="pass --balance parity too")
+        return
+    if len(job.targets) < 2:
+        raise OptionError("--balance parity needs several targets, and 1 was given", hint="repeat --target NAME=FILES")
+    weighted = next((name for name, target in job.targets.items() if as_weight(target.weight) != 1), None)
+    if weighted is not None:
+        raise OptionError(
+            f"the target {weighted!r} has a weight, which has no effect with --balance parity",
+            hint="leave out the weight, or pass --balance weights",
+        )
+    if options.parity_text is not None:
+        reference_of(job.targets, options.parity_text)
 
 
 def _require_output(job: Job, *, weighted: bool) -> None:
@@ -131,7 +162,7 @@ def _require_output(job: Job, *, weighted: bool) -> None:
 def _input_paths(job: Job) -> Iterator[Path]:
     if Path(job.source).exists():
         yield Path(job.source)
-    for corpus in job.corpora.values():
+    for corpus in (*job.corpora.values(), *job.other_texts.values()):
         if isinstance(corpus, str | os.PathLike | list | tuple):
             # Folders too: a later run would read what this one wrote into them.
             items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
@@ -144,7 +175,7 @@ def _require_text(job: Job) -> int:
     """The size of all corpora on disk, after refusing files that are missing or not readable."""
     total = 0
     limit = job.options.count_options.max_bytes
-    for name, corpus in job.corpora.items():
+    for name, corpus in (job.corpora | job.other_texts).items():
         inputs = open_corpus(corpus, job.options.read_options)
         if not inputs:
             raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
@@ -158,7 +189,8 @@ def _require_text(job: Job) -> int:
 
 def _require_read_once(job: Job) -> None:
     """Refuses an input that can be read only once and is given twice: the second text would be empty."""
-    once = [name for corpus in job.corpora.values() for name in _read_once(corpus, job.options.read_options)]
+    corpora = (job.corpora | job.other_texts).values()
+    once = [name for corpus in corpora for name in _read_once(corpus, job.options.read_options)]
     twice = next((name for at, name in enumerate(once) if name in once[:at]), None)
     if twice is not None:
         what = f"{twice} is" if isinstance(twice, str) else "an iterator is"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokengraft.adapt.checks import check_before_start
-from tokengraft.adapt.options import AdaptOptions, Sizes, Source, Target, new_job
+from tokengraft.adapt.options import AdaptOptions, Size, Source, Target, new_job
 from tokengraft.corpus import Corpus
 
 _BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6
@@ -21,7 +21,7 @@ class Estimate:
     rows_before: int
     """Rows of the embedding; without weights, rows that the tokenizer needs."""
     rows_after: int
-    """Assumes that the text yields as many tokens as asked for."""
+    """Assumes that the text yields as many tokens as asked for, or as `auto` may choose."""
     text_bytes: int
     """Size of all corpora on disk, up to --max-bytes each."""
     weights_bytes: int
@@ -40,8 +40,8 @@ def estimate(
     target: Corpus | Mapping[str, Target | Corpus],
     out: str | os.PathLike[str],
     keep: Corpus | None = None,
-    swap: int = 0,
-    add: int = 0,
+    swap: Size = 0,
+    add: Size = 0,
     remove: int = 0,
     options: AdaptOptions | None = None,
 ) -> Estimate:
@@ -50,7 +50,7 @@ def estimate(
     Raises:
         TokengraftError: `adapt` would raise the same error before reading any text.
     """
-    job = new_job(source, target, keep, out, Sizes(add, remove, swap), options)
+    job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
     base, weights = start.base, start.weights
     return Estimate(

@@ -10,19 +10,33 @@ from tokengraft.adapt.vocabulary import NewVocabulary
 from tokengraft.check.check import check
 from tokengraft.check.finding import Check, Finding
 from tokengraft.counts.count import HeldOutCounts, reading_warnings
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import evaluate
 from tokengraft.plan import plan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
-def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
+def measured(
+    job: Job,
+    start: Start,
+    vocabulary: NewVocabulary,
+    parts: Mapping[str, HeldOutCounts],
+    preserve: PretokenCounts | None = None,
+) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents.
+
+    Args:
+        job: What was asked for.
+        start: The inputs.
+        vocabulary: The new vocabulary.
+        parts: The counts and held-out documents of every text.
+        preserve: The text that must keep its tokens.
 
     Raises:
         InvalidTokenizerError: The new tokenizer fails a check that the base passes.
     """
     base, new = start.base, vocabulary.tokenizer
-    checked = check_against(new, base)
+    checked = check_against(new, base, preserve)
     checked.raise_for_failures()
     # Iterators: a list of strings would be read as paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
@@ -37,13 +51,14 @@ def measured(job: Job, start: Start, vocabulary: NewVocabulary, parts: Mapping[s
         evaluation=evaluation,
         targets=target_results(base, new, evaluation, {name: parts[name].counts for name in job.targets}),
         transplant=None,
+        choice=vocabulary.choice,
         warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked)),
     )
 
 
-def check_against(new: Tokenizer, base: Tokenizer) -> Check:
+def check_against(new: Tokenizer, base: Tokenizer, preserve: PretokenCounts | None = None) -> Check:
     """The check of a tokenizer. Checks that the base fails too, such as loading by transformers, are notes."""
-    checked = check(new, base)
+    checked = check(new, base, preserve=preserve)
     failing = {finding.name for finding in check(base).failures} if checked.failures else set()
     return Check(tuple(_noted(finding) if finding.name in failing else finding for finding in checked.findings))
 

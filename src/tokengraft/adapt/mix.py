@@ -15,7 +15,7 @@ import numpy as np
 
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.errors import OptionError
-from tokengraft.extend import Extension, Limits, extend
+from tokengraft.extend import Extension, Limits, WordList, extend
 from tokengraft.prune import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -102,12 +102,21 @@ def _size(counts: PretokenCounts) -> Size:
     return Size(int(occurrences.sum()), int((occurrences * lengths).sum()))
 
 
-def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits) -> Extension:
+def extend_by_mix(
+    tokenizer: Tokenizer,
+    mixed: Mix,
+    n: int,
+    limits: Limits,
+    *,
+    preserve: PretokenCounts | None = None,
+    include: WordList | None = None,
+) -> Extension:
     """The extension learned from a mix. Its minimum count and frequencies are divided by ``mixed.unit``."""
     scaled = replace(limits, min_count=min(limits.min_count * mixed.unit, _MOST))
-    extension = extend(tokenizer, mixed.counts, n, limits=scaled)
+    extension = extend(tokenizer, mixed.counts, n, limits=scaled, preserve=preserve, include=include)
     merges = tuple(merge._replace(frequency=merge.frequency // mixed.unit) for merge in extension.merges)
-    return replace(extension, merges=merges, min_count=limits.min_count)
+    refused = tuple(pair._replace(frequency=pair.frequency // mixed.unit) for pair in extension.refused)
+    return replace(extension, merges=merges, refused=refused, min_count=limits.min_count)
 
 
 def in_occurrences(order: PruneOrder, unit: int) -> PruneOrder:

@@ -2,22 +2,28 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.count import CountOptions, HoldOut
-from tokengraft.errors import OptionError, Progress
-from tokengraft.extend import Limits
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import OptionError, Progress, require_positive
+from tokengraft.evaluate.size import SizeOptions
+from tokengraft.extend import Limits, WordList
 from tokengraft.prune import Protection
 
 KEEP = "keep"
 """The name of the text to keep. No target may have it."""
 DEFAULT_INIT = "fvt"
+MAX_ADD = 32_000
 
 Source = str | os.PathLike[str]
+Balance = Literal["weights", "parity"]
+Size = int | Literal["auto"]
+"""A number of tokens, or `auto` to choose it on held-out text."""
 OnStep = Callable[[str], object]
 """Called with the name of each step when it starts."""
 
@@ -38,6 +44,8 @@ class Sizes:
     remove: int = 0
     swap: int = 0
     """Prune N tokens and give their ids to N new ones. No shape and no other id changes."""
+    auto: bool = False
+    """``add`` or ``swap`` is the largest number of tokens to learn; the number is chosen on held-out text."""
 
     def __post_init__(self) -> None:
         if self.swap and (self.add or self.remove):
@@ -51,6 +59,16 @@ class Sizes:
                 "and none may be negative",
                 hint="pass --swap N, --add N or --remove N, with N at least 1",
             )
+
+    @classmethod
+    def of(cls, add: Size, remove: int, swap: Size, largest: int) -> "Sizes":
+        """The sizes that the arguments of `adapt` say. `auto` is at most ``largest``."""
+        auto = "auto" in (add, swap)
+        return cls(largest if add == "auto" else add, remove, largest if swap == "auto" else swap, auto)
+
+    def chosen(self, n: int) -> "Sizes":
+        """The sizes with the number of tokens to learn that was chosen."""
+        return replace(self, **({"swap": n} if self.swap else {"add": n}), auto=False)
 
     @property
     def learn(self) -> int:
@@ -88,6 +106,20 @@ class AdaptOptions:
     """Workers, memory and limits for counting, for each corpus."""
     limits: Limits = field(default_factory=Limits)
     """Which tokens may be learned."""
+    preserve: Corpus | PretokenCounts | None = None
+    """Text that must keep its tokens and ids: none of its tokens is pruned, and no pair of tokens in it is merged."""
+    preserve_keep: bool = False
+    """Preserve the text to keep, without its held-out documents."""
+    include: WordList | None = None
+    """Words that become tokens before any is learned."""
+    balance: Balance = "weights"
+    """Several targets: add them up by weight, or learn every next token for the one with the smallest gain."""
+    parity_text: Mapping[str, Corpus] | None = None
+    """With `parity`: the same sentences for every target, and in one more language, the reference."""
+    size: SizeOptions = field(default_factory=lambda: SizeOptions(multiple=64))
+    """How `auto` chooses the number of new tokens."""
+    max_add: int = MAX_ADD
+    """The largest number of new tokens that `auto` may choose."""
     protection: Protection = field(default_factory=Protection)
     """Tokens that are not pruned, in addition to those that are never pruned."""
     by_merges: bool = False
@@ -102,6 +134,9 @@ class AdaptOptions:
     """Called at the start of each step."""
     progress: Progress | None = None
     """Called as text is read."""
+
+    def __post_init__(self) -> None:
+        require_positive("max_add", self.max_add)
 
 
 @dataclass(frozen=True)
@@ -122,6 +157,13 @@ class Job:
         return {name: _sorted(corpus) for name, corpus in (texts | self._kept).items()}
 
     @property
+    def other_texts(self) -> dict[str, Corpus]:
+        """Texts that are counted as a whole, by what they are for: those to preserve, and the same sentences."""
+        preserve, parity = self.options.preserve, self.options.parity_text or {}
+        texts = {} if preserve is None or isinstance(preserve, PretokenCounts) else {"text to preserve": preserve}
+        return texts | {f"parity text {name}": corpus for name, corpus in parity.items()}
+
+    @property
     def _kept(self) -> dict[str, Corpus]:
         return {} if self.keep is None else {KEEP: self.keep}
 
@@ -136,10 +178,10 @@ def new_job(
     target: Corpus | Mapping[str, Target | Corpus],
     keep: Corpus | None,
     out: str | os.PathLike[str],
-    sizes: Sizes,
+    sizes: tuple[Size, int, Size],
     options: AdaptOptions | None,
 ) -> Job:
-    """The job that the arguments of `adapt` describe.
+    """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap).
 
     Raises:
         OptionError: The source is not a path or a name.
@@ -152,7 +194,7 @@ def new_job(
         )
     named = target if isinstance(target, Mapping) else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
-    return Job(source, targets, keep, Path(out), sizes, options)
+    return Job(source, targets, keep, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
 
 
 def _sorted(corpus: Corpus) -> Corpus:

@@ -9,6 +9,7 @@ from tokengraft.check.finding import Check
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation
+from tokengraft.evaluate.size import SizeChoice
 from tokengraft.extend import Extension
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import PruneOrder
@@ -42,6 +43,8 @@ class Adaptation:
     targets: Mapping[str, TargetResult]
     transplant: Transplant | None
     """None without weights."""
+    choice: SizeChoice | None = None
+    """How the number of new tokens was chosen; None if it was given."""
     warnings: tuple[str, ...] = ()
     """One sentence each."""
 
@@ -62,6 +65,9 @@ class Adaptation:
             "evaluation": self.evaluation.as_dict(),
             "targets": {name: asdict(target) for name, target in self.targets.items()},
             "transplant": self.transplant.as_dict() if self.transplant else None,
+            "size": self.choice.as_dict() if self.choice else None,
+            "included": [word._asdict() for word in self.extension.included] if self.extension else [],
+            "refused": len(self.extension.refused) if self.extension else 0,
             "warnings": list(self.warnings),
         }
 

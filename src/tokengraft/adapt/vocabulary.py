@@ -1,23 +1,32 @@
 """`new_vocabulary`: prunes and extends the tokenizer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokengraft.adapt.mix import Mix, extend_by_mix, in_occurrences
-from tokengraft.adapt.options import Job
-from tokengraft.errors import CorpusError
-from tokengraft.extend import Extension
+from tokengraft.adapt.options import Job, Sizes
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import CorpusError, OptionError
+from tokengraft.evaluate.segments import Text
+from tokengraft.evaluate.size import SizeChoice, choose_size
+from tokengraft.extend import Extension, Parity, extend
 from tokengraft.prune import Protection, PruneOrder, prune_order
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The counts that pruning and extension use."""
+    """What pruning and extension use."""
 
     learn: Mix
     """The targets. New tokens are learned from these counts."""
     keep: Mix
     """The targets and the text to keep. Tokens that are rare in these counts are pruned."""
+    held_out: Text
+    """The documents held out of the targets."""
+    parity: Parity | None = None
+    """The targets in balance; new tokens are then learned from these counts."""
+    preserve: PretokenCounts | None = None
+    """The text that must keep its tokens and ids."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class NewVocabulary:
     tokenizer: Tokenizer
     order: PruneOrder | None
     extension: Extension | None
+    choice: SizeChoice | None = None
+    """How the number of new tokens was chosen, if it was not given."""
     warnings: tuple[str, ...] = ()
 
 
@@ -40,27 +51,68 @@ def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: J
         OptionError: More tokens should be pruned than can be.
         CorpusError: A swap was asked for, and no token can be learned.
     """
-    order = None
-    if job.sizes.prune:
-        job.start("choosing tokens to prune")
-        mixed = texts.keep
-        order = prune_order(base, mixed.counts, protection=protection, by_merges=job.options.by_merges)
-        order = in_occurrences(order[: job.sizes.prune], mixed.unit)
-    if job.sizes.learn:
+    sizes, choice, first = job.sizes, None, None
+    if sizes.auto:
+        job.start("choosing the number of tokens")
+        first = _learned(base, texts, sizes.learn, job)
+        choice = _choice(base, first, texts, job)
+        sizes = sizes.chosen(choice.size)
+    order = _order(base, texts, protection, sizes, job) if sizes.prune else None
+    if sizes.learn:
         job.start("learning new tokens")
-    if job.sizes.swap and order:
-        return _swapped(base, order, texts.learn, job)
+    if sizes.swap and order:
+        return replace(_swapped(base, order, texts, job), choice=choice)
     pruned = order.apply(base) if order else base
-    if not job.sizes.add:
+    if not sizes.add:
         return NewVocabulary(pruned.compact(), order, None)
-    extension = extend_by_mix(pruned, texts.learn, job.sizes.add, job.options.limits)
+    extension = first[: sizes.add] if first and not order else _learned(pruned, texts, sizes.add, job)
     new = extension.apply(pruned)
     warnings = (extension.stopped,) if len(extension) < extension.asked else ()
-    closed = new.compact() if len(extension) < job.sizes.remove else new
-    return NewVocabulary(closed, order, extension, warnings)
+    closed = new.compact() if len(extension) < sizes.remove else new
+    return NewVocabulary(closed, order, extension, choice, warnings)
 
 
-def _swapped(base: Tokenizer, order: PruneOrder, learn: Mix, job: Job) -> NewVocabulary:
+def _order(base: Tokenizer, texts: Texts, protection: Protection, sizes: Sizes, job: Job) -> PruneOrder:
+    """The tokens to prune: those that are rare, and none of the preserved text."""
+    job.start("choosing tokens to prune")
+    if texts.preserve is not None:
+        used = sorted(base.strings[token_id] for token_id in texts.preserve.tokens(base))
+        protection = replace(protection, tokens=[*protection.tokens, *used])
+    order = prune_order(base, texts.keep.counts, protection=protection, by_merges=job.options.by_merges)
+    if len(order) < sizes.prune:
+        raise OptionError(
+            f"{sizes.prune:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
+            "preserved text uses them",
+            hint=f"pass --swap or --remove with at most {len(order):,}, or preserve less text",
+        )
+    return in_occurrences(order[: sizes.prune], texts.keep.unit)
+
+
+def _learned(tokenizer: Tokenizer, texts: Texts, n: int, job: Job) -> Extension:
+    """The extension by n tokens: by parity, or from the mix."""
+    options = job.options
+    if texts.parity:
+        return extend(
+            tokenizer, texts.parity, n, limits=options.limits, preserve=texts.preserve, include=options.include
+        )
+    return extend_by_mix(tokenizer, texts.learn, n, options.limits, preserve=texts.preserve, include=options.include)
+
+
+def _choice(base: Tokenizer, extension: Extension, texts: Texts, job: Job) -> SizeChoice:
+    size = job.options.size
+    return choose_size(
+        base,
+        extension,
+        texts.learn.counts,
+        texts.held_out,
+        max_rare=size.max_rare,
+        min_support=size.min_support * texts.learn.unit,
+        multiple=size.multiple,
+        min_size=max(size.min_size, extension.n_included),
+    )
+
+
+def _swapped(base: Tokenizer, order: PruneOrder, texts: Texts, job: Job) -> NewVocabulary:
     """A vocabulary with as many tokens replaced as can be learned.
 
     The tokens that can be learned depend on those that are pruned, so both steps are repeated until the numbers agree.
@@ -69,12 +121,12 @@ def _swapped(base: Tokenizer, order: PruneOrder, learn: Mix, job: Job) -> NewVoc
     n = len(order)
     while n:
         pruned = order[:n].apply(base)
-        extension = extend_by_mix(pruned, learn, n, job.options.limits)
+        extension = _learned(pruned, texts, n, job)
         if len(extension) == n:
             warnings = (
                 (f"{len(order):,} tokens to swap asked, {n:,} replaced: {_shortage(job)}",) if n < len(order) else ()
             )
-            return NewVocabulary(extension.apply(pruned), order[:n], extension, warnings)
+            return NewVocabulary(extension.apply(pruned), order[:n], extension, warnings=warnings)
         n = len(extension)
     raise CorpusError(
         f"{len(order):,} tokens to swap asked, and none can be learned: {_shortage(job)}",

@@ -5,6 +5,7 @@ from typing import Any
 
 from tokengraft.check.finding import EVIDENCE, Finding, Outcome, finding
 from tokengraft.check.settings_file import read_settings
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.tokenizer.edit import first_whitespace_merge
 from tokengraft.tokenizer.rewrite import renumbered, renumbered_settings
 from tokengraft.tokenizer.settings import SETTINGS
@@ -179,3 +180,23 @@ def _first_behind(base: Tokenizer, pairs: list[tuple[str, str]]) -> int:
             return place
         highest = max(highest, rank if rank is not None else -1)
     return len(pairs)
+
+
+def preserved(tokenizer: Tokenizer, base: Tokenizer, counts: PretokenCounts) -> Finding:
+    """Whether every counted pretoken is encoded to the tokens and ids that it had.
+
+    Raises:
+        CountsError: The counts were made for another pipeline.
+    """
+    name, changed = "preserved text", counts.changed(base, tokenizer)
+    if len(changed):
+        occurrences, total = changed.table.total(), max(counts.table.total(), 1)
+        shown = (f"{text.decode(errors='replace')!r}, {count:,} times" for text, count in changed.top(EVIDENCE))
+        detail = f"{len(changed):,} of {len(counts):,} distinct pretokens ({occurrences / total:.2%} of all) have other"
+        return Finding(name, "fail", f"{detail} tokens", tuple(shown))
+    strings = base.strings
+    moved = [i for i in counts.tokens(base) if tokenizer.ids[strings[i]] != i]
+    if moved:
+        detail = f"all {len(counts):,} distinct pretokens have the same tokens; {len(moved):,} of these have other ids"
+        return Finding(name, "note", detail, tuple(strings[i] for i in moved[:EVIDENCE]))
+    return Finding(name, "pass", f"all {len(counts):,} distinct pretokens have the same ids")

@@ -8,15 +8,24 @@ from collections.abc import Callable
 from tokengraft.check import against_base, invariants
 from tokengraft.check.finding import Check, Finding
 from tokengraft.check.transformers_loader import transformers_started
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import OptionError
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
-def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
+def check(
+    tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: PretokenCounts | None = None
+) -> Check:
     """The results of all checks of a tokenizer; with a base, also of the checks of an edit.
 
     Args:
         tokenizer: The tokenizer.
         base: The tokenizer that it was made from, if any.
+        preserve: Counts of text that must be encoded to the same ids as with the base.
+
+    Raises:
+        OptionError: ``preserve`` is given without a base.
+        CountsError: The counts of ``preserve`` were made for another pipeline.
 
     Examples:
         >>> tok = tg.load("model")
@@ -26,6 +35,10 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
         {'pass'}
         >>> result.raise_for_failures()
     """
+    if preserve is not None and base is None:
+        raise OptionError(
+            "text to preserve was given without the base that it is compared with", hint="pass the base: --base SOURCE"
+        )
     checks: list[Callable[[], Finding]] = [
         lambda: invariants.holes(tokenizer),
         lambda: invariants.alphabet(tokenizer, base),
@@ -45,5 +58,7 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Check:
             lambda: against_base.templates(tokenizer, base),
             lambda: against_base.kept_ids(tokenizer, base),
         ]
+    if base is not None and preserve is not None:
+        checks.append(lambda: against_base.preserved(tokenizer, base, preserve))
     with transformers_started():
         return Check(tuple(run() for run in checks))

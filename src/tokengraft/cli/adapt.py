@@ -12,6 +12,19 @@ from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, 
 from tokengraft.check.finding import Check
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.display import print_columns, print_table
+from tokengraft.cli.extended import guarantees
+from tokengraft.cli.learning import (
+    AUTO,
+    MAX_ADD,
+    add_learning,
+    add_size,
+    limits_of,
+    named_texts,
+    number_of_tokens,
+    require_no_size,
+    size_options,
+    word_list_of,
+)
 from tokengraft.cli.options import (
     Commands,
     add_json,
@@ -23,6 +36,7 @@ from tokengraft.cli.options import (
     require,
 )
 from tokengraft.cli.progress import bytes_read
+from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
 
@@ -53,6 +67,13 @@ def add(commands: Commands) -> None:
         help="text whose tokens should be kept; it has the same weight as all targets together",
     )
     _add_sizes(command)
+    add_learning(command)
+    command.add_argument(
+        "--preserve-keep",
+        action="store_true",
+        help="preserve the text of --keep: its tokens are not pruned, and it keeps its tokens and ids",
+    )
+    add_size(command)
     command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one per line, that are not pruned")
     command.add_argument(
         "--protect-pattern", metavar="REGEX", help="do not prune tokens whose text matches it anywhere"
@@ -78,12 +99,18 @@ def add(commands: Commands) -> None:
 def _add_sizes(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--swap",
-        type=int,
+        type=number_of_tokens,
         default=0,
         metavar="N",
         help="replace N tokens: prune N, learn N new ones, which take their ids; no shape changes",
     )
-    command.add_argument("--add", type=int, default=0, metavar="N", help="learn N tokens")
+    command.add_argument(
+        "--add",
+        type=number_of_tokens,
+        default=0,
+        metavar="N",
+        help=f"learn N tokens; `{AUTO}` for --add or --swap chooses N on held-out documents",
+    )
     command.add_argument(
         "--remove",
         type=int,
@@ -135,10 +162,25 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         count_options=count_options_of(options, min_count=1),
         protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),
         by_merges=options.by_merges,
+        limits=limits_of(options),
+        preserve=options.preserve,
+        preserve_keep=options.preserve_keep,
+        include=word_list_of(options),
+        balance=options.balance or "weights",
+        parity_text=named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
+        **_size(options),
         report=options.report,
         force=options.force,
         **callbacks,
     )
+
+
+def _size(options: argparse.Namespace) -> dict[str, Any]:
+    """How to choose the number of tokens, if it is not given."""
+    if AUTO not in (options.add, options.swap):
+        require_no_size(options)
+        return {}
+    return {"size": SizeOptions(**size_options(options)), "max_add": options.max_add or MAX_ADD}
 
 
 def _show(result: Adaptation, options: argparse.Namespace) -> None:
@@ -165,6 +207,8 @@ def _print_result(result: Adaptation) -> None:
         rows.append(
             ("weights", f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged")
         )
+    if result.extension:
+        rows += guarantees(result.extension, result.choice)
     print_table(rows)
     print()
     print_columns(*result.evaluation.table())

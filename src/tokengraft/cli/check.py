@@ -8,7 +8,8 @@ from tokengraft.check.check import check
 from tokengraft.check.finding import Check
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_json, add_source
+from tokengraft.cli.learning import preserve_of
+from tokengraft.cli.options import Commands, add_json, add_read_options, add_source, require, require_unread
 from tokengraft.formats import load
 
 
@@ -22,13 +23,31 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     command.add_argument("--base", metavar="SOURCE", help="tokenizer that SOURCE was made from")
+    command.add_argument(
+        "--preserve",
+        action="extend",
+        nargs="+",
+        metavar="TEXT",
+        help="with --base: text, or counts of it, that must have the same tokens and ids as with the base",
+    )
+    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
+    add_read_options(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    require(
+        bool(options.base) or not options.preserve,
+        "--preserve compares with the base, and none was given",
+        hint="pass --base SOURCE",
+    )
+    if not options.preserve:
+        require_unread(options, "--preserve was not given", instead="--preserve")
     with transformers_started():  # it is imported while the other checks run
-        result = check(load(options.source), load(options.base) if options.base else None)
+        base = load(options.base) if options.base else None
+        preserve = preserve_of(base, options) if base else None
+        result = check(load(options.source), base, preserve=preserve)
     if options.json:
         print(
             json.dumps({"passed": result.passed, "findings": [asdict(f) for f in result.findings]}, ensure_ascii=False)

@@ -7,10 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tokengraft.adapt.options import MAX_ADD
+from tokengraft.check.against_base import preserved
+from tokengraft.check.finding import Check
 from tokengraft.check.save import save, save_verified
 from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.check.verify import Verification, sample_pretokens
-from tokengraft.cli.display import print_table, print_warnings, readable
+from tokengraft.check.verify import sample_pretokens
+from tokengraft.cli.display import print_table, print_warnings
+from tokengraft.cli.extended import Learned, rows_of, summary_of
+from tokengraft.cli.learning import (
+    AUTO,
+    LEARNING,
+    SIZE,
+    add_learning,
+    add_size,
+    counts_of_files,
+    limits_of,
+    named_texts,
+    number_of_tokens,
+    preserve_of,
+    require_no_size,
+    size_options,
+    word_list_of,
+)
 from tokengraft.cli.options import (
     Commands,
     add_counts,
@@ -20,22 +39,24 @@ from tokengraft.cli.options import (
     add_source,
     counts_of,
     input_paths,
-    lines_of,
+    named,
     require,
     require_unread,
     warn_of_spelling,
 )
 from tokengraft.counts.count import reading_warnings
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.extend import NAIVE_METHODS, Extension, Limits, extend, extend_naively
+from tokengraft.evaluate.segments import open_text
+from tokengraft.evaluate.size import SizeChoice, choose_size
+from tokengraft.extend import NAIVE_METHODS, Extension, Parity, extend, extend_naively
 from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
 from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-CONTINUED_ONLY = ("min_count", "character_coverage", "max_token_bytes", "deny", "deny_pattern", "extension")
+CONTINUED_ONLY = (*LEARNING, *SIZE, "held_out", "character_coverage", "extension")
 
 
 def add(commands: Commands) -> None:
@@ -48,9 +69,12 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     add_counts(command, required=False)
-    command.add_argument("--add", type=int, required=True, metavar="N", help="number of new tokens")
     command.add_argument(
-        "--min-count", type=int, metavar="N", help="merge only pairs that occur at least N times (default: 2)"
+        "--add",
+        type=number_of_tokens,
+        required=True,
+        metavar="N",
+        help=f"number of new tokens, or `{AUTO}` to choose it on --held-out",
     )
     command.add_argument(
         "--character-coverage",
@@ -59,24 +83,23 @@ def add(commands: Commands) -> None:
         help="SentencePiece types: add missing characters first, until the vocabulary covers this share of the text's "
         "characters (default: 0.9995; 0 adds none)",
     )
-    command.add_argument("--max-token-bytes", type=int, metavar="N", help="maximum length of a new token")
-    command.add_argument("--deny", type=Path, metavar="FILE", help="texts that must not become tokens, one per line")
-    command.add_argument("--deny-pattern", metavar="REGEX", help="no new token may match this pattern anywhere")
     command.add_argument(
         "--method",
         choices=("continued", *NAIVE_METHODS),
         default="continued",
-        help="continued training, or a naive baseline that adds tokens of a newly trained vocabulary (default: "
-        "continued)",
+        help="continued training, or a baseline that adds tokens of a newly trained vocabulary (default: continued)",
     )
     command.add_argument(
         "--donor",
         metavar="SOURCE",
-        help="naive methods: take the tokens of this tokenizer instead of training one",
+        help="baselines: take the tokens of this tokenizer instead of training one",
     )
     command.add_argument(
         "--extension", type=Path, metavar="FILE", help="also write the learned tokens and merges as JSON"
     )
+    add_learning(command)
+    add_size(command)
+    command.add_argument("--held-out", metavar="TEXT", help=f"text to choose the size on, with --add {AUTO}")
     add_output(command, "folder for the extended tokenizer")
     add_json(command)
     add_read_options(command)
@@ -87,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
     warn_of_spelling(tokenizer)
-    require_extendable(tokenizer, options.add)
+    require_extendable(tokenizer, _largest(options))
     require(
         options.character_coverage is None or tokenizer.kind == "sentencepiece",
         f"--character-coverage has no effect: the tokenizer is {tokenizer.kind}, and its bytes spell every character",
@@ -99,25 +122,79 @@ def _run(options: argparse.Namespace) -> int:
         return _run_continued(tokenizer, options)
 
 
+def _largest(options: argparse.Namespace) -> int:
+    """The number of tokens to train for."""
+    return (MAX_ADD if options.max_add is None else options.max_add) if options.add == AUTO else int(options.add)
+
+
 def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
-    limits = Limits(
-        Limits.min_count if options.min_count is None else options.min_count,
-        options.max_token_bytes,
-        lines_of(options.deny, "--deny"),
-        options.deny_pattern,
-    )
-    counts = counts_of(tokenizer, options)
-    warnings = reading_warnings(counts.totals)
+    limits, words = limits_of(options), word_list_of(options)
+    texts = _texts(tokenizer, options)
+    counts = _sum(texts)
+    warnings = [warning for part in texts.values() for warning in reading_warnings(part.totals)]
     print_warnings(warnings)
-    character_coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
-    extension = extend(tokenizer, counts, options.add, limits=limits, character_coverage=character_coverage)
+    preserve = preserve_of(tokenizer, options)
+    coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
+    extension = extend(
+        tokenizer,
+        _parity(tokenizer, texts, options) if options.balance == "parity" else counts,
+        _largest(options),
+        limits=limits,
+        character_coverage=coverage,
+        preserve=preserve,
+        include=words,
+    )
+    choice = _chosen(tokenizer, extension, counts, options) if options.add == AUTO else None
+    extension = extension[: choice.size] if choice else extension
     extended = extension.apply(tokenizer)
-    texts = sample_pretokens(counts, tokenizer.kind)
-    verified = save_verified(extended, options.out, base=tokenizer, texts=texts, force=options.force)
+    if preserve is not None:
+        Check((preserved(extended, tokenizer, preserve),)).raise_for_failures()
+    samples = sample_pretokens(counts, tokenizer.kind)
+    verified = save_verified(extended, options.out, base=tokenizer, texts=samples, force=options.force)
     if options.extension:
         extension.save(options.extension, force=options.force)
-    _report(tokenizer, extended, extension, verified, warnings, options)
+    learned = Learned(tokenizer, extended, extension, verified, counts, preserve, choice)
+    if options.json:
+        print(json.dumps({"out": options.out, **summary_of(learned), "warnings": warnings}, ensure_ascii=False))
+    else:
+        print_table(rows_of(learned))
+        print(f"wrote `{options.out}`", file=sys.stderr)
     return 0
+
+
+def _texts(tokenizer: Tokenizer, options: argparse.Namespace) -> dict[str, PretokenCounts]:
+    """The counts of every text to learn from, by name; without --balance parity, one that has them all."""
+    other_text = bool(options.preserve or options.parity_text)
+    if options.balance != "parity":
+        return {"text": counts_of(tokenizer, options, other_text=other_text)}
+    if options.counts and not other_text:
+        require_unread(options, "--counts was counted already")
+    option = "--corpus" if options.corpus else "--counts"
+    texts = named_texts(map(str, options.corpus or options.counts), option)
+    return {name: counts_of_files(tokenizer, [path], options) for name, path in texts.items()}
+
+
+def _sum(texts: dict[str, PretokenCounts]) -> PretokenCounts:
+    first, *others = texts.values()
+    for other in others:
+        first += other
+    return first
+
+
+def _parity(tokenizer: Tokenizer, texts: dict[str, PretokenCounts], options: argparse.Namespace) -> Parity:
+    """The texts in balance, with those of --parity-text."""
+    if not options.parity_text:
+        return Parity(texts)
+    given = named_texts(options.parity_text, "--parity-text")
+    parallel = {name: counts_of_files(tokenizer, [path], options) for name, path in given.items()}
+    return Parity.of_parallel(texts, parallel)
+
+
+def _chosen(
+    tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, options: argparse.Namespace
+) -> SizeChoice:
+    text = open_text(*named(options.held_out), None)
+    return choose_size(tokenizer, extension, counts, text, **size_options(options))
 
 
 def _require_options(options: argparse.Namespace) -> None:
@@ -125,8 +202,11 @@ def _require_options(options: argparse.Namespace) -> None:
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
     if options.extension:
         require_new(options.extension, force=options.force)
-    inputs = input_paths([options.source, options.donor, options.deny], options.counts, options.corpus)
-    require_distinct(inputs, options.out, options.extension)
+    inputs = [options.source, options.donor, options.deny, options.include]
+    texts = [named(text)[1] for text in (*(options.parity_text or ()), *filter(None, [options.held_out]))]
+    corpora = [named(str(path))[1] for path in (options.corpus or ())] if options.balance == "parity" else []
+    paths = input_paths(inputs, options.counts, options.corpus, corpora, options.preserve, texts)
+    require_distinct(paths, options.out, options.extension)
     naive = options.method != "continued"
     ignored = [name for name in CONTINUED_ONLY if naive and getattr(options, name) is not None]
     for name in ignored:
@@ -143,6 +223,32 @@ def _require_options(options: argparse.Namespace) -> None:
     if options.donor:
         require_unread(options, "--donor reads none")
         require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
+    _require_size(options)
+    _require_balance(options)
+
+
+def _require_size(options: argparse.Namespace) -> None:
+    if options.add != AUTO:
+        return require_no_size(options, (*SIZE, "held_out"))
+    require(options.method == "continued", f"--add {AUTO} is for continued training", hint="pass --add N")
+    return require(
+        options.held_out is not None,
+        f"--add {AUTO} chooses the number of tokens on held-out text, and none was given",
+        hint="pass --held-out TEXT, or a number of tokens",
+    )
+
+
+def _require_balance(options: argparse.Namespace) -> None:
+    parity = options.balance == "parity"
+    require(parity or not options.parity_text, "--parity-text is for --balance parity", hint="pass --balance parity")
+    if parity:
+        number = len(options.corpus or options.counts or ())
+        require(
+            number > 1,
+            f"--balance parity needs several texts, and {number} was given",
+            hint="pass --corpus NAME=FILES NAME=FILES",
+        )
+        require(not options.weight, "--weight has no effect with --balance parity", hint="drop --weight")
 
 
 def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
@@ -150,7 +256,7 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     warnings = reading_warnings(counts.totals) if counts else ()
     print_warnings(warnings)
     donor = load(options.donor) if options.donor else None
-    extended = extend_naively(tokenizer, counts, options.add, options.method, donor=donor)
+    extended = extend_naively(tokenizer, counts, int(options.add), options.method, donor=donor)
     save(extended, options.out, force=options.force, verify=False)
     failing = set(extended.structure.unreachable)
     new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
@@ -176,58 +282,3 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         print_table(rows)
     print(f"wrote `{options.out}`", file=sys.stderr)
     return 0
-
-
-def _rules(extension: Extension) -> str:
-    """The rules for new pieces, as text."""
-    rules = dict(extension.provenance["rules"])
-    length = rules.pop("max_sentencepiece_length")
-    return f"{', '.join(name for name, on in rules.items() if on)}; at most {length} characters"
-
-
-def _report(
-    base: Tokenizer,
-    extended: Tokenizer,
-    extension: Extension,
-    verified: Verification,
-    warnings: Sequence[str],
-    options: argparse.Namespace,
-) -> None:
-    left_out = stale_files(base.files)
-    if options.json:
-        summary: dict[str, Any] = {
-            "out": options.out,
-            "added": len(extension),
-            "asked": extension.asked,
-            "characters": len(extension.characters),
-            "merges": len(extension.merges),
-            "rows": extended.n_rows,
-            "left_out": left_out,
-            "loaded_by": verified.loaders,
-            "notes": verified.notes,
-            "warnings": warnings,
-        }
-        print(json.dumps(summary, ensure_ascii=False))
-        return
-    shown = " ".join(extension.characters[:16]) or "none were missing"
-    origin = f"of {base.piece_file}" if base.piece_file else "Llama's, because there is no tokenizer.model"
-    first = " ".join(readable(token, base.kind) for token in extension.tokens[:8])
-    rows = [
-        ("learned", extension.stopped),
-        ("first tokens", first or "none"),
-        ("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"),
-        ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
-        ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
-    ]
-    if base.kind == "sentencepiece":
-        rows[1:1] = [
-            ("characters", f"{len(extension.characters):,} of the new tokens: {shown}"),
-            ("piece rules", f"{origin}; {_rules(extension)}"),
-        ]
-    rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
-    rows += [("warning", note) for note in verified.notes]
-    if len(extension) < extension.asked:
-        hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"
-        rows.append(("hint", hint))
-    print_table(rows)
-    print(f"wrote `{options.out}`", file=sys.stderr)

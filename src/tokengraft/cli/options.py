@@ -223,8 +223,8 @@ def read_options_of(options: argparse.Namespace, tokenizer: Tokenizer | None) ->
     )
 
 
-def require_unread(options: argparse.Namespace, why: str) -> None:
-    """Refuses options for reading a corpus if no corpus is read.
+def require_unread(options: argparse.Namespace, why: str, *, instead: str = "--corpus") -> None:
+    """Refuses options for reading a corpus if no corpus is read. The hint names the option that would read one.
 
     Raises:
         OptionError: One was given. The message names the first.
@@ -234,7 +234,7 @@ def require_unread(options: argparse.Namespace, why: str) -> None:
     ]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
-        raise OptionError(f"{flag} is for reading a corpus, and {why}", hint=f"drop {flag}, or pass --corpus")
+        raise OptionError(f"{flag} is for reading a corpus, and {why}", hint=f"drop {flag}, or pass {instead}")
 
 
 def add_min_count(command: argparse.ArgumentParser) -> None:
@@ -261,8 +261,19 @@ def require(condition: bool, message: str, *, hint: str) -> None:
         raise OptionError(message, hint=hint)
 
 
-def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts:
-    """The counts given by --counts, or counted from --corpus."""
+def counts_of(
+    tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: bool = False
+) -> PretokenCounts:
+    """The counts given by --counts, or counted from --corpus.
+
+    Args:
+        tokenizer: The tokenizer.
+        options: The parsed options.
+        other_text: Whether another option names text, which the options for reading are for.
+
+    Raises:
+        OptionError: Options for reading have no effect, or the weights do not fit.
+    """
     if options.corpus:
         count_options = count_options_of(options, min_count=1)
         with bytes_read("counting", quiet=options.quiet) as progress:
@@ -274,7 +285,8 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCoun
                 count_options=count_options,
                 progress=progress,
             )
-    require_unread(options, "--counts was counted already")
+    if not other_text:
+        require_unread(options, "--counts was counted already")
     weights = options.weight or [1] * len(options.counts)
     require(
         len(weights) == len(options.counts),

@@ -139,6 +139,17 @@ class PretokenCounts:
         lost = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
         return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in lost}
 
+    def changed(self, before: Tokenizer, after: Tokenizer) -> "PretokenCounts":
+        """The pretokens that two tokenizers of this pipeline encode to different tokens. Ids are not compared.
+
+        Raises:
+            CountsError: The counts were made for another pipeline.
+        """
+        self.require(before)
+        self.require(after)
+        table = self.table.changed(before.bpe, after.bpe, byte_level=before.kind == "byte-level")
+        return replace(self, table=table)
+
     def require(self, tokenizer: Tokenizer) -> None:
         """Refuses a tokenizer with a different pipeline.
 

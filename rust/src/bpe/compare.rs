@@ -1,0 +1,79 @@
+//! Compares two models: which counted pretokens they encode to different tokens.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::alphabet::Alphabet;
+use super::model::Bpe;
+use super::sorted::SortedEncoder;
+use crate::count::Counts;
+use crate::error::Result;
+
+/// Not the index of a token.
+const NONE: u32 = u32::MAX;
+
+impl Bpe {
+    /// The places of the pretokens that another model encodes to other tokens, in order. Tokens are the same if their
+    /// strings are; their ids may differ.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
+    pub fn changed_pretokens(&self, other: &Self, counts: &Counts, alphabet: Alphabet) -> Result<Vec<usize>> {
+        let same: Vec<u32> = self.strings().map(|string| other.index(string).unwrap_or(NONE)).collect();
+        let encoders = [self, other].map(|bpe| bpe.pretoken_encoder(alphabet, bpe.ignores_merges()));
+        let characters = [encoders[0].whole_characters(), encoders[1].whole_characters()];
+        let changed_in = |places: Range<usize>| -> Result<Vec<usize>> {
+            let mut before = SortedEncoder::new(&encoders[0], characters[0].as_ref());
+            let mut after = SortedEncoder::new(&encoders[1], characters[1].as_ref());
+            let mut changed = Vec::new();
+            for place in places {
+                let pretoken = counts.pretoken(place);
+                let (before, after) = (before.encode(pretoken)?, after.encode(pretoken)?);
+                if !before.iter().map(|&token| same[token as usize]).eq(after.iter().copied()) {
+                    changed.push(place);
+                }
+            }
+            Ok(changed)
+        };
+        const CHUNK: usize = 1 << 16;
+        let chunks: Vec<Range<usize>> =
+            (0..counts.len()).step_by(CHUNK).map(|at| at..counts.len().min(at + CHUNK)).collect();
+        let parts: Result<Vec<Vec<usize>>> = chunks.into_par_iter().map(changed_in).collect();
+        Ok(parts?.concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpe::{Options, Random};
+
+    #[test]
+    fn changed_pretokens_are_those_with_other_strings() {
+        let mut random = Random(11);
+        let mut total = 0;
+        for round in 0..100 {
+            let options = Options { ignore_merges: round % 2 == 0, ..Options::default() };
+            let (one, other) = (random.byte_level(20, true, &options), random.byte_level(30, true, &options));
+            let mut counts = Counts::default();
+            random.words(200, 6).iter().for_each(|word| counts.push(word.as_bytes(), 1).unwrap());
+            let strings = |bpe: &Bpe, pretoken: &[u8]| -> Vec<String> {
+                let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, bpe.ignores_merges());
+                let (mut string, mut tokens) = (String::new(), Vec::new());
+                encoder.encode(pretoken, &mut string, &mut tokens).unwrap();
+                tokens.iter().map(|&token| bpe.string(token).to_string()).collect()
+            };
+            let is_changed = |&place: &usize| {
+                let pretoken = counts.pretoken(place);
+                strings(&one, pretoken) != strings(&other, pretoken)
+            };
+            let expected: Vec<usize> = (0..counts.len()).filter(is_changed).collect();
+            total += expected.len();
+            assert_eq!(one.changed_pretokens(&other, &counts, Alphabet::ByteLevel).unwrap(), expected);
+            assert!(one.changed_pretokens(&one, &counts, Alphabet::ByteLevel).unwrap().is_empty());
+        }
+        assert!(total > 100, "{total} changed");
+    }
+}

@@ -1,0 +1,102 @@
+"""What `tokengraft extend` shows about a finished extension, as a table and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tokengraft.check.verify import Verification
+from tokengraft.cli.display import readable
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.evaluate.size import SizeChoice
+from tokengraft.extend import Extension
+from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+SHOWN = 8
+"""Tokens, and words that are left out, that the table shows."""
+
+
+class Learned(NamedTuple):
+    """A finished extension, with what it was learned from."""
+
+    base: Tokenizer
+    extended: Tokenizer
+    extension: Extension
+    verified: Verification
+    counts: PretokenCounts
+    preserve: PretokenCounts | None
+    choice: SizeChoice | None
+
+
+def summary_of(learned: Learned) -> dict[str, Any]:
+    """The result as JSON-ready data."""
+    extension = learned.extension
+    return {
+        "added": len(extension),
+        "asked": extension.asked,
+        "characters": len(extension.characters),
+        "merges": len(extension.merges),
+        "rows": learned.extended.n_rows,
+        "left_out": stale_files(learned.base.files),
+        "loaded_by": learned.verified.loaders,
+        "notes": learned.verified.notes,
+        "size": learned.choice.as_dict() if learned.choice else None,
+        "included": [word._asdict() for word in extension.included],
+        "refused": len(extension.refused),
+        "languages": dict(Counter(extension.languages)),
+    }
+
+
+def rows_of(learned: Learned) -> list[tuple[str, str]]:
+    """The result as rows of a table."""
+    base, extended, extension = learned.base, learned.extended, learned.extension
+    rows = [("learned", extension.stopped)]
+    if base.kind == "sentencepiece":
+        rows += _sentencepiece(base, extension)
+    rows += [
+        ("first tokens", " ".join(readable(token, base.kind) for token in extension.tokens[:SHOWN]) or "none"),
+        ("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"),
+        ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
+        ("loaded back by", ", ".join(learned.verified.loaders) + ": the same ids"),
+    ]
+    rows += guarantees(extension, learned.choice)
+    left_out = stale_files(base.files)
+    rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
+    rows += [("warning", note) for note in learned.verified.notes]
+    if len(extension) < extension.asked:
+        hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"
+        rows.append(("hint", hint))
+    return rows
+
+
+def _sentencepiece(base: Tokenizer, extension: Extension) -> list[tuple[str, str]]:
+    """The added characters and the rules for new pieces."""
+    shown = " ".join(extension.characters[:16]) or "none were missing"
+    origin = f"of {base.piece_file}" if base.piece_file else "Llama's, because there is no tokenizer.model"
+    rules = dict(extension.provenance["rules"])
+    length = rules.pop("max_sentencepiece_length")
+    names = ", ".join(name for name, on in rules.items() if on)
+    return [
+        ("characters", f"{len(extension.characters):,} of the new tokens: {shown}"),
+        ("piece rules", f"{origin}; {names}; at most {length} characters"),
+    ]
+
+
+def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tuple[str, str]]:
+    """What was asked of the new tokens, and what came of it."""
+    if choice:
+        yield "size", choice.reason
+    if extension.included:
+        yield from _included(extension)
+    if extension.languages:
+        learned = Counter(extension.languages)
+        yield "learned for", ", ".join(f"{name} {learned[name]:,}" for name in sorted(learned))
+
+
+def _included(extension: Extension) -> Iterator[tuple[str, str]]:
+    left_out = [word for word in extension.included if word.token is None]
+    words = len(extension.included) - len(left_out)
+    yield "included", f"{words:,} of {len(extension.included):,} words are tokens"
+    yield from (("left out", f"{word.word!r}: {word.reason}") for word in left_out[:SHOWN])
+    if len(left_out) > SHOWN:
+        yield "left out", f"{len(left_out) - SHOWN:,} more; --json or --extension list all"
