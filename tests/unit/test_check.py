@@ -236,3 +236,50 @@ def test_an_id_in_tokenizer_json_that_loaders_ignore_fails(tmp_path):
     assert outcome(found, "files").evidence == (
         "tokenizer.json lists '<|start|>' with the id 7777, and loaders use 395",
     )
+
+
+def test_preserved_text_passes_where_it_is_unchanged_and_fails_with_examples_where_not(base, extended):
+    untouched = tg.count(base, iter(["cat sat mat " * 3]))
+    found = outcome(tg.check(extended, base, preserve=untouched), "preserved text")
+    assert (found.outcome, found.detail) == ("pass", f"all {len(untouched)} distinct pretokens have the same ids")
+    changed = tg.count(base, iter(["cat põdrad põdrad sat"]))
+    found = outcome(tg.check(extended, base, preserve=changed), "preserved text")
+    assert found.outcome == "fail"
+    assert found.detail == "1 of 3 distinct pretokens (50.00% of all) have other tokens"
+    assert found.evidence == ("' põdrad', 2 times",)
+
+
+def test_preserved_text_with_other_ids_is_a_note(base):
+    counts = tg.count(base, iter(["the mat is on the mat"]))
+    used = counts.tokens(base)
+    order = tg.prune_order(base, counts, protection=tg.Protection(tokens=[base.strings[i] for i in used]))
+    pruned = order.apply(base).compact()
+    found = outcome(tg.check(pruned, base, preserve=counts), "preserved text")
+    assert found.outcome == "note"
+    assert found.detail.startswith(f"all {len(counts)} distinct pretokens have the same tokens; ")
+
+
+def test_preserved_text_needs_a_base_and_the_same_pipeline(base, tmp_path):
+    counts = tg.count(base, iter(["cat"]))
+    with pytest.raises(errors.OptionError, match="without the base"):
+        tg.check(base, preserve=counts)
+    other = tg.load(builders.write(tmp_path / "other", builders.sentencepiece()))
+    with pytest.raises(errors.CountsError):
+        tg.check(base, base, preserve=tg.count(other, iter(["cat"])))
+
+
+def test_preserve_on_the_command_line_takes_text_and_counts(base, extended, tmp_path, capsys):
+    tg.save(base, tmp_path / "old")
+    tg.save(extended, tmp_path / "new")
+    text = tmp_path / "text.txt"
+    text.write_text("põdrad sat")
+    tg.count(base, iter(["cat"])).save(tmp_path / "counts.parquet")
+    command = ["check", str(tmp_path / "new"), "--base", str(tmp_path / "old"), "--quiet", "--preserve"]
+    assert cli.main([*command, str(tmp_path / "counts.parquet")]) == 0
+    assert "preserved text: all 1 distinct pretokens have the same ids" in capsys.readouterr().out
+    assert cli.main([*command, str(tmp_path / "counts.parquet"), str(text)]) == 1
+    assert "1 of 3 distinct pretokens" in capsys.readouterr().out
+    assert cli.main(["check", str(tmp_path / "new"), "--preserve", str(text)]) == 2
+    assert "pass --base SOURCE" in capsys.readouterr().err
+    assert cli.main(["check", str(tmp_path / "new"), "--documents", "lines"]) == 2
+    assert "drop --documents, or pass --preserve" in capsys.readouterr().err
