@@ -16,7 +16,7 @@ GROUPS = {
     "Extending": "Limits PieceRules Extension LearnedMerge extend_naively",
     "Pruning": "Protection PruneOrder Removal",
     "Checkpoints": "VocabPlan Transplant",
-    "Checking and measuring": "Check Finding Evaluation Score Comparison Curve",
+    "Checking and measuring": "Check Finding Evaluation Score Comparison Curve Curves curves SizeChoice choose_size",
     "Errors": "TokengraftError",
 }
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tokengraft.evaluate import Evaluation, Score, evaluate
     from tokengraft.evaluate.compare import Comparison, compare
     from tokengraft.evaluate.curve import Curve, curve
+    from tokengraft.evaluate.curves import Curves, curves
+    from tokengraft.evaluate.size import SizeChoice, choose_size
     from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
     from tokengraft.formats import load
     from tokengraft.plan import VocabPlan, plan
@@ -42,6 +44,7 @@ __all__ = [
     "Comparison",
     "CountOptions",
     "Curve",
+    "Curves",
     "Estimate",
     "Evaluation",
     "Extension",
@@ -57,6 +60,7 @@ __all__ = [
     "ReadOptions",
     "Removal",
     "Score",
+    "SizeChoice",
     "Sizes",
     "Target",
     "TargetResult",
@@ -69,9 +73,11 @@ __all__ = [
     "__version__",
     "adapt",
     "check",
+    "choose_size",
     "compare",
     "count",
     "curve",
+    "curves",
     "estimate",
     "evaluate",
     "extend",
@@ -104,6 +110,8 @@ _EXPORTS = {
     "evaluate": ("Evaluation", "Score", "evaluate"),
     "evaluate.compare": ("Comparison", "compare"),
     "evaluate.curve": ("Curve", "curve"),
+    "evaluate.curves": ("Curves", "curves"),
+    "evaluate.size": ("SizeChoice", "choose_size"),
     "extend": ("Extension", "LearnedMerge", "Limits", "extend", "extend_naively"),
     "formats": ("load",),
     "plan": ("VocabPlan", "plan"),

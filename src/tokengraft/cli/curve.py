@@ -17,7 +17,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate.curve import Curve, curve, default_sizes
+from tokengraft.evaluate.curve import Curve, CurvePoint, curve, default_sizes
 from tokengraft.evaluate.segments import open_text
 from tokengraft.formats import load
 
@@ -30,7 +30,9 @@ def add(commands: Commands) -> None:
         "curve",
         help="show the gain by number of new tokens",
         description="Show bytes per token of held-out text by number of new tokens, from one training run, and the "
-        "knee: the size after which 1,000 more tokens gain less than 1 %.",
+        "knee: the size after which 1,000 more tokens gain less than 1 %. Beside the gain it shows the support: the "
+        "share of the new tokens that occur fewer than 10, 100 and 1,000 times in the text that they were learned "
+        "from, as the tokenizer of that size encodes it.",
     )
     add_source(command)
     add_counts(command)
@@ -120,16 +122,18 @@ def _without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def _show(result: Curve) -> None:
-    heads = ["new tokens", "bytes/token", "gain", "parameters"]
-    rows = [
-        [f"{p.tokens:,}", f"{p.bytes_per_token:.3f}", f"{p.gain:+.1%}", f"{p.parameters:,}" if p.parameters else ""]
-        for p in result.points
-    ]
-    if not any(row[3] for row in rows):
-        heads, rows = heads[:3], [row[:3] for row in rows]
-    print_columns(heads, rows)
+    heads = ["new tokens", "bytes/token", "gain", "parameters", "below 10", "below 100", "below 1,000"]
+    rows = [_row(point) for point in result.points]
+    shown = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    print_columns([heads[at] for at in shown], [[row[at] for at in shown] for row in rows])
     knee = result.knee
     text = f"{knee:,} tokens (1,000 more gain less than 1 %)" if knee is not None else "not reached"
     print(f"knee: {text}")
     if len(result.extension) < result.extension.asked:
         print(f"note: {result.extension.stopped}")
+
+
+def _row(point: CurvePoint) -> list[str]:
+    parameters = f"{point.parameters:,}" if point.parameters else ""
+    rare = ("" if share is None else f"{share:.1%}" for share in (point.below_10, point.below_100, point.below_1000))
+    return [f"{point.tokens:,}", f"{point.bytes_per_token:.3f}", f"{point.gain:+.1%}", parameters, *rare]

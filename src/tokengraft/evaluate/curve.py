@@ -1,16 +1,16 @@
 """`curve`: bytes per token by number of new tokens, from one training run, and the knee of the curve."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import log, log1p
 from typing import NamedTuple
 
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.evaluate.metrics import share
-from tokengraft.evaluate.segments import Text, lost_bytes, open_text, segment, text_warnings
+from tokengraft.evaluate.rate import base_rate, rate_on
+from tokengraft.evaluate.segments import Text, open_text, text_warnings
+from tokengraft.evaluate.support import occurrences, rare_share
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -27,6 +27,13 @@ class CurvePoint(NamedTuple):
     """Relative increase of bytes per token against the base."""
     parameters: int | None
     """Parameters that the new rows add to the model; None if its width was not given."""
+    below_10: float | None = None
+    """The share of the new tokens that occur fewer than 10 times in the text that they were learned from, as the
+    tokenizer of this size encodes it; None without new tokens."""
+    below_100: float | None = None
+    """The same for fewer than 100 times."""
+    below_1000: float | None = None
+    """The same for fewer than 1,000 times."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,24 @@ class Curve:
     @property
     def knee(self) -> int | None:
         """The smallest size after which 1,000 more tokens gain less than 1 %; None if no point is past the knee."""
-        for here, after in pairwise(self.points):
-            thousands = (after.tokens - here.tokens) / 1000
-            # subtle: logarithms, because the power may be too large for a float
-            if log(after.bytes_per_token / here.bytes_per_token) / thousands < log1p(KNEE):
-                return here.tokens
-        return None
+        return knee_of(self.points)
+
+
+def knee_of(points: Sequence[CurvePoint]) -> int | None:
+    """The smallest size from which no larger one gains 1 % for every 1,000 tokens more; None if there is none.
+
+    All larger sizes are compared, not only the next: a few tokens that the text lacks do not make a knee.
+    """
+
+    def is_flat(here: CurvePoint, after: CurvePoint) -> bool:
+        thousands = (after.tokens - here.tokens) / 1000
+        # subtle: logarithms, because the power may be too large for a float
+        return log(after.bytes_per_token / here.bytes_per_token) / thousands < log1p(KNEE)
+
+    for place, here in enumerate(points[:-1], start=1):
+        if all(is_flat(here, after) for after in points[place:]):
+            return here.tokens
+    return None
 
 
 def curve(
@@ -74,35 +93,50 @@ def curve(
     Raises:
         OptionError: No size was given, or one below 1.
     """
+    wanted = checked_sizes(sizes)
+    measured = open_text("text", text, read_options)
+    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
+    rate = rate_on(tokenizer, measured)
+    base = base_rate(rate, tokenizer)
+    points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
+    for size in reached(wanted, extension):
+        cut = extension[:size]
+        extended = cut.apply(tokenizer)
+        parameters = size * rows_width if rows_width else None
+        points.append(curve_point(rate(extended), base, occurrences(extended, cut.tokens, counts), parameters))
+    return curve_of(measured, points, extension)
+
+
+def checked_sizes(sizes: Iterable[int]) -> list[int]:
+    """Numbers of new tokens, ascending.
+
+    Raises:
+        OptionError: There is none, or one is below 1.
+    """
     wanted = sorted(set(sizes))
     if not wanted or wanted[0] < 1:
         raise OptionError(
             f"the sizes are {wanted}; at least one is needed, and all must be at least 1",
             hint="pass numbers of tokens: --sizes 1000 2000 4000",
         )
-    measured = open_text("text", text, read_options)
-    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
-    reached = [size for size in wanted if size <= len(extension)] or [len(extension)] * bool(len(extension))
-    base = _rate(tokenizer, measured)
-    if not base:
-        raise OptionError("the held-out text has no tokens", hint="pass text that the tokenizer can encode")
-    points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
-    for size in reached:
-        rate = _rate(extension[:size].apply(tokenizer), measured)
-        points.append(CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None))
-    name = measured.name if isinstance(measured, Text) else "counts"
-    return Curve(name, tuple(points), extension, text_warnings(name, measured))
+    return wanted
 
 
-def _rate(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
-    """Bytes per token, without the bytes that the tokenizer drops or replaces by its unknown token."""
-    if isinstance(text, PretokenCounts):
-        lost: Mapping[bytes, int] = text.lost(tokenizer)
-        n_bytes, n_tokens = text.totals.bytes, sum(text.tokens(tokenizer).values())
-    else:
-        segments = segment(tokenizer, text)
-        n_bytes, lost, n_tokens = text.n_bytes, segments.lost, sum(segments.lengths)
-    return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
+def reached(sizes: Sequence[int], extension: Extension) -> list[int]:
+    """The sizes that an extension has; if it has none of them, its own size, unless that is 0."""
+    return [size for size in sizes if size <= len(extension)] or [len(extension)] * bool(len(extension))
+
+
+def curve_point(rate: float, base: float, occurring: Sequence[int], parameters: int | None = None) -> CurvePoint:
+    """A point of the curve, from the bytes per token of both tokenizers and the occurrences of the new tokens."""
+    rare = (rare_share(occurring, below) for below in (10, 100, 1000))
+    return CurvePoint(len(occurring), rate, rate / base - 1, parameters, *rare)
+
+
+def curve_of(text: Text | PretokenCounts, points: Iterable[CurvePoint], extension: Extension) -> Curve:
+    """The curve of these points, with the name of the text and the warnings about it."""
+    name = text.name if isinstance(text, Text) else "counts"
+    return Curve(name, tuple(points), extension, text_warnings(name, text))
 
 
 def default_sizes(largest: int) -> Sequence[int]:

@@ -130,9 +130,11 @@ def segment(tokenizer: Tokenizer, text: Text, *, by_merges: bool = False) -> Seg
             yield from known[piece]
 
     documents = tuple(tuple(ids(document)) for document in text.documents)
-    lost = {} if tokenizer.spells_everything else _lost(tokenizer, text, by_merges)
-    return Segments(documents, n_pretokens, lost)
+    return Segments(documents, n_pretokens, lost_characters(tokenizer, text, by_merges=by_merges))
 
 
-def _lost(tokenizer: Tokenizer, text: Text, by_merges: bool) -> dict[bytes, int]:
+def lost_characters(tokenizer: Tokenizer, text: Text, *, by_merges: bool = False) -> dict[bytes, int]:
+    """How often each character of a text occurs that a tokenizer drops or replaces by its unknown token."""
+    if tokenizer.spells_everything:
+        return {}
     return count(tokenizer, iter(text.documents)).lost(tokenizer, by_merges=by_merges)

@@ -1,0 +1,306 @@
+"""How many tokens to add: the support of new tokens, `choose_size`, and curves of several languages."""
+
+import json
+from collections import Counter
+
+import builders
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.evaluate.curve import CurvePoint, knee_of
+from tokengraft.evaluate.segments import Text
+from tokengraft.evaluate.size import SizeOptions, grid, supported_size
+
+ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
+TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
+ENGLISH = ["the cat sat on the mat", "that other cat"] * 3
+
+
+def llama2_like(folder):
+    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
+    return tg.load(folder / "tokenizer.model")
+
+
+KINDS = {
+    "byte-level": lambda folder: tg.load(builders.write(folder, builders.byte_level())),
+    "merge skipping": lambda folder: tg.load(builders.write(folder, builders.byte_level(ignore_merges=True))),
+    "sentencepiece": lambda folder: tg.load(builders.write(folder, builders.sentencepiece())),
+    "no byte fallback": lambda folder: tg.load(builders.write(folder, builders.sentencepiece(byte_fallback=False))),
+    "model file": llama2_like,
+}
+
+
+@pytest.fixture
+def base(tmp_path):
+    return KINDS["merge skipping"](tmp_path / "base")
+
+
+@pytest.fixture
+def counts(base):
+    return tg.count(base, iter(TRAINING))
+
+
+@pytest.fixture
+def extension(base, counts):
+    return tg.extend(base, counts, 40)
+
+
+@pytest.fixture
+def held_out():
+    return Text("et", tuple(ESTONIAN))
+
+
+def occurring(base, extension, size):
+    """The slow version: encodes every document of the training text with the extension of that size."""
+    cut = extension[:size]
+    extended = cut.apply(base)
+    counted = Counter(i for document in TRAINING for i in extended.encode(document))
+    return [counted[extended.ids[token]] for token in cut.tokens]
+
+
+def rare(base, extension, size, below):
+    times = occurring(base, extension, size)
+    return sum(n < below for n in times) / len(times)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_support_is_what_encoding_the_training_text_gives(kind, tmp_path):
+    base = KINDS[kind](tmp_path)
+    sizes = [1, 3, 10, 25, 40]
+    found = tg.curve(base, tg.count(base, iter(TRAINING)), Text("et", tuple(TRAINING)), sizes)
+    assert found.points[0][4:] == (None, None, None)
+    for point in found.points[1:]:
+        expected = tuple(rare(base, found.extension, point.tokens, below) for below in (10, 100, 1000))
+        assert (point.below_10, point.below_100, point.below_1000) == expected
+        extended = found.extension[: point.tokens].apply(base)
+        scored = tg.evaluate({"new": extended}, {"et": iter(TRAINING)})["new", "et"]
+        assert point.bytes_per_token == scored.bytes_per_token
+    assert {point.below_10 for point in found.points[1:]} != {0.0}
+
+
+def test_occurrences_inside_longer_tokens_do_not_count(base, counts):
+    extension = tg.extend(base, counts, 40)
+    frequencies = [merge.frequency for merge in extension.merges if merge.new]
+    times = occurring(base, extension, 40)
+    assert any(left < frequency for left, frequency in zip(times, frequencies, strict=True))
+    point = tg.curve(base, counts, counts, [40]).points[-1]
+    assert point.below_10 > sum(frequency < 10 for frequency in frequencies) / 40
+
+
+@pytest.mark.parametrize("max_rare", [0.0, 0.05, 0.25, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_the_supported_size_is_within_the_limit_and_the_next_one_is_not(
+    base, counts, extension, held_out, max_rare, multiple
+):
+    choice = tg.choose_size(base, extension, counts, held_out, max_rare=max_rare, min_support=8, multiple=multiple)
+    assert choice.knee is None
+    assert choice.size == choice.supported
+    assert choice.size % multiple == 0
+    assert rare(base, extension, choice.supported, 8) <= max_rare
+    beyond = [size for size in (*grid(40, multiple), choice.supported + multiple) if choice.supported < size <= 40]
+    assert all(rare(base, extension, size, 8) > max_rare for size in beyond)
+    assert (choice.supported == 40) == (not beyond)
+    sizes = [point.tokens for point in choice.curve.points]
+    assert sizes == [0, *grid(40, multiple)]
+
+
+def test_the_reason_names_what_decided(base, counts, extension, held_out):
+    everything = tg.choose_size(base, extension, counts, held_out, max_rare=1)
+    assert everything.size == everything.supported == 40
+    assert everything.reason == "40 new tokens, all that were learned: the knee of the curve is beyond them"
+    few = tg.choose_size(base, extension, counts, held_out, min_support=8)
+    assert 0 < few.size < 40
+    assert few.reason == (
+        f"{few.size} new tokens: the knee of the curve is beyond 40, but beyond {few.size} more than 25 % of the new "
+        "tokens occur fewer than 8 times"
+    )
+    flat = tg.choose_size(base, extension, counts, Text("one word", ("põdrad",)), max_rare=1)
+    assert flat.size == flat.knee < flat.supported == 40
+    assert flat.reason == f"{flat.size} new tokens, the knee of the curve: 1,000 more gain less than 1 %"
+    both = tg.choose_size(base, extension, counts, Text("one word", ("põdrad",)), min_support=25)
+    assert both.size == both.supported < both.knee == flat.knee
+    assert f"the knee of the curve is at {both.knee}, but beyond {both.size} more than 25 %" in both.reason
+
+
+def test_the_choice_does_not_depend_on_how_the_text_is_given(base, counts, extension, held_out, tmp_path):
+    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
+    counted = tg.count(base, iter(ESTONIAN))
+    results = [
+        tg.choose_size(base, extension, counts, text, min_support=8)
+        for text in (held_out, counted, iter(ESTONIAN), tmp_path / "et.txt")
+    ]
+    assert len({(result.size, result.knee, result.supported, result.reason) for result in results}) == 1
+    assert len({result.curve.points for result in results}) == 1
+
+
+def test_an_extension_is_cut_not_trained_again(base, counts, extension, held_out):
+    short = tg.choose_size(base, extension[:20], counts, held_out, max_rare=1)
+    assert short.size == 20
+    assert short.curve.extension == tg.extend(base, counts, 20)
+
+
+def test_fewer_tokens_than_one_multiple_are_chosen_if_no_more_are_supported(base, counts, extension, held_out):
+    few = tg.choose_size(base, extension, counts, held_out, multiple=64, max_rare=1)
+    assert few.size == 40
+    one = tg.choose_size(base, extension, counts, held_out, multiple=32, max_rare=0, min_support=8)
+    assert 0 < one.size < 32
+    assert rare(base, extension, one.size, 8) == 0
+    assert tg.choose_size(base, extension, counts, held_out, multiple=32, max_rare=1).size == 32
+
+
+def test_no_size_below_the_smallest_is_chosen(base, counts, extension, held_out):
+    free = tg.choose_size(base, extension, counts, held_out, min_support=8)
+    bound = tg.choose_size(base, extension, counts, held_out, min_support=8, min_size=30)
+    assert free.size < bound.size == 30
+    assert bound.supported == 0
+    limit = "more than 25 % of the new tokens occur fewer than 8 times"
+    assert bound.reason == f"30 new tokens, the fewest that were allowed, although {limit}"
+    assert [point.tokens for point in bound.curve.points[:2]] == [0, 30]
+    at_knee = tg.choose_size(base, extension, counts, Text("one word", ("põdrad",)), max_rare=1, min_size=30)
+    assert at_knee.size == 30
+    english = tg.choose_size(base, extension, counts, Text("en", tuple(ENGLISH)), max_rare=1, min_size=30)
+    assert english.size == english.knee == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_rare": -0.1}, "--max-rare is -0.1"),
+        ({"max_rare": 1.5}, "--max-rare is 1.5"),
+        ({"max_rare": float("nan")}, "--max-rare is nan"),
+        ({"min_support": 0}, "--min-support is 0"),
+        ({"multiple": 0}, "--multiple is 0"),
+        ({"min_size": 0}, "--min-size is 0"),
+        ({"min_size": 41}, "at least 41 are asked for"),
+    ],
+)
+def test_options_out_of_range_are_refused(base, counts, extension, held_out, options, match):
+    with pytest.raises(errors.OptionError, match=match):
+        tg.choose_size(base, extension, counts, held_out, **options)
+
+
+def test_what_has_no_size_is_refused(base, counts, extension, held_out):
+    with pytest.raises(errors.CountsError, match="more than 25 % of the new tokens occur fewer than 1,000 times"):
+        tg.choose_size(base, extension, counts, held_out, min_support=1000)
+    with pytest.raises(errors.CountsError, match="no size is worth its cost"):
+        tg.choose_size(base, extension, counts, Text("en", tuple(ENGLISH)), min_support=1)
+    with pytest.raises(errors.CountsError, match="has no tokens, so there is no size"):
+        tg.choose_size(base, extension[:0], counts, held_out)
+    with pytest.raises(errors.OptionError, match="the held-out text has no tokens"):
+        tg.choose_size(base, extension, counts, Text("nothing", ()))
+    with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
+        tg.choose_size(base, extension, counts, counts.scale(2))
+
+
+def test_another_base_or_pipeline_is_refused(base, counts, extension, held_out, tmp_path):
+    extended = extension[:1].apply(base)
+    with pytest.raises(errors.InvalidTokenizerError, match="made for the tokenizer"):
+        tg.choose_size(extended, extension, counts, held_out)
+    with pytest.raises(errors.InvalidTokenizerError, match="made for the tokenizer"):
+        tg.curves(extended, extension, {"et": held_out}, [1])
+    pieces = KINDS["sentencepiece"](tmp_path / "pieces")
+    other = tg.count(pieces, iter(ESTONIAN))
+    with pytest.raises(errors.CountsError, match="another pipeline"):
+        tg.choose_size(base, extension, other, held_out)
+    with pytest.raises(errors.CountsError, match="another pipeline"):
+        tg.choose_size(base, extension, counts, other)
+
+
+@given(
+    largest=st.integers(1, 70_000),
+    multiple=st.integers(1, 300),
+    smallest=st.integers(1, 70_000),
+)
+def test_a_grid_has_the_multiples_it_should(largest, multiple, smallest):
+    smallest = min(smallest, largest)
+    sizes = grid(largest, multiple, smallest)
+    assert sizes == sorted(set(sizes))
+    assert 1 <= len(sizes) <= 22
+    assert smallest <= sizes[0] <= sizes[-1] <= largest
+    top = largest // multiple * multiple
+    assert sizes == [largest] if top < max(smallest, 1) else sizes[-1] == top
+    assert sizes == [largest] or all(size % multiple == 0 for size in sizes)
+
+
+@given(
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=80),
+    limit=st.floats(0, 1),
+    multiple=st.integers(1, 9),
+    rising=st.booleans(),
+)
+def test_the_search_is_exact_for_its_definition(shares, limit, multiple, rising):
+    at = dict(enumerate(sorted(shares) if rising else shares, start=1))
+    sizes = grid(len(at), multiple)
+    found = supported_size(sizes, {s: at[s] for s in sizes}, at.__getitem__, SizeOptions(limit, 100, multiple))
+    assert found == 0 or at[found] <= limit
+    assert all(at[size] > limit for size in sizes if size > found)
+    step = multiple if found >= multiple else 1
+    following = min((size for size in sizes if size > found), default=None)
+    if following is not None and following - found > step and following <= 16 * multiple:
+        assert at[found + step] > limit
+    if rising and len(at) <= 16:
+        multiples = [size for size in at if size % multiple == 0 and at[size] <= limit]
+        singles = [size for size in at if at[size] <= limit and (size < multiple or len(at) < multiple)]
+        assert found == max(multiples or singles, default=0)
+
+
+def test_curves_of_several_languages_and_their_spread(base, extension, held_out):
+    texts = {"et": held_out, "en": tg.count(base, iter(ENGLISH))}
+    found = tg.curves(base, extension, texts, [10, 40, 5, 1000])
+    assert found.languages == ("et", "en")
+    assert [point.tokens for point in found.points] == [0, 5, 10, 40]
+    for point in found.points:
+        extended = extension[: point.tokens].apply(base)
+        scores = tg.evaluate({"new": extended}, {"et": iter(held_out.documents), "en": iter(ENGLISH)})
+        rates = {name: scores["new", name].bytes_per_token for name in texts}
+        assert point.bytes_per_token == pytest.approx(rates)
+        assert point.spread == pytest.approx(max(rates.values()) / min(rates.values()))
+        ratios = [rate / found.points[0].bytes_per_token[name] for name, rate in rates.items()]
+        assert [1 + gain for gain in point.gain.values()] == pytest.approx(ratios)
+        assert point.gain_spread == pytest.approx(max(ratios) / min(ratios))
+    assert found.points[0].gain_spread == 1
+    assert found.points[-1].gain_spread > 1.5
+    data = json.loads(json.dumps(found.as_dict()))
+    assert data["points"][0]["gain"] == {"et": 0.0, "en": 0.0}
+    assert data["points"][-1]["gain_spread"] == found.points[-1].gain_spread
+    assert found == tg.curves(base, extension, texts, [5, 10, 40])
+
+
+def test_curves_of_nothing_are_refused(base, counts, extension, held_out):
+    with pytest.raises(errors.OptionError, match="no text was given"):
+        tg.curves(base, extension, {}, [5])
+    with pytest.raises(errors.OptionError, match="the sizes are"):
+        tg.curves(base, extension, {"et": held_out}, [0])
+    with pytest.raises(errors.OptionError, match="the leer text has no tokens"):
+        tg.curves(base, extension, {"et": held_out, "leer": Text("x", ())}, [5])
+    with pytest.raises(errors.CountsError, match="weighted"):
+        tg.curves(base, extension, {"et": counts.scale(2)}, [5])
+    assert [point.tokens for point in tg.curves(base, extension[:0], {"et": held_out}, [5]).points] == [0]
+
+
+def test_the_curve_command_shows_support(base, tmp_path, capsys):
+    folder = tg.save(base, tmp_path / "tok")
+    text = tmp_path / "et.txt"
+    text.write_text("\n".join(TRAINING), encoding="utf-8")
+    command = ["curve", str(folder), "--corpus", str(text), "--text", str(text), "--sizes", "5", "40", "--quiet"]
+    assert cli.main(command) == 0
+    heads, *rows = capsys.readouterr().out.splitlines()
+    assert heads.split("  ")[-1].strip() == "below 1,000"
+    assert "parameters" not in heads
+    assert [row.split()[-1] for row in rows if row.split()[0] == "40"] == ["100.0%"]
+    assert cli.main([*command, "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert points[0]["below_10"] is None
+    assert 0 < points[-1]["below_10"] < points[-1]["below_100"] == 1
+
+
+def test_a_few_tokens_that_the_text_lacks_do_not_make_a_knee():
+    rates = {0: 2.0, 1000: 2.5, 1100: 2.5, 2000: 2.8, 4000: 2.83, 8000: 2.86}
+    points = [CurvePoint(tokens, rate, rate / 2 - 1, None) for tokens, rate in rates.items()]
+    assert knee_of(points) == 2000
+    assert knee_of(points[:4]) is None
+    assert knee_of(points[:1]) is None
+    assert knee_of([]) is None
