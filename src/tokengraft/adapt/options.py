@@ -11,14 +11,13 @@ from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.count import CountOptions, HoldOut
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, Progress, require_positive
-from tokengraft.evaluate.size import SizeOptions
+from tokengraft.evaluate.size import MAX_ADD, SizeOptions
 from tokengraft.extend import Limits, WordList
 from tokengraft.prune import Protection
 
 KEEP = "keep"
 """The name of the text to keep. No target may have it."""
 DEFAULT_INIT = "fvt"
-MAX_ADD = 32_000
 
 Source = str | os.PathLike[str]
 Balance = Literal["weights", "parity"]

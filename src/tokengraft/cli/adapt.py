@@ -15,7 +15,6 @@ from tokengraft.cli.display import print_columns, print_table
 from tokengraft.cli.extended import guarantees
 from tokengraft.cli.learning import (
     AUTO,
-    MAX_ADD,
     add_learning,
     add_size,
     limits_of,
@@ -36,7 +35,7 @@ from tokengraft.cli.options import (
     require,
 )
 from tokengraft.cli.progress import bytes_read
-from tokengraft.evaluate.size import SizeOptions
+from tokengraft.evaluate.size import MAX_ADD, SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.adapt.options import MAX_ADD
 from tokengraft.check.against_base import preserved
 from tokengraft.check.finding import Check
 from tokengraft.check.save import save, save_verified
@@ -48,7 +47,7 @@ from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.segments import open_text
-from tokengraft.evaluate.size import SizeChoice, choose_size
+from tokengraft.evaluate.size import MAX_ADD, SizeChoice, choose_size
 from tokengraft.extend import NAIVE_METHODS, Extension, Parity, extend, extend_naively
 from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
 from tokengraft.formats import load

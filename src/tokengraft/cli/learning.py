@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from tokengraft.adapt.options import MAX_ADD, Size
 from tokengraft.cli.options import count_options_of, lines_of, named, read_options_of, require
 from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.count import count
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
+from tokengraft.evaluate.size import MAX_ADD
 from tokengraft.extend import Limits, WordList
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ MULTIPLE = 64
 """Vocabularies are often padded to a multiple of this."""
 
 
-def number_of_tokens(text: str) -> Size:
+def number_of_tokens(text: str) -> int | Literal["auto"]:
     """A number of tokens, or ``auto``."""
     if text == AUTO:
         return AUTO

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -14,6 +15,8 @@ from tokengraft.extend import Extension
 from tokengraft.tokenizer.edit import require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+MAX_ADD = 32_000
+"""The largest size that is chosen by default."""
 MAX_RARE = 0.25
 MIN_SUPPORT = 100
 SPAN = 64
@@ -35,6 +38,12 @@ class SizeChoice:
     """One sentence."""
     curve: Curve
     """The sizes that were measured."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        points = [point._asdict() for point in self.curve.points]
+        chosen = {"size": self.size, "knee": self.knee, "supported": self.supported, "reason": self.reason}
+        return {**chosen, "points": points}
 
 
 @dataclass(frozen=True)
