@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokengraft.evaluate import Evaluation, Score, evaluate
     from tokengraft.evaluate.compare import Comparison, compare
     from tokengraft.evaluate.curve import Curve, curve
-    from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
+    from tokengraft.extend import Extension, IncludedWord, LearnedMerge, Limits, WordList, extend, extend_naively
     from tokengraft.formats import load
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
@@ -46,6 +46,7 @@ __all__ = [
     "Evaluation",
     "Extension",
     "Finding",
+    "IncludedWord",
     "Inspection",
     "LearnedMerge",
     "Limits",
@@ -66,6 +67,7 @@ __all__ = [
     "Totals",
     "Transplant",
     "VocabPlan",
+    "WordList",
     "__version__",
     "adapt",
     "check",
@@ -104,7 +106,7 @@ _EXPORTS = {
     "evaluate": ("Evaluation", "Score", "evaluate"),
     "evaluate.compare": ("Comparison", "compare"),
     "evaluate.curve": ("Curve", "curve"),
-    "extend": ("Extension", "LearnedMerge", "Limits", "extend", "extend_naively"),
+    "extend": ("Extension", "IncludedWord", "LearnedMerge", "Limits", "WordList", "extend", "extend_naively"),
     "formats": ("load",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
