@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tokengraft.evaluate.compare import Comparison, compare
     from tokengraft.evaluate.curve import Curve, curve
     from tokengraft.evaluate.curves import Curves, curves
-    from tokengraft.evaluate.size import SizeChoice, choose_size
-    from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
+    from tokengraft.evaluate.size import SizeChoice, SizeOptions, choose_size
+    from tokengraft.extend import Extension, IncludedWord, LearnedMerge, Limits, WordList, extend, extend_naively
     from tokengraft.formats import load
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
@@ -49,6 +49,7 @@ __all__ = [
     "Evaluation",
     "Extension",
     "Finding",
+    "IncludedWord",
     "Inspection",
     "LearnedMerge",
     "Limits",
@@ -61,6 +62,7 @@ __all__ = [
     "Removal",
     "Score",
     "SizeChoice",
+    "SizeOptions",
     "Sizes",
     "Target",
     "TargetResult",
@@ -70,6 +72,7 @@ __all__ = [
     "Totals",
     "Transplant",
     "VocabPlan",
+    "WordList",
     "__version__",
     "adapt",
     "check",
@@ -111,8 +114,8 @@ _EXPORTS = {
     "evaluate.compare": ("Comparison", "compare"),
     "evaluate.curve": ("Curve", "curve"),
     "evaluate.curves": ("Curves", "curves"),
-    "evaluate.size": ("SizeChoice", "choose_size"),
-    "extend": ("Extension", "LearnedMerge", "Limits", "extend", "extend_naively"),
+    "evaluate.size": ("SizeChoice", "SizeOptions", "choose_size"),
+    "extend": ("Extension", "IncludedWord", "LearnedMerge", "Limits", "WordList", "extend", "extend_naively"),
     "formats": ("load",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),

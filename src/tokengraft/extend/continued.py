@@ -1,7 +1,7 @@
 """Continued BPE training: `extend`. The method of the paper; the training loop is in the core."""
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from unicodedata import category
@@ -11,6 +11,7 @@ from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
 from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.extend.include import Included, ListLimits, WordList, included_merges
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
@@ -57,6 +58,7 @@ def extend(
     *,
     limits: Limits | None = None,
     character_coverage: float = CHARACTER_COVERAGE,
+    include: WordList | Sequence[str] | None = None,
 ) -> Extension:
     """The next n tokens that BPE training learns on the counted text, continuing from the tokenizer.
 
@@ -71,9 +73,12 @@ def extend(
         limits: Which tokens may be made.
         character_coverage: SentencePiece types: the share of the text's characters that the vocabulary should have.
             Missing characters are added first, most frequent first, until it does. 0 adds none.
+        include: Words that become tokens before anything is learned, by merges that are made for them. They and the
+            tokens in between count towards n. ``Extension.included`` has the result for every word.
 
     Raises:
-        OptionError: ``n`` is less than 1, or ``character_coverage`` not from 0 to 1.
+        OptionError: ``n`` is less than 1 or than the word list needs, ``character_coverage`` is not from 0 to 1, or the
+            word list is empty or has a blank word or a line break.
         UnsupportedTokenizerError: The tokenizer cannot keep its ids.
         CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
             vocabulary would drop.
@@ -89,12 +94,72 @@ def extend(
     counts.require(tokenizer)
     if not len(counts):
         raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
-    characters = missing_characters(tokenizer, counts, character_coverage)
-    base = add_tokens(tokenizer, characters, []) if characters else tokenizer
+    included = _included(tokenizer, counts, limits, include)
+    spelled = add_tokens(tokenizer, included.characters, []) if included.characters else tokenizer
+    characters = included.characters + missing_characters(spelled, counts, character_coverage)
+    base = included.added_to(tokenizer, characters[len(included.characters) :])
+    _require_room(n, included, characters)
     _require_spelled(base, counts)
-    merges = _learn(base, counts, n - len(characters), limits) if n > len(characters) else ()
+    left = n - len(characters) - len(included.tokens)
+    merges = _learn(base, counts, left, limits) if left > 0 else ()
     return Extension(
-        merges, n, limits.min_count, tokenizer.content_hash, _provenance(tokenizer, counts), characters[:n]
+        (*included.counted(base, counts.table), *merges),
+        n,
+        limits.min_count,
+        tokenizer.content_hash,
+        _provenance(tokenizer, counts),
+        characters[:n],
+        included=included.words,
+        list_merges=len(included.merges),
+    )
+
+
+def _included(
+    tokenizer: Tokenizer, counts: PretokenCounts, limits: Limits, include: WordList | Sequence[str] | None
+) -> Included:
+    """The merges of a word list, if there is one."""
+    if include is None:
+        return Included()
+    words = include if isinstance(include, WordList) else WordList(include)  # type: ignore[arg-type]  # any sequence
+    return included_merges(
+        tokenizer,
+        words,
+        ListLimits(
+            refusal=_refusal(tokenizer, limits),
+            allow_character=_is_visible,
+            forbidden=frozenset(_never_made(tokenizer)),
+            made_for=counts.fingerprint,
+        ),
+    )
+
+
+def _refusal(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | None]:
+    """A function that says why the limits forbid a token; None if they do not."""
+    allow = _allow(tokenizer, limits)
+
+    def refusal(string: str) -> str | None:
+        size = len(token_bytes(string, tokenizer.kind))
+        if limits.max_token_bytes is not None and size > limits.max_token_bytes:
+            return f"it has {size:,} bytes, and {limits.max_token_bytes:,} are allowed"
+        if allow is None or allow(string):
+            return None
+        text = token_bytes(string, tokenizer.kind).decode(errors="replace")
+        return f"the text {text!r} is denied" if text in limits.deny else "the limits do not allow it"
+
+    return refusal
+
+
+def _require_room(n: int, included: Included, characters: Sequence[str]) -> None:
+    """Refuses a word list that needs more than n tokens."""
+    needed = len(characters) + len(included.tokens)
+    if not included.tokens or needed <= n:
+        return
+    between = len(included.intermediates)
+    parts = f"{len(included.tokens) - between:,} words, {between:,} tokens in between"
+    raise OptionError(
+        f"the word list needs {needed:,} new tokens ({parts}{f', {len(characters):,} characters' * bool(characters)}), "
+        f"{n:,} were asked for",
+        hint=f"pass --add {needed} or more, or a shorter list",
     )
 
 

@@ -22,6 +22,17 @@ class LearnedMerge(NamedTuple):
     """Whether it makes a new token. If not, the token that it makes existed already."""
 
 
+class IncludedWord(NamedTuple):
+    """A form of a word of a word list: at the start of a text, after a space, or literal."""
+
+    word: str
+    """The word as it is listed."""
+    token: str | None
+    """Its token, as the vocabulary spells it, new or not; None if it could not become one."""
+    reason: str | None
+    """Why it is no token; None if it is one."""
+
+
 @dataclass(frozen=True)
 class Extension(EditResult):
     """The new tokens and merges that continued training learned.
@@ -53,11 +64,23 @@ class Extension(EditResult):
     """Version, and totals and settings of the counted text."""
     characters: tuple[str, ...] = ()
     """SentencePiece types: characters that the vocabulary lacked, which are added before all merges."""
+    included: tuple[IncludedWord, ...] = ()
+    """The words of a word list, in its order, with their tokens. A word has an entry for each form that it has."""
+    list_merges: int = 0
+    """How many of the first merges are those of the word list. Their frequencies are how often each merge applies in
+    the training text; 0 if never."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The new tokens, as the vocabulary spells them."""
         return self.characters + tuple(merge.left + merge.right for merge in self.merges if merge.new)
+
+    @property
+    def intermediates(self) -> tuple[str, ...]:
+        """New tokens that the words of the word list are merged from, and that are no words of it themselves."""
+        words = {word.token for word in self.included}
+        made = (merge.left + merge.right for merge in self.merges[: self.list_merges] if merge.new)
+        return tuple(token for token in made if token not in words)
 
     @property
     def stopped(self) -> str:
@@ -78,7 +101,11 @@ class Extension(EditResult):
         # Later merges make no new token: training for n tokens would have stopped before them.
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
-        return replace(self, merges=self.merges[:end], asked=asked, characters=self.characters[:size])
+        shorter = replace(self, merges=self.merges[:end], asked=asked, characters=self.characters[:size])
+        if end >= self.list_merges:
+            return shorter
+        gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]}
+        return replace(shorter, list_merges=end, included=tuple(_without(word, gone) for word in self.included))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
@@ -91,6 +118,8 @@ class Extension(EditResult):
             "provenance": self.provenance,
             "characters": self.characters,
             "merges": self.merges,
+            "included": self.included,
+            "list_merges": self.list_merges,
         }
 
     @classmethod
@@ -102,6 +131,8 @@ class Extension(EditResult):
             base_hash=base_hash,
             provenance=FrozenDict(document["provenance"]),
             characters=tuple(_character(string) for string in document["characters"]),
+            included=tuple(_included_word(*word) for word in document.get("included", ())),
+            list_merges=int(document.get("list_merges", 0)),
         )
 
 
@@ -110,6 +141,18 @@ def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedM
     if not (isinstance(left, str) and isinstance(right, str) and isinstance(new, bool) and isinstance(frequency, int)):
         raise TypeError(f"{(left, right, frequency, new)!r} is no merge")
     return LearnedMerge(left, right, frequency, new)
+
+
+def _without(word: IncludedWord, gone: set[str]) -> IncludedWord:
+    """A word after an extension was cut, given the tokens that are gone."""
+    return IncludedWord(word.word, None, "the extension was cut before it") if word.token in gone else word
+
+
+def _included_word(word: str, token: str | None, reason: str | None) -> IncludedWord:
+    """A word of a word list out of a file, if it is one."""
+    if not (isinstance(word, str) and isinstance(token, str | None) and isinstance(reason, str | None)):
+        raise TypeError(f"{(word, token, reason)!r} is no word of a word list")
+    return IncludedWord(word, token, reason)
 
 
 def _character(string: str) -> str:

@@ -1,31 +1,48 @@
 """The usual way to extend a tokenizer, the baseline of the paper: insert the tokens of a newly trained vocabulary.
 
 A fresh tokenizer is trained on the same text with the base's own pipeline, and its tokens are taken in order until n
-are new. The methods differ in the merges that they add: see `NaiveMethod`. Many of the tokens are unreachable, which is
-what the comparison shows.
+are new. The methods differ in the merges that they add: see `NaiveMethod`. With most of them, many of the tokens are
+unreachable, which is what the comparison shows.
 
 The fresh tokenizer is continued training from the bare alphabet, which is training from scratch: equal to Hugging
 Face's trainer, but for pairs that are equally frequent, which that one takes in the order of ids.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
 from tokengraft.extend.continued import extend, missing_characters
-from tokengraft.tokenizer.alphabet import token_bytes
-from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens
+from tokengraft.extend.word_merges import completions
+from tokengraft.tokenizer.alphabet import SPACE, token_bytes
+from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-NaiveMethod = Literal["naive-regen", "naive-append", "naive-prepend", "add-tokens"]
+NaiveMethod = Literal["naive-regen", "naive-append", "naive-prepend", "add-tokens", "two-piece", "scaffold"]
 """`naive-regen`: every pair of tokens that makes a new one becomes a merge, by priority, after all others (the paper's
 baseline). `naive-append`: the fresh tokenizer's own merges, after all others. `naive-prepend`: as regen, before all
-others. `add-tokens`: no merges; the tokens are found in the text before BPE, as transformers' `add_tokens` does."""
+others. `add-tokens`: no merges; the tokens are found in the text before BPE, as transformers' `add_tokens` does.
+`two-piece`: only tokens that the base spells in exactly two tokens, whose pair becomes a merge after all others.
+`scaffold`: a token is spelled with the base and made again by merging its pieces from left to right; tokens in between
+are added and count (MEDVOC-LLM)."""
 NAIVE_METHODS: tuple[NaiveMethod, ...] = get_args(NaiveMethod)
+IN_A_MODEL: tuple[NaiveMethod, ...] = ("naive-regen", "two-piece")
+"""The methods that a SentencePiece model can express: any pair of pieces that makes a piece is a merge there."""
 Pair = tuple[str, str]
+
+
+class Donation(NamedTuple):
+    """What a fresh tokenizer or a donor has that the base lacks."""
+
+    characters: list[str]
+    """SentencePiece types: missing characters of the text, added before all tokens."""
+    tokens: list[str]
+    """New tokens, in order."""
+    merges: list[Pair]
+    """All merges."""
 
 
 def extend_naively(
@@ -52,23 +69,29 @@ def extend_naively(
     """
     if method not in NAIVE_METHODS:
         raise OptionError(f"there is no method {method!r}", hint=f"take one of {', '.join(NAIVE_METHODS)}")
-    if tokenizer.piece_model and method != "naive-regen":
+    if tokenizer.piece_model and method not in IN_A_MODEL:
         raise UnsupportedTokenizerError(
             f"{method} cannot be written to `{tokenizer.piece_file}`, where a piece merges by its score",
-            hint="pass the path of the tokenizer.json alone, or take naive-regen",
+            hint=f"pass the path of the tokenizer.json alone, or take {' or '.join(IN_A_MODEL)}",
         )
-    tokens, merges = _donated(tokenizer, donor) if donor else fresh_tokens(tokenizer, counts, n)
-    chosen = list(tokens[:n])
-    if len(chosen) < n:
-        raise CountsError(
-            f"{n:,} new tokens were asked for, the fresh tokenizer has {len(chosen):,}",
-            hint=f"ask for at most {len(chosen):,}, or give more text",
-        )
+    two_piece = method == "two-piece"
+    if donor:
+        donation = _donated(tokenizer, donor)
+        if two_piece:
+            donation = donation._replace(tokens=[*two_pieces(tokenizer, donation.tokens)])
+    else:
+        donation = fresh_tokens(tokenizer, counts, n, two_pieces if two_piece else None)
+    if method == "scaffold":
+        return _scaffolded(tokenizer, donation, n)
+    chosen = [*donation.characters, *donation.tokens][:n]
+    _require_enough(len(chosen), n)
+    if two_piece:
+        return _of_two_pieces(tokenizer, chosen)
     if method == "add-tokens":
         return _as_added(tokenizer, chosen)
     if method == "naive-append":
         known, listed = {*tokenizer.ids, *chosen}, set(tokenizer.merge_strings())
-        usable = [pair for pair in merges if known.issuperset((*pair, pair[0] + pair[1])) and pair not in listed]
+        usable = [p for p in donation.merges if known.issuperset((*p, p[0] + p[1])) and p not in listed]
         return add_tokens(tokenizer, chosen, usable)
     made = [*regenerated(chosen, {*tokenizer.ids, *chosen})]
     if method == "naive-regen":
@@ -77,35 +100,114 @@ def extend_naively(
     return extended.with_tokens(extended.ids, [*made, *tokenizer.merge_strings()])
 
 
-def fresh_tokens(tokenizer: Tokenizer, counts: PretokenCounts | None, n: int) -> tuple[list[str], list[Pair]]:
-    """Tokens of a tokenizer trained from scratch that the base lacks, n or more, in order; and all its merges."""
+def _require_enough(available: int, n: int) -> None:
+    if available < n:
+        raise CountsError(
+            f"{n:,} new tokens were asked for, the fresh tokenizer has {available:,} that the method can take",
+            hint=f"ask for at most {available:,}, or give more text",
+        )
+
+
+def fresh_tokens(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts | None,
+    n: int,
+    usable: Callable[[Tokenizer, Iterable[str]], Iterable[str]] | None = None,
+) -> Donation:
+    """Tokens of a tokenizer trained from scratch that the base lacks, n or more if there are as many.
+
+    Args:
+        tokenizer: The base.
+        counts: The text.
+        n: How many.
+        usable: Keeps those tokens that can be used with the base, which has the missing characters then.
+    """
     if counts is None:
         raise OptionError("there is nothing to train a fresh tokenizer on", hint="pass --counts, --corpus or --donor")
     counts.require(tokenizer)
     stay = tokenizer.structure.atomic | {token.id for token in tokenizer.added}
     bare = remove_tokens(tokenizer, [token.string for token in tokenizer.tokens if token.id not in stay])
-    size, tokens, merges = n, list[str](), list[Pair]()
-    while len(tokens) < n:
+    characters = list(missing_characters(tokenizer, counts, 0.9995))
+    spelled, known = _with_characters(tokenizer, characters), {*tokenizer.ids, *characters}
+    size = n
+    while True:
         size *= 2
         fresh = extend(bare, counts, size)
-        characters = missing_characters(tokenizer, counts, 0.9995)
-        learned = [token for token in fresh.tokens if token not in tokenizer.ids and token not in characters]
-        tokens = [*characters, *learned]
-        merges = [(merge.left, merge.right) for merge in fresh.merges]
-        if len(fresh) < size:
-            break
-    return tokens, merges
+        tokens: Iterable[str] = [token for token in fresh.tokens if token not in known]
+        tokens = [*usable(spelled, tokens)] if usable else [*tokens]
+        if len(characters) + len(tokens) >= n or len(fresh) < size:
+            return Donation(characters, tokens, [(merge.left, merge.right) for merge in fresh.merges])
 
 
-def _donated(tokenizer: Tokenizer, donor: Tokenizer) -> tuple[list[str], list[Pair]]:
+def _with_characters(tokenizer: Tokenizer, characters: Sequence[str]) -> Tokenizer:
+    return add_tokens(tokenizer, characters, []) if characters else tokenizer
+
+
+def _donated(tokenizer: Tokenizer, donor: Tokenizer) -> Donation:
     if donor.kind != tokenizer.kind:
         raise OptionError(
             f"the donor is {donor.kind}, the tokenizer {tokenizer.kind}: they spell tokens differently",
             hint="take a donor of the same kind",
         )
-    added = {token.content for token in donor.added}
-    tokens = [token.string for token in donor.tokens if token.string not in tokenizer.ids and token.string not in added]
-    return tokens, donor.merge_strings()
+    known = {*tokenizer.ids, *(token.content for token in donor.added)}
+    tokens = [token.string for token in donor.tokens if token.string not in known]
+    return Donation([], tokens, donor.merge_strings())
+
+
+def base_pieces(tokenizer: Tokenizer, token: str) -> list[str] | None:
+    """The tokens that spell a token; None if they cannot be merged: unknown characters, bytes, runs of white space."""
+    pieces = [tokenizer.strings[token_id] for token_id in tokenizer.bpe.encode_by_merges(token)]
+    model = tokenizer.piece_model
+    mergeable = "".join(pieces) == token and not (model and any(piece not in model.normal for piece in pieces))
+    return pieces if mergeable and token.strip(SPACE) else None
+
+
+def two_pieces(tokenizer: Tokenizer, tokens: Iterable[str]) -> Iterator[str]:
+    """The tokens that the tokenizer spells in exactly two tokens."""
+    for token in tokens:
+        pieces = base_pieces(tokenizer, token)
+        if pieces and len(pieces) == 2:
+            yield token
+
+
+def _of_two_pieces(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
+    """The tokenizer with tokens of two pieces, after missing characters.
+
+    Every token is reachable: the base splits its string into the two pieces, and nothing else can apply to them. For
+    the same reason a SentencePiece model can make it from no other pair.
+    """
+    characters = [token for token in tokens if len(token) == 1]
+    spelled = _with_characters(tokenizer, characters)
+    usable, unreachable = set(spelled.piece_model.normal if spelled.piece_model else ()), unreachable_ranks(spelled)
+    merges = list[Pair]()
+    for token in tokens[len(characters) :]:
+        left, right = base_pieces(spelled, token) or ("", "")
+        merges += [*completions(token, unreachable, usable.__contains__), (left, right)]
+        usable.add(token)
+    return add_tokens(tokenizer, tokens, merges)
+
+
+def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
+    """The tokenizer with tokens that are merged from left to right; the last may be left unfinished at n tokens."""
+    characters = donation.characters[:n]
+    spelled = _with_characters(tokenizer, characters)
+    new, merges = dict.fromkeys(characters), dict[Pair, None]()
+    for left, right in _left_to_right(spelled, donation.tokens):
+        if left + right not in spelled.ids and left + right not in new:
+            if len(new) == n:
+                break
+            new[left + right] = None
+        merges[left, right] = None
+    _require_enough(len(new), n)
+    return add_tokens(tokenizer, [*new], [*merges])
+
+
+def _left_to_right(tokenizer: Tokenizer, tokens: Iterable[str]) -> Iterator[Pair]:
+    """The pairs that make each token from its pieces under the tokenizer: ``(p1, p2), (p1p2, p3), ...``."""
+    for token in tokens:
+        pieces = base_pieces(tokenizer, token) or []
+        for at in range(1, len(pieces)):
+            yield "".join(pieces[:at]), pieces[at]
 
 
 def regenerated(tokens: Sequence[str], known: set[str]) -> Iterator[Pair]:
