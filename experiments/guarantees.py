@@ -83,7 +83,6 @@ def guarantees(
     heads("tokenizer", "language", "guarantee", "new tokens", "refused", "gain", *(f"{k} changed" for k in preserved))
     first, *others = preserved.values()
     everything = sum(others, first)
-    before = {text: segmentation(base, base, counts) for text, counts in preserved.items()}
     for language, counts in train.items():
         limits = tg.Limits(scripts=[scripts[language]])
         made = {
@@ -95,31 +94,14 @@ def guarantees(
             extension = learn()
             extended = extension.apply(base)
             gain = tg.curves(base, extension, {language: test[language]}, [n]).points[-1].gain[language]
-            changed = [
-                f"{changed_share(before[text], segmentation(base, extended, counts), counts):.3%}"
-                for text, counts in preserved.items()
-            ]
+            changed = [f"{changed_share(base, extended, counts):.3%}" for counts in preserved.values()]
             refused = f"{len(extension.refused):,}" if guarantee == "preserve" else "-"
             row(name, language, guarantee, f"{len(extension):,}", refused, f"{gain:+.1%}", *changed)
 
 
-def segmentation(base: tg.Tokenizer, tokenizer: tg.Tokenizer, counts: tg.PretokenCounts) -> list[tuple[int, ...]]:
-    """The ids of every distinct pretoken, in the order of `top`."""
-    characters = {token.bytes: token.string for token in base.tokens if len(token.bytes) == 1}
-
-    def spelled(pretoken: bytes) -> str:
-        if base.kind == "sentencepiece":
-            return pretoken.decode()
-        return "".join(characters[bytes([byte])] for byte in pretoken)
-
-    return [tuple(tokenizer.encode_pretoken(spelled(pretoken))) for pretoken, _ in counts.top(len(counts))]
-
-
-def changed_share(before: list[tuple[int, ...]], after: list[tuple[int, ...]], counts: tg.PretokenCounts) -> float:
-    """The share of occurrences whose ids differ. Extending moves no id."""
-    times = [count for _, count in counts.top(len(counts))]
-    different = sum(n for n, old, new in zip(times, before, after, strict=True) if old != new)
-    return different / sum(times)
+def changed_share(base: tg.Tokenizer, extended: tg.Tokenizer, counts: tg.PretokenCounts) -> float:
+    """The share of occurrences that have other tokens."""
+    return counts.changed(base, extended).table.total() / counts.table.total()
 
 
 def balance(
