@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from tokengraft.evaluate import Evaluation, Score, evaluate
     from tokengraft.evaluate.compare import Comparison, compare
     from tokengraft.evaluate.curve import Curve, curve
-    from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
+    from tokengraft.extend import (
+        Extension,
+        LearnedMerge,
+        Limits,
+        Parity,
+        PreserveCost,
+        RefusedPair,
+        extend,
+        extend_naively,
+        preserve_cost,
+    )
     from tokengraft.formats import load
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
@@ -50,11 +60,14 @@ __all__ = [
     "LearnedMerge",
     "Limits",
     "MergeStructure",
+    "Parity",
     "PieceRules",
+    "PreserveCost",
     "PretokenCounts",
     "Protection",
     "PruneOrder",
     "ReadOptions",
+    "RefusedPair",
     "Removal",
     "Score",
     "Sizes",
@@ -79,6 +92,7 @@ __all__ = [
     "inspect",
     "load",
     "plan",
+    "preserve_cost",
     "prune_order",
     "save",
     "transplant",
@@ -104,7 +118,17 @@ _EXPORTS = {
     "evaluate": ("Evaluation", "Score", "evaluate"),
     "evaluate.compare": ("Comparison", "compare"),
     "evaluate.curve": ("Curve", "curve"),
-    "extend": ("Extension", "LearnedMerge", "Limits", "extend", "extend_naively"),
+    "extend": (
+        "Extension",
+        "LearnedMerge",
+        "Limits",
+        "Parity",
+        "PreserveCost",
+        "RefusedPair",
+        "extend",
+        "extend_naively",
+        "preserve_cost",
+    ),
     "formats": ("load",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),

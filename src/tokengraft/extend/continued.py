@@ -1,20 +1,24 @@
 """Continued BPE training: `extend`. The method of the paper; the training loop is in the core."""
 
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from fractions import Fraction
+from typing import NamedTuple
 from unicodedata import category
 
 from tokengraft import _core
-from tokengraft.counts.fingerprint import piece_rules
+from tokengraft.corpus import Totals
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
-from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
+from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair
+from tokengraft.extend.limits import Limits
+from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
-from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
+from tokengraft.tokenizer.sentencepiece import NORMAL
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNBOUNDED = 2**63 - 1
@@ -24,39 +28,14 @@ RESERVED = "\u2585\ufffd"
 """The character that SentencePiece's trainer reserves, and the replacement character of invalid UTF-8."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Which tokens continued training may make."""
-
-    min_count: int = 2
-    """Pairs that occur less often are not merged."""
-    max_token_bytes: int | None = None
-    """The longest token, in bytes."""
-    deny: Collection[str] = ()
-    """Texts that must not become tokens. The next most frequent pair is merged instead."""
-    deny_pattern: str | None = None
-    """A regular expression that no text of a new token may match anywhere."""
-
-    def __post_init__(self) -> None:
-        for name in ("min_count", "max_token_bytes"):
-            require_positive(name, getattr(self, name))
-        if isinstance(self.deny, str):
-            raise OptionError(f"`deny` is the string {self.deny!r}", hint="pass a list of strings: deny=['...']")
-        try:
-            re.compile(self.deny_pattern or "")
-        except re.error as error:
-            raise OptionError(
-                f"{self.deny_pattern!r} is not a regular expression: {error}", hint="correct --deny-pattern"
-            ) from error
-
-
 def extend(
     tokenizer: Tokenizer,
-    counts: PretokenCounts,
+    counts: PretokenCounts | Parity,
     n: int,
     *,
     limits: Limits | None = None,
     character_coverage: float = CHARACTER_COVERAGE,
+    preserve: PretokenCounts | None = None,
 ) -> Extension:
     """The next n tokens that BPE training learns on the counted text, continuing from the tokenizer.
 
@@ -66,11 +45,15 @@ def extend(
 
     Args:
         tokenizer: The base. It is not changed.
-        counts: The counts of the text, made with this tokenizer or another of the same pipeline.
+        counts: The counts of the text, made with this tokenizer or another of the same pipeline; or `Parity`, the
+            texts of several languages in balance.
         n: How many new tokens.
         limits: Which tokens may be made.
         character_coverage: SentencePiece types: the share of the text's characters that the vocabulary should have.
             Missing characters are added first, most frequent first, until it does. 0 adds none.
+        preserve: The counts of text whose segmentation must not change. A pair that occurs in it is never merged, and
+            a character of it is not added: every pretoken of it keeps its ids. ``Extension.refused`` lists the pairs
+            that would have been merged.
 
     Raises:
         OptionError: ``n`` is less than 1, or ``character_coverage`` not from 0 to 1.
@@ -86,16 +69,44 @@ def extend(
     """
     limits = limits or Limits()
     require_extendable(tokenizer, n)
-    counts.require(tokenizer)
-    if not len(counts):
-        raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
-    characters = missing_characters(tokenizer, counts, character_coverage)
+    require_texts(tokenizer, counts, preserve)
+    missing = missing_characters(tokenizer, counts, character_coverage)
+    characters = _may_be_added(missing, limits, preserve)
     base = add_tokens(tokenizer, characters, []) if characters else tokenizer
-    _require_spelled(base, counts)
-    merges = _learn(base, counts, n - len(characters), limits) if n > len(characters) else ()
+    for text in languages_of(counts):
+        _require_spelled(base, text)
+    texts = _Texts(counts, preserve)
+    learned = _learn(base, texts, n - len(characters), limits) if n > len(characters) else _Learned()
     return Extension(
-        merges, n, limits.min_count, tokenizer.content_hash, _provenance(tokenizer, counts), characters[:n]
+        merges=learned.merges,
+        asked=n,
+        min_count=limits.min_count,
+        base_hash=tokenizer.content_hash,
+        provenance=_provenance(tokenizer, texts),
+        characters=characters[:n],
+        refused=learned.refused,
+        languages=learned.languages,
     )
+
+
+class _Texts(NamedTuple):
+    """What is learned on, and what must not change."""
+
+    counts: PretokenCounts | Parity
+    preserve: PretokenCounts | None
+
+
+class _Learned(NamedTuple):
+    merges: tuple[LearnedMerge, ...] = ()
+    refused: tuple[RefusedPair, ...] = ()
+    languages: tuple[str, ...] = ()
+
+
+def _may_be_added(characters: tuple[str, ...], limits: Limits, preserve: PretokenCounts | None) -> tuple[str, ...]:
+    """The characters that the limits and the preserved text allow, in order."""
+    allowed = set(_core.of_scripts("".join(characters), list(limits.script_names)) if limits.scripts else characters)
+    preserved = {character for character, _ in preserve.table.characters()} if characters and preserve else ()
+    return tuple(character for character in characters if character in allowed and character not in preserved)
 
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
@@ -119,18 +130,15 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     )
 
 
-def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits) -> tuple[LearnedMerge, ...]:
-    """The merges that make the next n tokens."""
-    pieces = tokenizer.kind == "sentencepiece"
-    # New merges are placed before those of white space, so training must not apply the latter.
-    end, rules = first_whitespace_merge(tokenizer), _rules(tokenizer, counts)
-    has_runs = end < tokenizer.core_vocabulary.n_merges
-    before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if has_runs else tokenizer
-    merges = _core.extend(
-        before_runs.bpe,
-        counts.table,
+def _learn(tokenizer: Tokenizer, texts: _Texts, n: int, limits: Limits) -> _Learned:
+    """The merges that make the next n tokens, and the pairs that were refused on the way."""
+    counts, preserve = texts
+    rules, parity = rules_of(tokenizer, counts), counts if isinstance(counts, Parity) else None
+    merges, refused, languages = _core.extend(
+        before_runs(tokenizer).bpe,
+        [text.table for text in languages_of(counts)],
         n,
-        byte_level=not pieces,
+        byte_level=tokenizer.kind == "byte-level",
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
         forbidden=[*_never_made(tokenizer)],
@@ -139,8 +147,42 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
         unreachable_ranks=[(string, *rank) for string, rank in unreachable_ranks(tokenizer).items()],
         max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
         allow=_allow(tokenizer, limits),
+        scripts=list(limits.script_names) if limits.scripts else None,
+        preserved=preserve.table if preserve else None,
+        parallel=_parallel(parity) if parity else None,
     )
-    return tuple(LearnedMerge(*merge) for merge in merges)
+    return _Learned(
+        tuple(LearnedMerge(*merge) for merge in merges),
+        tuple(RefusedPair(*pair) for pair in refused),
+        tuple(parity.languages[language] for language in languages) if parity else (),
+    )
+
+
+def before_runs(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer that training starts from, without the merges of white space.
+
+    New merges are placed before those of white space, so training must not apply the latter.
+    """
+    end = first_whitespace_merge(tokenizer)
+    has_runs = end < tokenizer.core_vocabulary.n_merges
+    return replace(tokenizer, merges=tokenizer.merges[:end]) if has_runs else tokenizer
+
+
+def _parallel(parity: Parity) -> tuple[list[_core.Counts], _core.Counts] | None:
+    if parity.parallel is None or parity.reference is None:
+        return None
+    return [text.table for text in parity.parallel.values()], parity.reference.table
+
+
+def preserved_pairs(tokenizer: Tokenizer, preserve: PretokenCounts) -> frozenset[tuple[str, str]]:
+    """The pairs of neighbouring tokens in preserved text, which must not be merged.
+
+    Raises:
+        CountsError: The counts were made for another pipeline.
+    """
+    preserve.require(tokenizer)
+    byte_level = tokenizer.kind == "byte-level"
+    return frozenset(_core.pairs(before_runs(tokenizer).bpe, preserve.table, byte_level))
 
 
 def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
@@ -152,7 +194,9 @@ def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
         yield from (piece.string for piece in tokenizer.piece_model.pieces if piece.type != NORMAL)
 
 
-def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_coverage: float) -> tuple[str, ...]:
+def missing_characters(
+    tokenizer: Tokenizer, counts: PretokenCounts | Parity, character_coverage: float
+) -> tuple[str, ...]:
     """The characters to add to a SentencePiece-type vocabulary, most frequent first, equal ones by code point.
 
     White space and control characters are not added, because SentencePiece's trainer does not treat them as parts of
@@ -169,7 +213,9 @@ def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_c
     if tokenizer.kind != "sentencepiece" or not character_coverage:
         return ()
     known = {token.string for token in tokenizer.tokens}
-    counted = {character: count for character, count in counts.table.characters() if _is_visible(character)}
+    counted = Counter[str]()
+    for text in languages_of(counts):
+        counted.update({character: count for character, count in text.table.characters() if _is_visible(character)})
     total = sum(counted.values())
     covered = sum(count for character, count in counted.items() if _is_known(character, known, tokenizer))
     missing = [character for character in counted if not _is_known(character, known, tokenizer)]
@@ -225,18 +271,18 @@ def _allow(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None
     return allow
 
 
-def _rules(tokenizer: Tokenizer, counts: PretokenCounts) -> PieceRules | None:
-    """The rules that new pieces must keep: those that the counts were made with."""
-    return (counts.fingerprint.rules or piece_rules(tokenizer)) if tokenizer.kind == "sentencepiece" else None
-
-
-def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> FrozenDict[str, object]:
-    rules = _rules(tokenizer, counts)
-    return FrozenDict(
-        {
-            "tokengraft": _core.__version__,
-            "counted": asdict(counts.totals),
-            "rules": asdict(rules) if rules else None,
-            "normalize": counts.normalize,
-        }
-    )
+def _provenance(tokenizer: Tokenizer, texts: _Texts) -> FrozenDict[str, object]:
+    counts, preserve = texts
+    rules, languages = rules_of(tokenizer, counts), languages_of(counts)
+    provenance: dict[str, object] = {
+        "tokengraft": _core.__version__,
+        "counted": asdict(sum((text.totals for text in languages), Totals())),
+        "rules": asdict(rules) if rules else None,
+        "normalize": languages[0].normalize,
+    }
+    if isinstance(counts, Parity):
+        provenance["languages"] = {name: asdict(text.totals) for name, text in counts.counts.items()}
+        provenance["reference"] = asdict(counts.reference.totals) if counts.reference else None
+    if preserve:
+        provenance["preserved"] = asdict(preserve.totals)
+    return FrozenDict(provenance)

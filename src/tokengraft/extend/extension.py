@@ -22,6 +22,17 @@ class LearnedMerge(NamedTuple):
     """Whether it makes a new token. If not, the token that it makes existed already."""
 
 
+class RefusedPair(NamedTuple):
+    """A pair that would have been merged, and was not because it occurs in the preserved text."""
+
+    left: str
+    right: str
+    frequency: int
+    """How often the pair occurred when it was refused."""
+    place: int
+    """How many merges were learned before."""
+
+
 @dataclass(frozen=True)
 class Extension(EditResult):
     """The new tokens and merges that continued training learned.
@@ -53,6 +64,10 @@ class Extension(EditResult):
     """Version, and totals and settings of the counted text."""
     characters: tuple[str, ...] = ()
     """SentencePiece types: characters that the vocabulary lacked, which are added before all merges."""
+    refused: tuple[RefusedPair, ...] = ()
+    """The candidates that were refused because they occur in the preserved text, in order."""
+    languages: tuple[str, ...] = ()
+    """With `Parity`: for every merge, the language it was learned for. Otherwise empty."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -78,7 +93,16 @@ class Extension(EditResult):
         # Later merges make no new token: training for n tokens would have stopped before them.
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
-        return replace(self, merges=self.merges[:end], asked=asked, characters=self.characters[:size])
+        # A pair that was refused after the last merge would not have been tried.
+        refused = tuple(pair for pair in self.refused if pair.place < end or n > len(self))
+        return replace(
+            self,
+            merges=self.merges[:end],
+            asked=asked,
+            characters=self.characters[:size],
+            refused=refused,
+            languages=self.languages[:end],
+        )
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
@@ -91,6 +115,8 @@ class Extension(EditResult):
             "provenance": self.provenance,
             "characters": self.characters,
             "merges": self.merges,
+            "refused": self.refused,
+            "languages": self.languages,
         }
 
     @classmethod
@@ -102,6 +128,9 @@ class Extension(EditResult):
             base_hash=base_hash,
             provenance=FrozenDict(document["provenance"]),
             characters=tuple(_character(string) for string in document["characters"]),
+            # Files of the first version have neither.
+            refused=tuple(_refused_pair(*pair) for pair in document.get("refused", ())),
+            languages=_languages(document.get("languages", ()), len(document["merges"])),
         )
 
 
@@ -110,6 +139,19 @@ def _learned_merge(left: str, right: str, frequency: int, new: bool) -> LearnedM
     if not (isinstance(left, str) and isinstance(right, str) and isinstance(new, bool) and isinstance(frequency, int)):
         raise TypeError(f"{(left, right, frequency, new)!r} is no merge")
     return LearnedMerge(left, right, frequency, new)
+
+
+def _refused_pair(left: str, right: str, frequency: int, place: int) -> RefusedPair:
+    """A refused pair out of a file, if it is one."""
+    if not (isinstance(left, str) and isinstance(right, str) and isinstance(frequency, int) and isinstance(place, int)):
+        raise TypeError(f"{(left, right, frequency, place)!r} is no refused pair")
+    return RefusedPair(left, right, frequency, place)
+
+
+def _languages(names: list[str], n_merges: int) -> tuple[str, ...]:
+    if len(names) not in (0, n_merges) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"there are {n_merges:,} merges, and `languages` does not name the language of each")
+    return tuple(names)
 
 
 def _character(string: str) -> str:
