@@ -1,7 +1,8 @@
 """The slow, obvious versions that the core must equal."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 
@@ -112,6 +113,104 @@ def continued_by_score(
         learned.append((*pair, -negative))
         known[pair[0] + pair[1]] = min(known.values()) - 1
     return learned
+
+
+class ByMerges:
+    """A model that encodes by ranked merges, and can learn more."""
+
+    def __init__(self, tokens: Collection[str], merges: Sequence[tuple[str, str]], *, ignore_merges: bool = False):
+        self.known = set(tokens)
+        self.whole = set(tokens) if ignore_merges else set()
+        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
+
+    def encode(self, word: str) -> list[str]:
+        return [word] if word in self.whole else merge_all(list(word), self.ranks)[0]
+
+    def learn(self, pair: tuple[str, str]) -> bool:
+        """Adds a merge; whether it makes a new token."""
+        self.ranks[pair] = len(self.ranks)
+        new = pair[0] + pair[1] not in self.known
+        self.known.add(pair[0] + pair[1])
+        return new
+
+
+class ByScore:
+    """A model that encodes by SentencePiece's rule, and can learn more."""
+
+    def __init__(self, scores: Mapping[str, float]):
+        self.scores = {piece: score for piece, score in scores.items() if len(piece) == 1 or piece.strip("▁")}
+
+    def encode(self, word: str) -> list[str]:
+        return merge_by_score(list(word), self.scores)
+
+    def learn(self, pair: tuple[str, str]) -> bool:
+        self.scores[pair[0] + pair[1]] = min(self.scores.values()) - 1
+        return True
+
+
+def may_be_piece(left: str, right: str) -> bool:
+    """Whether two pieces may become one, by Llama's rules for letters."""
+    return not right.startswith("▁") and not left.startswith("▁▁") and len(left + right) <= 16
+
+
+def trained(
+    texts: Mapping[str, Mapping[str, int]],
+    model: ByMerges | ByScore,
+    n: int,
+    *,
+    min_count: int = 2,
+    may_merge: Callable[[str, str], bool] = lambda *_: True,
+    preserved: Collection[str] = (),
+    parallel: tuple[Mapping[str, Mapping[str, int]], Mapping[str, int]] | None = None,
+) -> tuple[list[tuple[str, str, int, bool]], list[tuple[str, str, int, int]], list[str]]:
+    """Training on several texts with preserved text, by the book: encode everything again before each step.
+
+    Returns the merges, the refused pairs, and the language of every merge.
+    """
+    measured = parallel[0] if parallel else texts
+    start = {name: _n_tokens(model, parallel[1] if parallel else texts[name]) for name in texts}
+    merges: list[tuple[str, str, int, bool]] = []
+    refused: list[tuple[str, str, int, int]] = []
+    languages: list[str] = []
+    never: set[tuple[str, str]] = set()
+    while sum(new for *_, new in merges) < n:
+        vetoed = {pair for word in preserved for pair in pairwise(model.encode(word))}
+        share = {name: Fraction(_n_tokens(model, words), start[name]) for name, words in measured.items()}
+        best = None
+        for name in sorted(texts, key=lambda name: (-share[name], name)):
+            for count, pair in _candidates(model, texts[name], min_count):
+                if pair in never:
+                    continue
+                if may_merge(*pair) and pair not in vetoed:
+                    best = best or (name, count, pair)
+                    break
+                never.add(pair)
+                if may_merge(*pair):
+                    refused.append((*pair, count, len(merges)))
+            if best:
+                break
+        if not best:
+            break
+        name, count, pair = best
+        merges.append((*pair, count, model.learn(pair)))
+        languages.append(name)
+    return merges, refused, languages
+
+
+def _n_tokens(model: ByMerges | ByScore, words: Mapping[str, int]) -> int:
+    return sum(count * len(model.encode(word)) for word, count in words.items())
+
+
+def _candidates(
+    model: ByMerges | ByScore, words: Mapping[str, int], min_count: int
+) -> Iterator[tuple[int, tuple[str, str]]]:
+    """The pairs that occur often enough, most frequent first, equal ones in the order of their strings."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for word, count in words.items():
+        for pair in pairwise(model.encode(word)):
+            pairs[pair] += count
+    for negative, pair in sorted((-count, pair) for pair, count in pairs.items() if count >= min_count):
+        yield -negative, pair
 
 
 def leaf_order(

@@ -54,4 +54,6 @@ pub use pretokenize::{
     encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,
 };
 pub use read::{FileReader, Part};
-pub use train::{Callbacks, Learned, LearnedMerge, Task};
+pub use train::{
+    pairs_of, script_properties, Callbacks, Learned, LearnedMerge, RefusedPair, ScriptFilter, Task, Texts,
+};

@@ -26,7 +26,19 @@ if TYPE_CHECKING:
     from tokengraft.evaluate.curve import Curve, curve
     from tokengraft.evaluate.curves import Curves, curves
     from tokengraft.evaluate.size import SizeChoice, SizeOptions, choose_size
-    from tokengraft.extend import Extension, IncludedWord, LearnedMerge, Limits, WordList, extend, extend_naively
+    from tokengraft.extend import (
+        Extension,
+        IncludedWord,
+        LearnedMerge,
+        Limits,
+        Parity,
+        PreserveCost,
+        RefusedPair,
+        WordList,
+        extend,
+        extend_naively,
+        preserve_cost,
+    )
     from tokengraft.formats import load
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
@@ -54,11 +66,14 @@ __all__ = [
     "LearnedMerge",
     "Limits",
     "MergeStructure",
+    "Parity",
     "PieceRules",
+    "PreserveCost",
     "PretokenCounts",
     "Protection",
     "PruneOrder",
     "ReadOptions",
+    "RefusedPair",
     "Removal",
     "Score",
     "SizeChoice",
@@ -88,6 +103,7 @@ __all__ = [
     "inspect",
     "load",
     "plan",
+    "preserve_cost",
     "prune_order",
     "save",
     "transplant",
@@ -115,7 +131,19 @@ _EXPORTS = {
     "evaluate.curve": ("Curve", "curve"),
     "evaluate.curves": ("Curves", "curves"),
     "evaluate.size": ("SizeChoice", "SizeOptions", "choose_size"),
-    "extend": ("Extension", "IncludedWord", "LearnedMerge", "Limits", "WordList", "extend", "extend_naively"),
+    "extend": (
+        "Extension",
+        "IncludedWord",
+        "LearnedMerge",
+        "Limits",
+        "Parity",
+        "PreserveCost",
+        "RefusedPair",
+        "WordList",
+        "extend",
+        "extend_naively",
+        "preserve_cost",
+    ),
     "formats": ("load",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),

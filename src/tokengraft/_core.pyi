@@ -17,6 +17,9 @@ __all__ = [
     "documents",
     "encode_with_tokenizers",
     "extend",
+    "of_scripts",
+    "pairs",
+    "script_properties",
     "scripts",
 ]
 
@@ -252,7 +255,7 @@ class Counts:
 
 def extend(
     bpe: Bpe,
-    counts: Counts,
+    languages: list[Counts],
     tokens: int,
     *,
     byte_level: bool,
@@ -263,8 +266,24 @@ def extend(
     unreachable_ranks: list[tuple[str, int, int]],
     max_candidates: int,
     allow: Callable[[str], bool] | None,
-) -> list[tuple[str, str, int, bool]]:
-    """The learned merges as (left, right, count, whether it makes a new token)."""
+    scripts: list[str] | None = None,
+    preserved: Counts | None = None,
+    parallel: tuple[list[Counts], Counts] | None = None,
+) -> tuple[list[tuple[str, str, int, bool]], list[tuple[str, str, int, int]], list[int]]:
+    """The learned merges as (left, right, count, whether it makes a new token).
+
+    Also the pairs that were refused because of the preserved text, as (left, right, count, number of merges before),
+    and the index of the language of every merge.
+    """
+
+def pairs(bpe: Bpe, counts: Counts, byte_level: bool) -> list[tuple[str, str]]:
+    """The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted."""
+
+def script_properties() -> list[tuple[str, str]]:
+    """The long and the short name of every script that some character has, sorted."""
+
+def of_scripts(characters: str, scripts: list[str]) -> str:
+    """The characters of a string that belong to some scripts, by their long names."""
 
 def documents(block: _Block, skip_bad: bool) -> tuple[list[str], int, int]:
     """The documents of a block, how many stretches of them were replaced, and how many documents were skipped."""

@@ -229,7 +229,7 @@ def test_an_error_in_a_judgement_reaches_the_caller(base, counts):
     with pytest.raises(RuntimeError, match="no judgement today"):
         _core.extend(
             base.bpe,
-            counts.table,
+            [counts.table],
             5,
             byte_level=True,
             min_count=2,

@@ -6,21 +6,28 @@ use super::bpe::PyBpe;
 use super::counts::PyCounts;
 use super::pipeline::PyRules;
 use crate::bpe::Alphabet;
+use crate::count::Counts;
 use crate::error::Error;
 use crate::pretokenize::PieceRules;
-use crate::train::{Callbacks, Learned, Task};
+use crate::train::{pairs_of, Callbacks, Learned, ScriptFilter, Task, Texts};
 
 /// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
 type PyMerge = (String, String, u64, bool);
+/// A refused pair: left and right token, how often it occurred, and how many merges were learned before.
+type PyRefused = (String, String, u64, usize);
+/// Parallel text in every language, and in the language of reference.
+type PyParallel<'py> = (Vec<Bound<'py, PyCounts>>, Bound<'py, PyCounts>);
 
 /// Continued training. `allow` is asked about every new token; Ctrl-C is checked in every phase.
+///
+/// Returns the merges, the pairs that were refused, and the index of the language of every merge.
 #[pyfunction]
-#[pyo3(signature = (bpe, counts, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow))]
+#[pyo3(signature = (bpe, languages, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None))]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn extend(
     py: Python<'_>,
     bpe: &PyBpe,
-    counts: &PyCounts,
+    languages: Vec<Bound<'_, PyCounts>>,
     tokens: usize,
     byte_level: bool,
     min_count: u64,
@@ -30,16 +37,36 @@ pub(super) fn extend(
     unreachable_ranks: Vec<(String, u32, u32)>,
     max_candidates: usize,
     allow: Option<Py<PyAny>>,
-) -> PyResult<Vec<PyMerge>> {
+    scripts: Option<Vec<String>>,
+    preserved: Option<Bound<'_, PyCounts>>,
+    parallel: Option<PyParallel<'_>>,
+) -> PyResult<(Vec<PyMerge>, Vec<PyRefused>, Vec<u32>)> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
-    let task = Task { tokens, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates };
+    let space_is_last = rules.is_some_and(|rules| rules.treat_whitespace_as_suffix);
+    let scripts = scripts.map(|names| py.detach(|| ScriptFilter::new(&names).with_space_last(space_is_last)));
+    let task =
+        Task { tokens, min_count, max_token_bytes, forbidden, rules, scripts, unreachable_ranks, max_candidates };
+    let (texts, parallel_texts) = (tables(&languages), parallel.as_ref().map(|(texts, _)| tables(texts)));
+    let reference = parallel.as_ref().map(|(_, reference)| &reference.get().0);
+    let texts = Texts {
+        languages: &texts,
+        parallel: parallel_texts.as_deref().zip(reference),
+        preserved: preserved.as_ref().map(|counts| &counts.get().0),
+    };
     let mut callbacks = PyCallbacks { allow, failure: None };
-    let learned = py.detach(|| Learned::new(&bpe.0, &counts.0, alphabet, &task, &mut callbacks));
+    let learned = py.detach(|| Learned::new(&bpe.0, &texts, alphabet, &task, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
     }
-    let learned = learned?;
+    Ok(as_strings(bpe, &learned?))
+}
+
+fn tables<'c>(counts: &'c [Bound<'_, PyCounts>]) -> Vec<&'c Counts> {
+    counts.iter().map(|counts| &counts.get().0).collect()
+}
+
+fn as_strings(bpe: &PyBpe, learned: &Learned) -> (Vec<PyMerge>, Vec<PyRefused>, Vec<u32>) {
     let string = |token: u32| match learned.tokens.get((token as usize).wrapping_sub(bpe.0.len())) {
         Some(new) => new.clone(),
         None => bpe.0.string(token).to_string(),
@@ -50,7 +77,42 @@ pub(super) fn extend(
         next += usize::from(is_new);
         (string(merge.left), string(merge.right), merge.count, is_new)
     });
-    Ok(merges.collect())
+    let refused = learned.refused.iter().map(|pair| (string(pair.left), string(pair.right), pair.count, pair.after));
+    let languages = learned.merges.iter().map(|merge| merge.language);
+    (merges.collect(), refused.collect(), languages.collect())
+}
+
+/// The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted.
+#[pyfunction]
+pub(super) fn pairs(
+    py: Python<'_>,
+    bpe: &PyBpe,
+    counts: &PyCounts,
+    byte_level: bool,
+) -> PyResult<Vec<(String, String)>> {
+    let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+    let mut callbacks = PyCallbacks { allow: None, failure: None };
+    let pairs = py.detach(|| pairs_of(&bpe.0, &counts.0, alphabet, &mut callbacks));
+    if let Some(failure) = callbacks.failure {
+        return Err(failure);
+    }
+    let string = |token: u32| bpe.0.string(token).to_string();
+    Ok(pairs?.into_iter().map(|(left, right)| (string(left), string(right))).collect())
+}
+
+/// The long and the short name of every script that some character has, sorted.
+#[pyfunction]
+pub(super) fn script_properties(py: Python<'_>) -> Vec<(&'static str, &'static str)> {
+    py.detach(crate::train::script_properties)
+}
+
+/// The characters of a string that belong to some scripts, by their long names.
+#[pyfunction]
+pub(super) fn of_scripts(py: Python<'_>, characters: &str, scripts: Vec<String>) -> String {
+    py.detach(|| {
+        let filter = ScriptFilter::new(&scripts);
+        characters.chars().filter(|&character| filter.contains(character)).collect()
+    })
 }
 
 /// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.

@@ -83,12 +83,15 @@ impl<P: Place> Side<P> {
 pub(super) struct Changes<P> {
     pub(super) before: Side<P>,
     pub(super) after: Side<P>,
+    /// How many pairs were replaced, in the whole text.
+    pub(super) merged: u64,
 }
 
 impl<P: Place> Changes<P> {
     pub(super) fn clear(&mut self) {
         self.before.clear();
         self.after.clear();
+        self.merged = 0;
     }
 
     /// Replaces a pair at these places, which must be in order, by a token that is in no pair yet.
@@ -98,6 +101,7 @@ impl<P: Place> Changes<P> {
                 part.prefetch(soon.at());
             }
             let Some(merged) = part.merge(place.at(), pair, product) else { continue };
+            self.merged += merged.count;
             if let Some((token, at)) = merged.before {
                 self.before.add(token, merged.count, at);
             }
@@ -117,7 +121,8 @@ pub(super) struct Replacer<P> {
 
 impl<P: Place> Replacer<P> {
     pub(super) fn new(threads: usize, parallel_from: usize) -> Self {
-        let changes = (0..threads.max(1)).map(|_| Changes { before: Side::default(), after: Side::default() });
+        let changes =
+            (0..threads.max(1)).map(|_| Changes { before: Side::default(), after: Side::default(), merged: 0 });
         Self { changes: changes.collect(), parallel_from }
     }
 
@@ -148,6 +153,7 @@ impl<P: Place> Replacer<P> {
         for other in others {
             first[0].before.append(&mut other.before);
             first[0].after.append(&mut other.after);
+            first[0].merged += std::mem::take(&mut other.merged);
         }
         &mut first[0]
     }

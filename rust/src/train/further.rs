@@ -9,8 +9,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::learner::Learner;
+use super::model::Model;
 use super::pairs::Place;
+use super::text::Text;
 use super::words::Words;
 use crate::bpe::{pair_key, Merges};
 
@@ -26,44 +27,55 @@ type Changed<P> = FxHashMap<(u32, u32), Change<P>>;
 /// Counts and places of pairs.
 type Counted<P> = FxHashMap<u64, (u64, Vec<P>)>;
 
-impl<P: Place> Learner<'_, P> {
+impl<P: Place> Text<P> {
     /// Merges a pair at these places, and then whatever merges apply beside it, lowest rank first.
-    pub(super) fn merge_further(&mut self, pair: (u32, u32), places: Range<usize>) {
-        let (changed, products) = self.merge_and_follow(pair, places);
+    pub(super) fn merge_further(
+        &mut self,
+        model: &Model<'_>,
+        refused: &FxHashSet<u64>,
+        (pair, places): ((u32, u32), Range<usize>),
+        threads: usize,
+    ) {
+        let (changed, products) = self.merge_and_follow(model, pair, places);
         let mut unknown = Vec::new();
         for (pair, change) in changed {
             let key = pair_key(pair.0, pair.1);
             if self.pairs.table.contains_key(&key) {
-                self.update(pair, change);
-            } else if change.places.is_empty() || self.refused.contains(&key) {
+                self.update(model, pair, change);
+            } else if change.places.is_empty() || refused.contains(&key) {
                 continue;
             } else if self.words.has_occurred(pair.0) && self.words.has_occurred(pair.1) {
                 unknown.push(key);
             } else {
-                self.add(pair, change.plus - change.minus, change.places);
+                self.add(model, pair, change.plus - change.minus, change.places);
             }
         }
         products.into_iter().for_each(|token| self.words.set_occurred(token));
-        for (key, (count, places)) in count_again::<P>(&self.words, &unknown, self.parallelism.threads) {
-            self.add(((key >> 32) as u32, key as u32), count, places);
+        for (key, (count, places)) in count_again::<P>(&self.words, &unknown, threads) {
+            self.add(model, ((key >> 32) as u32, key as u32), count, places);
         }
     }
 
     /// Adds a pair that was not known, if it is frequent enough.
-    fn add(&mut self, pair: (u32, u32), count: u64, mut places: Vec<P>) {
+    fn add(&mut self, model: &Model<'_>, pair: (u32, u32), count: u64, mut places: Vec<P>) {
         if count >= self.pairs.floor {
             places.sort_unstable();
             places.dedup();
             self.pairs.set(pair_key(pair.0, pair.1), count, [places.as_slice()]);
-            self.push(pair, count);
+            self.push(model, pair, count);
         }
     }
 
-    fn merge_and_follow(&mut self, pair: (u32, u32), places: Range<usize>) -> (Changed<P>, FxHashSet<u32>) {
+    fn merge_and_follow(
+        &mut self,
+        model: &Model<'_>,
+        pair: (u32, u32),
+        places: Range<usize>,
+    ) -> (Changed<P>, FxHashSet<u32>) {
         let (mut changed, mut products) = (Changed::default(), FxHashSet::default());
         let mut words = std::mem::take(&mut self.words);
         let mut part = words.whole();
-        let merges = self.all_merges();
+        let merges = model.all_merges();
         let entry = |place: usize, pair: (u32, u32)| {
             merges.merge_of(pair.0, pair.1).map(|merge| Reverse((merge.rank, place, pair, merge.product)))
         };
@@ -72,6 +84,7 @@ impl<P: Place> Learner<'_, P> {
         while let Some(Reverse((_, place, pair, product))) = heap.pop() {
             let Some(merged) = part.merge(place, pair, product) else { continue };
             products.insert(product);
+            self.merged += merged.count;
             changed.entry(pair).or_default().minus += merged.count;
             if let Some((token, at)) = merged.before {
                 change(&mut changed, (token, pair.0), (token, product), merged.count, at);
@@ -87,7 +100,7 @@ impl<P: Place> Learner<'_, P> {
     }
 
     /// Updates a known pair.
-    fn update(&mut self, pair: (u32, u32), change: Change<P>) {
+    fn update(&mut self, model: &Model<'_>, pair: (u32, u32), change: Change<P>) {
         let key = pair_key(pair.0, pair.1);
         let Some(known) = self.pairs.table.get(&key) else { return };
         let count = known.count + change.plus - change.minus;
@@ -102,7 +115,7 @@ impl<P: Place> Learner<'_, P> {
         let grew = count > known.count;
         self.pairs.set(key, count, [places.as_slice()]);
         if grew {
-            self.push(pair, count);
+            self.push(model, pair, count);
         }
     }
 }

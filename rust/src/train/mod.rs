@@ -6,15 +6,27 @@
 //!
 //! The product of a pair may be a token already, one that the base could not reach. Then the merge is kept and no token
 //! is counted. Merges listed for that token may now apply; they are applied at once, as in the encoder.
+//!
+//! With several languages, the texts stay apart: the next merge is the most frequent pair of the language that is worst
+//! off, and it is applied to all of them.
 
+mod balance;
 mod changes;
 mod encoded;
 mod frequent;
 mod further;
 mod learner;
+mod model;
 mod pairs;
+mod preserved;
 mod ranks;
+mod scripts;
 mod task;
+mod text;
+mod texts;
 mod words;
 
-pub use task::{Callbacks, Learned, LearnedMerge, Task};
+pub use preserved::pairs_of;
+pub use scripts::{script_properties, ScriptFilter};
+pub use task::{Callbacks, Learned, LearnedMerge, RefusedPair, Task};
+pub use texts::Texts;

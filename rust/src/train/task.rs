@@ -2,12 +2,12 @@
 
 use rustc_hash::FxHashSet;
 
-use super::encoded::encoded_words;
 use super::learner::{Learner, Parallelism};
+use super::model::Model;
 use super::pairs::Place;
-use super::words::Words;
+use super::scripts::ScriptFilter;
+use super::texts::{EncodedTexts, Texts};
 use crate::bpe::{Alphabet, Bpe};
-use crate::count::Counts;
 use crate::error::Result;
 use crate::pretokenize::PieceRules;
 
@@ -24,6 +24,8 @@ pub struct Task {
     pub forbidden: FxHashSet<String>,
     /// SentencePiece: which pieces may be made.
     pub rules: Option<PieceRules>,
+    /// The scripts that new tokens must keep to.
+    pub scripts: Option<ScriptFilter>,
     /// For SentencePiece, where every pair that makes a token is a merge, listed or not: the tokens that the base cannot
     /// reach, each with the rank of the first merge that would follow its own, and its order among those of that rank.
     /// A new token may make one of them reachable.
@@ -43,6 +45,21 @@ pub struct LearnedMerge {
     pub product: u32,
     /// How often the pair occurred when it was learned.
     pub count: u64,
+    /// The language it was learned for, by its index.
+    pub language: u32,
+}
+
+/// A pair that was not merged, because it occurs in the preserved text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedPair {
+    /// Left token.
+    pub left: u32,
+    /// Right token.
+    pub right: u32,
+    /// How often the pair occurred when it was refused.
+    pub count: u64,
+    /// How many merges were learned before.
+    pub after: usize,
 }
 
 /// The result of continued training.
@@ -52,6 +69,8 @@ pub struct Learned {
     pub tokens: Vec<String>,
     /// The merges, in order. Those whose product existed make no new token.
     pub merges: Vec<LearnedMerge>,
+    /// The pairs that were not merged because they occur in the preserved text, in order.
+    pub refused: Vec<RefusedPair>,
 }
 
 /// What training asks its caller.
@@ -80,7 +99,7 @@ impl<'c> InterruptChecks<'c> {
     /// What taking a pair from the heap counts as.
     pub(super) const STEP: usize = Self::SYMBOLS / 256;
 
-    fn new(callbacks: &'c mut dyn Callbacks) -> Self {
+    pub(super) fn new(callbacks: &'c mut dyn Callbacks) -> Self {
         Self { callbacks, symbols: 0 }
     }
 
@@ -107,31 +126,33 @@ impl Learned {
     /// When a pretoken cannot be encoded, there are too many, or the caller stops the training.
     pub fn new(
         bpe: &Bpe,
-        counts: &Counts,
+        texts: &Texts<'_>,
         alphabet: Alphabet,
         task: &Task,
         callbacks: &mut dyn Callbacks,
     ) -> Result<Self> {
         let mut interrupts = InterruptChecks::new(callbacks);
-        let words = encoded_words(bpe, counts, alphabet, &mut interrupts)?;
         let model = (bpe, alphabet);
-        if words.len() <= u32::MAX as usize {
-            Self::with_places::<u32>(model, words, task, Parallelism::default(), &mut interrupts)
+        let encoded = EncodedTexts::new(model, texts, &mut interrupts)?;
+        if encoded.words.iter().all(|words| words.len() <= u32::MAX as usize) {
+            Self::with_places::<u32>(model, encoded, task, Parallelism::default(), &mut interrupts)
         } else {
-            Self::with_places::<u64>(model, words, task, Parallelism::default(), &mut interrupts)
+            Self::with_places::<u64>(model, encoded, task, Parallelism::default(), &mut interrupts)
         }
     }
 
     fn with_places<P: Place>(
         (bpe, alphabet): (&Bpe, Alphabet),
-        words: Words,
+        encoded: EncodedTexts,
         task: &Task,
         parallelism: Parallelism,
         interrupts: &mut InterruptChecks<'_>,
     ) -> Result<Self> {
-        let mut learner = Learner::<P>::new(bpe, words, alphabet, task, parallelism);
+        let model = Model::new(bpe, alphabet, task);
+        let mut learner = Learner::<P>::new(model, encoded, task, parallelism);
         learner.learn(task, interrupts)?;
-        Ok(Self { tokens: learner.learned_strings(), merges: learner.learned })
+        let Learner { model, refused_pairs, .. } = learner;
+        Ok(Self { tokens: model.learned_strings(), merges: model.learned, refused: refused_pairs })
     }
 }
 
@@ -139,7 +160,13 @@ impl Learned {
 mod tests {
     use super::*;
     use crate::bpe::{Options, Random};
+    use crate::count::Counts;
     use crate::error::Error;
+
+    fn one(counts: &[&Counts], task: &Task, bpe: &Bpe, callbacks: &mut StopAfter) -> Result<Learned> {
+        let texts = Texts { languages: counts, ..Texts::default() };
+        Learned::new(bpe, &texts, Alphabet::ByteLevel, task, callbacks)
+    }
 
     /// Allows every token, and stops the training at the first check after `answers` ones.
     struct StopAfter {
@@ -168,6 +195,7 @@ mod tests {
             max_token_bytes: 99,
             forbidden: FxHashSet::default(),
             rules: None,
+            scripts: None,
             unreachable_ranks: Vec::new(),
             max_candidates,
         }
@@ -183,7 +211,7 @@ mod tests {
         let counts = Counts::from_columns(bytes, &offsets, vec![2; 40_000]);
         let task = task(9, 1, 99);
         let mut callbacks = StopAfter { answers, asked: 0 };
-        let learned = Learned::new(&bpe, &counts.unwrap(), Alphabet::ByteLevel, &task, &mut callbacks);
+        let learned = one(&[&counts.unwrap()], &task, &bpe, &mut callbacks);
         (learned, callbacks.asked)
     }
 
@@ -198,9 +226,10 @@ mod tests {
         let task = task(60, 2, 1 + seed as usize % 50);
         let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
         let mut interrupts = InterruptChecks::new(&mut callbacks);
-        let words = encoded_words(&bpe, &counts, Alphabet::ByteLevel, &mut interrupts).unwrap();
         let model = (&bpe, Alphabet::ByteLevel);
-        Learned::with_places::<P>(model, words, &task, parallelism, &mut interrupts).unwrap()
+        let texts = Texts { languages: &[&counts], ..Texts::default() };
+        let encoded = EncodedTexts::new(model, &texts, &mut interrupts).unwrap();
+        Learned::with_places::<P>(model, encoded, &task, parallelism, &mut interrupts).unwrap()
     }
 
     #[test]
@@ -224,7 +253,7 @@ mod tests {
         counts.push(&text, 2).unwrap();
         let task = task(3000, 2, 9999);
         let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
-        let learned = Learned::new(&bpe, &counts, Alphabet::ByteLevel, &task, &mut callbacks).unwrap();
+        let learned = one(&[&counts], &task, &bpe, &mut callbacks).unwrap();
         assert_eq!(learned.tokens.len(), 3000);
     }
 
@@ -235,7 +264,7 @@ mod tests {
         counts.push(b"aab", u64::MAX / 2).unwrap();
         let task = task(1, 1, 9);
         let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
-        let learned = Learned::new(&bpe, &counts, Alphabet::ByteLevel, &task, &mut callbacks);
+        let learned = one(&[&counts], &task, &bpe, &mut callbacks);
         assert_eq!(learned, Err(Error::TooFrequent));
     }
 

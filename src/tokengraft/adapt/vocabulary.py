@@ -108,7 +108,7 @@ def _choice(base: Tokenizer, extension: Extension, texts: Texts, job: Job) -> Si
         max_rare=size.max_rare,
         min_support=size.min_support * texts.learn.unit,
         multiple=size.multiple,
-        min_size=max(size.min_size, extension.n_included),
+        min_size=max(size.min_size, extension.n_listed),
     )
 
 

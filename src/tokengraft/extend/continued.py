@@ -1,21 +1,26 @@
 """Continued BPE training: `extend`. The method of the paper; the training loop is in the core."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from fractions import Fraction
+from typing import NamedTuple
 from unicodedata import category
 
 from tokengraft import _core
-from tokengraft.counts.fingerprint import piece_rules
+from tokengraft.corpus import Totals
+from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_positive
-from tokengraft.extend.extension import Extension, LearnedMerge
+from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
+from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair
 from tokengraft.extend.include import Included, ListLimits, WordList, included_merges
+from tokengraft.extend.limits import Limits
+from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
-from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
-from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
+from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, unreachable_ranks
+from tokengraft.tokenizer.sentencepiece import NORMAL
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNBOUNDED = 2**63 - 1
@@ -25,39 +30,14 @@ RESERVED = "\u2585\ufffd"
 """The character that SentencePiece's trainer reserves, and the replacement character of invalid UTF-8."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Which tokens continued training may make."""
-
-    min_count: int = 2
-    """Pairs that occur less often are not merged."""
-    max_token_bytes: int | None = None
-    """The longest token, in bytes."""
-    deny: Collection[str] = ()
-    """Texts that must not become tokens. The next most frequent pair is merged instead."""
-    deny_pattern: str | None = None
-    """A regular expression that no text of a new token may match anywhere."""
-
-    def __post_init__(self) -> None:
-        for name in ("min_count", "max_token_bytes"):
-            require_positive(name, getattr(self, name))
-        if isinstance(self.deny, str):
-            raise OptionError(f"`deny` is the string {self.deny!r}", hint="pass a list of strings: deny=['...']")
-        try:
-            re.compile(self.deny_pattern or "")
-        except re.error as error:
-            raise OptionError(
-                f"{self.deny_pattern!r} is not a regular expression: {error}", hint="correct --deny-pattern"
-            ) from error
-
-
 def extend(
     tokenizer: Tokenizer,
-    counts: PretokenCounts,
+    counts: PretokenCounts | Parity,
     n: int,
     *,
     limits: Limits | None = None,
     character_coverage: float = CHARACTER_COVERAGE,
+    preserve: PretokenCounts | None = None,
     include: WordList | Sequence[str] | None = None,
 ) -> Extension:
     """The next n tokens that BPE training learns on the counted text, continuing from the tokenizer.
@@ -68,11 +48,15 @@ def extend(
 
     Args:
         tokenizer: The base. It is not changed.
-        counts: The counts of the text, made with this tokenizer or another of the same pipeline.
+        counts: The counts of the text, made with this tokenizer or another of the same pipeline; or `Parity`, the
+            texts of several languages in balance.
         n: How many new tokens.
         limits: Which tokens may be made.
         character_coverage: SentencePiece types: the share of the text's characters that the vocabulary should have.
             Missing characters are added first, most frequent first, until it does. 0 adds none.
+        preserve: The counts of text whose segmentation must not change. A pair that occurs in it is never merged, and
+            a character of it is not added: every pretoken of it keeps its ids. ``Extension.refused`` lists the pairs
+            that would have been merged.
         include: Words that become tokens before anything is learned, by merges that are made for them. They and the
             tokens in between count towards n. ``Extension.included`` has the result for every word.
 
@@ -91,46 +75,60 @@ def extend(
     """
     limits = limits or Limits()
     require_extendable(tokenizer, n)
-    counts.require(tokenizer)
-    if not len(counts):
-        raise CountsError("the counts are empty: there is no text to learn from", hint="count a corpus that has text")
-    included = _included(tokenizer, counts, limits, include)
+    require_texts(tokenizer, counts, preserve)
+    texts = _Texts(counts, preserve)
+    included = _included(tokenizer, texts, limits, include)
     spelled = add_tokens(tokenizer, included.characters, []) if included.characters else tokenizer
-    characters = included.characters + missing_characters(spelled, counts, character_coverage)
-    base = included.added_to(tokenizer, characters[len(included.characters) :])
+    missing = missing_characters(spelled, counts, character_coverage)
+    more_characters = tuple(filter(_may_be_added(limits, preserve), missing))
+    characters = (*included.characters, *more_characters)
     _require_room(n, included, characters)
-    _require_spelled(base, counts)
-    left = n - len(characters) - len(included.tokens)
-    merges = _learn(base, counts, left, limits) if left > 0 else ()
+    base = included.added_to(tokenizer, more_characters)
+    for text in languages_of(counts):
+        _require_spelled(base, text)
+    left, listed = n - len(characters) - len(included.tokens), len(included.merges)
+    learned = _learn(base, texts, left, limits) if left > 0 else _Learned()
     return Extension(
-        (*included.counted(base, counts.table), *merges),
-        n,
-        limits.min_count,
-        tokenizer.content_hash,
-        _provenance(tokenizer, counts),
-        characters[:n],
+        merges=(*included.counted(base, [text.table for text in languages_of(counts)]), *learned.merges),
+        asked=n,
+        min_count=limits.min_count,
+        base_hash=tokenizer.content_hash,
+        provenance=_provenance(tokenizer, texts),
+        characters=characters[:n],
+        refused=tuple(pair._replace(place=listed + pair.place) for pair in learned.refused),
+        languages=("",) * listed + learned.languages if isinstance(counts, Parity) else (),
         included=included.words,
-        list_merges=len(included.merges),
+        list_merges=listed,
     )
 
 
 def _included(
-    tokenizer: Tokenizer, counts: PretokenCounts, limits: Limits, include: WordList | Sequence[str] | None
+    tokenizer: Tokenizer, texts: "_Texts", limits: Limits, include: WordList | Sequence[str] | None
 ) -> Included:
     """The merges of a word list, if there is one."""
     if include is None:
         return Included()
     words = include if isinstance(include, WordList) else WordList(include)  # type: ignore[arg-type]  # any sequence
+    pairs = preserved_pairs(tokenizer, texts.preserve) if texts.preserve else frozenset()
+    may_be_added = _may_be_added(limits, texts.preserve)
     return included_merges(
         tokenizer,
         words,
         ListLimits(
             refusal=_refusal(tokenizer, limits),
-            allow_character=_is_visible,
+            allow_pair=lambda left, right: (left, right) not in pairs,
+            allow_character=lambda character: _is_visible(character) and may_be_added(character),
             forbidden=frozenset(_never_made(tokenizer)),
-            made_for=counts.fingerprint,
+            made_for=_cut_as(texts),
         ),
     )
+
+
+def _cut_as(texts: "_Texts") -> Fingerprint:
+    """How the texts were cut: where any of them was."""
+    counted = [*languages_of(texts.counts), *filter(None, [texts.preserve])]
+    joined = (text.fingerprint.joined for text in counted)
+    return replace(counted[0].fingerprint, joined=frozenset.intersection(*joined))
 
 
 def _refusal(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | None]:
@@ -138,15 +136,27 @@ def _refusal(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | None
     allow = _allow(tokenizer, limits)
 
     def refusal(string: str) -> str | None:
-        size = len(token_bytes(string, tokenizer.kind))
-        if limits.max_token_bytes is not None and size > limits.max_token_bytes:
-            return f"it has {size:,} bytes, and {limits.max_token_bytes:,} are allowed"
+        data = token_bytes(string, tokenizer.kind)
+        if limits.max_token_bytes is not None and len(data) > limits.max_token_bytes:
+            return f"it has {len(data):,} bytes, and {limits.max_token_bytes:,} are allowed"
+        outside = _outside_scripts(data, limits)
+        if outside:
+            return f"the character {outside!r} is of none of the scripts {', '.join(limits.script_names)}"
         if allow is None or allow(string):
             return None
-        text = token_bytes(string, tokenizer.kind).decode(errors="replace")
+        text = data.decode(errors="replace")
         return f"the text {text!r} is denied" if text in limits.deny else "the limits do not allow it"
 
     return refusal
+
+
+def _outside_scripts(data: bytes, limits: Limits) -> str | None:
+    """The first whole character of a token that is not of the scripts, a leading space aside."""
+    if not limits.scripts:
+        return None
+    text = data.decode(errors="ignore").removeprefix(" ")
+    within = _core.of_scripts(text, list(limits.script_names))
+    return next((character for character in text if character not in within), None)
 
 
 def _require_room(n: int, included: Included, characters: Sequence[str]) -> None:
@@ -161,6 +171,26 @@ def _require_room(n: int, included: Included, characters: Sequence[str]) -> None
         f"{n:,} were asked for",
         hint=f"pass --add {needed} or more, or a shorter list",
     )
+
+
+class _Texts(NamedTuple):
+    """What is learned on, and what must not change."""
+
+    counts: PretokenCounts | Parity
+    preserve: PretokenCounts | None
+
+
+class _Learned(NamedTuple):
+    merges: tuple[LearnedMerge, ...] = ()
+    refused: tuple[RefusedPair, ...] = ()
+    languages: tuple[str, ...] = ()
+
+
+def _may_be_added(limits: Limits, preserve: PretokenCounts | None) -> Callable[[str], bool]:
+    """A function that says whether the limits and the preserved text allow a new character."""
+    preserved = {character for character, _ in preserve.table.characters()} if preserve else set[str]()
+    scripts = list(limits.script_names)
+    return lambda character: character not in preserved and (not scripts or bool(_core.of_scripts(character, scripts)))
 
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
@@ -184,18 +214,15 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     )
 
 
-def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits) -> tuple[LearnedMerge, ...]:
-    """The merges that make the next n tokens."""
-    pieces = tokenizer.kind == "sentencepiece"
-    # New merges are placed before those of white space, so training must not apply the latter.
-    end, rules = first_whitespace_merge(tokenizer), _rules(tokenizer, counts)
-    has_runs = end < tokenizer.core_vocabulary.n_merges
-    before_runs = replace(tokenizer, merges=tokenizer.merges[:end]) if has_runs else tokenizer
-    merges = _core.extend(
-        before_runs.bpe,
-        counts.table,
+def _learn(tokenizer: Tokenizer, texts: _Texts, n: int, limits: Limits) -> _Learned:
+    """The merges that make the next n tokens, and the pairs that were refused on the way."""
+    counts, preserve = texts
+    rules, parity = rules_of(tokenizer, counts), counts if isinstance(counts, Parity) else None
+    merges, refused, languages = _core.extend(
+        before_whitespace_merges(tokenizer).bpe,
+        [text.table for text in languages_of(counts)],
         n,
-        byte_level=not pieces,
+        byte_level=tokenizer.kind == "byte-level",
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
         forbidden=[*_never_made(tokenizer)],
@@ -204,8 +231,32 @@ def _learn(tokenizer: Tokenizer, counts: PretokenCounts, n: int, limits: Limits)
         unreachable_ranks=[(string, *rank) for string, rank in unreachable_ranks(tokenizer).items()],
         max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
         allow=_allow(tokenizer, limits),
+        scripts=list(limits.script_names) if limits.scripts else None,
+        preserved=preserve.table if preserve else None,
+        parallel=_parallel(parity) if parity else None,
     )
-    return tuple(LearnedMerge(*merge) for merge in merges)
+    return _Learned(
+        tuple(LearnedMerge(*merge) for merge in merges),
+        tuple(RefusedPair(*pair) for pair in refused),
+        tuple(parity.languages[language] for language in languages) if parity else (),
+    )
+
+
+def _parallel(parity: Parity) -> tuple[list[_core.Counts], _core.Counts] | None:
+    if parity.parallel is None or parity.reference is None:
+        return None
+    return [text.table for text in parity.parallel.values()], parity.reference.table
+
+
+def preserved_pairs(tokenizer: Tokenizer, preserve: PretokenCounts) -> frozenset[tuple[str, str]]:
+    """The pairs of neighbouring tokens in preserved text, which must not be merged.
+
+    Raises:
+        CountsError: The counts were made for another pipeline.
+    """
+    preserve.require(tokenizer)
+    byte_level = tokenizer.kind == "byte-level"
+    return frozenset(_core.pairs(before_whitespace_merges(tokenizer).bpe, preserve.table, byte_level))
 
 
 def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
@@ -217,7 +268,9 @@ def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
         yield from (piece.string for piece in tokenizer.piece_model.pieces if piece.type != NORMAL)
 
 
-def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_coverage: float) -> tuple[str, ...]:
+def missing_characters(
+    tokenizer: Tokenizer, counts: PretokenCounts | Parity, character_coverage: float
+) -> tuple[str, ...]:
     """The characters to add to a SentencePiece-type vocabulary, most frequent first, equal ones by code point.
 
     White space and control characters are not added, because SentencePiece's trainer does not treat them as parts of
@@ -234,7 +287,9 @@ def missing_characters(tokenizer: Tokenizer, counts: PretokenCounts, character_c
     if tokenizer.kind != "sentencepiece" or not character_coverage:
         return ()
     known = {token.string for token in tokenizer.tokens}
-    counted = {character: count for character, count in counts.table.characters() if _is_visible(character)}
+    counted = Counter[str]()
+    for text in languages_of(counts):
+        counted.update({character: count for character, count in text.table.characters() if _is_visible(character)})
     total = sum(counted.values())
     covered = sum(count for character, count in counted.items() if _is_known(character, known, tokenizer))
     missing = [character for character in counted if not _is_known(character, known, tokenizer)]
@@ -290,18 +345,18 @@ def _allow(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None
     return allow
 
 
-def _rules(tokenizer: Tokenizer, counts: PretokenCounts) -> PieceRules | None:
-    """The rules that new pieces must keep: those that the counts were made with."""
-    return (counts.fingerprint.rules or piece_rules(tokenizer)) if tokenizer.kind == "sentencepiece" else None
-
-
-def _provenance(tokenizer: Tokenizer, counts: PretokenCounts) -> FrozenDict[str, object]:
-    rules = _rules(tokenizer, counts)
-    return FrozenDict(
-        {
-            "tokengraft": _core.__version__,
-            "counted": asdict(counts.totals),
-            "rules": asdict(rules) if rules else None,
-            "normalize": counts.normalize,
-        }
-    )
+def _provenance(tokenizer: Tokenizer, texts: _Texts) -> FrozenDict[str, object]:
+    counts, preserve = texts
+    rules, languages = rules_of(tokenizer, counts), languages_of(counts)
+    provenance: dict[str, object] = {
+        "tokengraft": _core.__version__,
+        "counted": asdict(sum((text.totals for text in languages), Totals())),
+        "rules": asdict(rules) if rules else None,
+        "normalize": languages[0].normalize,
+    }
+    if isinstance(counts, Parity):
+        provenance["languages"] = {name: asdict(text.totals) for name, text in counts.counts.items()}
+        provenance["reference"] = asdict(counts.reference.totals) if counts.reference else None
+    if preserve:
+        provenance["preserved"] = asdict(preserve.totals)
+    return FrozenDict(provenance)

@@ -33,6 +33,17 @@ class IncludedWord(NamedTuple):
     """Why it is no token; None if it is one."""
 
 
+class RefusedPair(NamedTuple):
+    """A pair that would have been merged, and was not because it occurs in the preserved text."""
+
+    left: str
+    right: str
+    frequency: int
+    """How often the pair occurred when it was refused."""
+    place: int
+    """How many merges were learned before."""
+
+
 @dataclass(frozen=True)
 class Extension(EditResult):
     """The new tokens and merges that continued training learned.
@@ -69,11 +80,21 @@ class Extension(EditResult):
     list_merges: int = 0
     """How many of the first merges are those of the word list. Their frequencies are how often each merge applies in
     the training text; 0 if never."""
+    refused: tuple[RefusedPair, ...] = ()
+    """The candidates that were refused because they occur in the preserved text, in order."""
+    languages: tuple[str, ...] = ()
+    """With `Parity`: for every merge, the language it was learned for; an empty name for those of a word list. Otherwise
+    empty."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The new tokens, as the vocabulary spells them."""
         return self.characters + tuple(merge.left + merge.right for merge in self.merges if merge.new)
+
+    @property
+    def n_listed(self) -> int:
+        """How many of the first new tokens the word list needs: its words, tokens in between and all characters."""
+        return len(self.characters) + sum(merge.new for merge in self.merges[: self.list_merges])
 
     @property
     def intermediates(self) -> tuple[str, ...]:
@@ -101,7 +122,16 @@ class Extension(EditResult):
         # Later merges make no new token: training for n tokens would have stopped before them.
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
-        shorter = replace(self, merges=self.merges[:end], asked=asked, characters=self.characters[:size])
+        # A pair that was refused after the last merge would not have been tried.
+        refused = tuple(pair for pair in self.refused if pair.place < end or n > len(self))
+        shorter = replace(
+            self,
+            merges=self.merges[:end],
+            asked=asked,
+            characters=self.characters[:size],
+            refused=refused,
+            languages=self.languages[:end],
+        )
         if end >= self.list_merges:
             return shorter
         gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]}
@@ -120,6 +150,8 @@ class Extension(EditResult):
             "merges": self.merges,
             "included": self.included,
             "list_merges": self.list_merges,
+            "refused": self.refused,
+            "languages": self.languages,
         }
 
     @classmethod
@@ -131,8 +163,11 @@ class Extension(EditResult):
             base_hash=base_hash,
             provenance=FrozenDict(document["provenance"]),
             characters=tuple(_character(string) for string in document["characters"]),
+            # Files of the first version lack what follows.
             included=tuple(_included_word(*word) for word in document.get("included", ())),
             list_merges=int(document.get("list_merges", 0)),
+            refused=tuple(_refused_pair(*pair) for pair in document.get("refused", ())),
+            languages=_languages(document.get("languages", ()), len(document["merges"])),
         )
 
 
@@ -153,6 +188,19 @@ def _included_word(word: str, token: str | None, reason: str | None) -> Included
     if not (isinstance(word, str) and isinstance(token, str | None) and isinstance(reason, str | None)):
         raise TypeError(f"{(word, token, reason)!r} is no word of a word list")
     return IncludedWord(word, token, reason)
+
+
+def _refused_pair(left: str, right: str, frequency: int, place: int) -> RefusedPair:
+    """A refused pair out of a file, if it is one."""
+    if not (isinstance(left, str) and isinstance(right, str) and isinstance(frequency, int) and isinstance(place, int)):
+        raise TypeError(f"{(left, right, frequency, place)!r} is no refused pair")
+    return RefusedPair(left, right, frequency, place)
+
+
+def _languages(names: list[str], n_merges: int) -> tuple[str, ...]:
+    if len(names) not in (0, n_merges) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"there are {n_merges:,} merges, and `languages` does not name the language of each")
+    return tuple(names)
 
 
 def _character(string: str) -> str:

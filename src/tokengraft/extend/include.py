@@ -4,6 +4,7 @@ The forms of the words are found by `forms`, the merges by `word_merges`. Here t
 and every word is proven by encoding it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -14,7 +15,7 @@ from tokengraft.errors import OptionError
 from tokengraft.extend.extension import IncludedWord, LearnedMerge
 from tokengraft.extend.forms import Form, forms_of
 from tokengraft.extend.word_merges import MergeBase, MergeLimits, NewMerge, Pair, Pieces, WordMerges
-from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
+from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, first_whitespace_merge, unreachable_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNSPELLED = "it has a character that the vocabulary cannot spell"
@@ -114,12 +115,13 @@ class Included:
             return tokenizer
         return add_tokens(tokenizer, tokens, [(merge.left, merge.right) for merge in self.merges])
 
-    def counted(self, extended: Tokenizer, table: _core.Counts) -> tuple[LearnedMerge, ...]:
-        """The merges with how often each applies in counted text, given the tokenizer with the list."""
+    def counted(self, extended: Tokenizer, tables: Sequence[_core.Counts]) -> tuple[LearnedMerge, ...]:
+        """The merges with how often each applies in counted texts, given the tokenizer with the list."""
         if not self.merges:
             return ()
-        byte_level = extended.kind == "byte-level"
-        made = dict(table.tokens(extended.bpe, byte_level=byte_level, by_merges=True, uses=True))
+        byte_level, made = extended.kind == "byte-level", Counter[int]()
+        for table in tables:
+            made.update(dict(table.tokens(extended.bpe, byte_level=byte_level, by_merges=True, uses=True)))
         ids = extended.ids
         return tuple(merge._replace(frequency=made.get(ids[merge.left + merge.right], 0)) for merge in self.merges)
 
@@ -248,8 +250,7 @@ class _Search:
 
     def _pieces(self, base: Tokenizer, strings: Sequence[str]) -> dict[str, Pieces]:
         """The pieces of every form, if running text has them too."""
-        end = first_whitespace_merge(base)
-        before_runs = replace(base, merges=base.merges[:end]) if end < base.core_vocabulary.n_merges else base
+        before_runs = before_whitespace_merges(base)
         found = dict[str, Pieces]()
         for string in strings:
             ids = before_runs.bpe.encode_by_merges(string)

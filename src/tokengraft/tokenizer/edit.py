@@ -109,6 +109,17 @@ def first_whitespace_merge(tokenizer: Tokenizer) -> int:
     return end
 
 
+
+def before_whitespace_merges(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer that training starts from, without the merges of white space.
+
+    New merges are placed before those of white space, so training must not apply the latter.
+    """
+    end = first_whitespace_merge(tokenizer)
+    has_runs = end < tokenizer.core_vocabulary.n_merges
+    return replace(tokenizer, merges=tokenizer.merges[:end]) if has_runs else tokenizer
+
+
 def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     """Tokens that merges cannot reach but SentencePiece could if it had their parts, each with its rank.
 

@@ -1,0 +1,52 @@
+"""`preserve_cost`: what preserved text costs in compression."""
+
+from dataclasses import dataclass
+
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.extend.continued import CHARACTER_COVERAGE, extend
+from tokengraft.extend.extension import Extension
+from tokengraft.extend.limits import Limits
+from tokengraft.extend.parity import Parity, languages_of
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class PreserveCost:
+    """The tokens of the training text with and without preserved text."""
+
+    base: int
+    """Tokens under the base."""
+    preserved: int
+    """Tokens under the extension that preserves text."""
+    free: int
+    """Tokens under the extension of the same size that preserves none."""
+
+    @property
+    def share(self) -> float:
+        """How many more tokens the text has because of the preserved text, as a share: 0.01 is one percent."""
+        return self.preserved / self.free - 1 if self.free else 0.0
+
+
+def preserve_cost(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts | Parity,
+    extension: Extension,
+    *,
+    limits: Limits | None = None,
+    character_coverage: float = CHARACTER_COVERAGE,
+) -> PreserveCost:
+    """What preserving text cost, measured on the training text by training once more without it.
+
+    Args:
+        tokenizer: The base.
+        counts: What the extension was learned on.
+        extension: The result of ``extend(tokenizer, counts, ..., preserve=...)``.
+        limits: The limits that it was learned with.
+        character_coverage: The coverage that it was learned with.
+    """
+    free = extend(tokenizer, counts, extension.asked, limits=limits, character_coverage=character_coverage)
+    tokenizers = (tokenizer, extension.apply(tokenizer), free.apply(tokenizer))
+    base, preserved, without = (
+        sum(sum(text.tokens(one).values()) for text in languages_of(counts)) for one in tokenizers
+    )
+    return PreserveCost(base, preserved, without)

@@ -1,0 +1,113 @@
+"""`Parity`: several texts in balance, and the checks of everything that training counts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tokengraft.counts.fingerprint import piece_rules
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import CountsError, OptionError
+from tokengraft.frozen import FrozenDict
+from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Several texts in balance: every next token is learned for the language that is worst off.
+
+    Worst off is the language whose text has the most tokens, as a share of its tokens under the base: the one that has
+    gained least so far. With ``parallel`` and ``reference``, it is the language whose parallel text has the most
+    tokens, as a share of the tokens of the reference under the base. Of equal ones, it is the first by name.
+
+    The next token is the most frequent pair of that language, by its own counts. The merge is applied to all texts. A
+    language without a pair that is frequent enough is passed over. The order of the mappings has no effect.
+    """
+
+    counts: Mapping[str, PretokenCounts]
+    """The text of each language, by its name."""
+    parallel: Mapping[str, PretokenCounts] | None = None
+    """The same sentences in every language of ``counts``. Nothing is learned on them."""
+    reference: PretokenCounts | None = None
+    """The same sentences in the language of reference. Given together with ``parallel``, or not at all."""
+
+    def __post_init__(self) -> None:
+        if not self.counts:
+            raise OptionError("there is no language to learn for", hint="pass counts={'et': ..., 'lv': ...}")
+        if (self.parallel is None) != (self.reference is None):
+            given, missing = ("parallel", "reference") if self.reference is None else ("reference", "parallel")
+            raise OptionError(
+                f"`{given}` is given and `{missing}` is not",
+                hint="pass both: the same sentences in every language, and in the language of reference",
+            )
+        if self.parallel is not None and set(self.parallel) != set(self.counts):
+            raise OptionError(
+                f"the languages of the parallel text are {_names(self.parallel)}, those of the text "
+                f"{_names(self.counts)}",
+                hint="give parallel text for every language, under the same names",
+            )
+        for name in ("counts", "parallel"):
+            given_counts = getattr(self, name)
+            if given_counts is not None:
+                object.__setattr__(self, name, FrozenDict(sorted(given_counts.items())))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The names of the languages, sorted."""
+        return tuple(self.counts)
+
+
+def _names(languages: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, sorted(languages))) or "none"
+
+
+def languages_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
+    """The texts that tokens are learned on: one for each language."""
+    return list(counts.counts.values()) if isinstance(counts, Parity) else [counts]
+
+
+def rules_of(tokenizer: Tokenizer, counts: PretokenCounts | Parity) -> PieceRules | None:
+    """The rules that new pieces must keep: those that the counts were made with. None for byte-level types."""
+    rules = languages_of(counts)[0].fingerprint.rules
+    return (rules or piece_rules(tokenizer)) if tokenizer.kind == "sentencepiece" else None
+
+
+def require_texts(tokenizer: Tokenizer, counts: PretokenCounts | Parity, preserve: PretokenCounts | None) -> None:
+    """Refuses counts of another pipeline, counts that do not fit together, and empty ones.
+
+    Raises:
+        CountsError: With the name of the counts.
+    """
+    rules = rules_of(tokenizer, counts)
+    for what, text in _named(counts, preserve):
+        try:
+            text.require(tokenizer)
+        except CountsError as error:
+            raise CountsError(f"{what}: {error.message}", hint=error.hint) from error
+        if not text.table.total():
+            raise CountsError(f"{what} are empty: there is no text", hint="count a corpus that has text")
+        if text.fingerprint.rules not in (None, rules):
+            # Pretokens were cut where other rules allow a token to span.
+            raise CountsError(
+                f"{what} were cut by other rules: {text.fingerprint.rules}, the first text by {rules}",
+                hint="count all texts with the same `--rule`",
+            )
+    normalizations = {text.normalize for text in languages_of(counts)}
+    if len(normalizations) > 1:
+        shown = ", ".join(sorted(map(str, normalizations)))
+        raise CountsError(
+            f"the texts of the languages were normalized differently: {shown}",
+            hint="count all texts with the same `--normalize`",
+        )
+
+
+def _named(counts: PretokenCounts | Parity, preserve: PretokenCounts | None) -> Iterator[tuple[str, PretokenCounts]]:
+    """All counts, each with its name for messages."""
+    if isinstance(counts, Parity):
+        yield from ((f"the counts of `{name}`", text) for name, text in counts.counts.items())
+        yield from ((f"the parallel counts of `{name}`", text) for name, text in (counts.parallel or {}).items())
+        if counts.reference is not None:
+            yield "the counts of the reference", counts.reference
+    else:
+        yield "the counts", counts
+    if preserve is not None:
+        yield "the preserved counts", preserve
