@@ -144,7 +144,7 @@ def included_merges(tokenizer: Tokenizer, words: WordList, limits: ListLimits | 
     state = _Search(tokenizer, limits, {form.string: form for _, form in forms if form.string is not None})
     characters, merges = state.run()
     return Included(
-        words=tuple(_included_word(word, form, state.reasons) for word, form in forms),
+        words=tuple(dict.fromkeys(_included_word(word, form, state.reasons) for word, form in forms)),
         characters=characters,
         merges=tuple(LearnedMerge(left, right, 0, new) for left, right, new in merges),
     )
@@ -204,14 +204,14 @@ class _Search:
             return "it is an added token" if string in self.limits.forbidden else None
         if string in self.limits.forbidden:
             return "it is spelled like a byte or a special piece"
-        crossed = next((string[at : at + 2] for at in range(len(string)) if string[at : at + 2] in cut), None)
-        if crossed:
-            return f"the counted text was cut between `{crossed[0]}` and `{crossed[1]}`, by SentencePiece's rules"
         known = self.tokenizer.core_vocabulary.id_of
         missing = [character for character in dict.fromkeys(string) if known(character) is None]
         byte_level = self.tokenizer.kind == "byte-level"
         if missing and (byte_level or not all(map(self.limits.allow_character, missing))):
             return UNSPELLED
+        crossed = next((string[at : at + 2] for at in range(len(string)) if string[at : at + 2] in cut), None)
+        if crossed:
+            return f"SentencePiece's rules split text between `{crossed[0]}` and `{crossed[1]}` (--rule changes them)"
         return self.limits.refusal(string)
 
     def _cut_pairs(self) -> frozenset[str]:

@@ -1,0 +1,323 @@
+"""Word lists in `extend`: what becomes a token, what does not and why, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import builders
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+import tokengraft as tg
+from tokengraft import errors
+from tokengraft.extend.include import ListLimits, WordList, included_merges
+from tokengraft.formats.huggingface import write_tokenizer_json
+
+TEXT = ["kassid ja koerad jooksevad, kassipojad magavad", "ibuprofen ja ibuprofeen, 123 tabletti"] * 3
+DRUGS = ("ibuprofen", "ketoprofen", "naproxen", "the", "prokase")
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    folder = tmp_path / "pieces"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
+    return tg.load(builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))))
+
+
+def extend(base, n, words, *, exact=False, texts=TEXT, **options):
+    return tg.extend(base, tg.count(base, iter(texts)), n, include=WordList(words, exact), **options)
+
+
+def found(extension):
+    return {(word.word, word.token) for word in extension.included}
+
+
+def reasons(extension):
+    return {word.word: word.reason for word in extension.included if word.reason}
+
+
+def test_every_word_is_a_token_in_running_text(tiny_folder):
+    base = tg.load(tiny_folder)
+    extension = extend(base, 90, DRUGS)
+    extended = extension.apply(base)
+    library = extended.to_tokenizers()
+    assert {word.word for word in extension.included} == set(DRUGS)
+    for word in extension.included:
+        text = f"a {word.word} a" if word.token.startswith(("Ġ", "▁")) else f"{word.word} ja"
+        for tokenizer in (extended.encode, lambda text: library.encode(text, add_special_tokens=False).ids):
+            assert extended.ids[word.token] in tokenizer(text)
+    assert not set(extended.structure.unreachable) & {extended.ids[token] for token in extension.tokens}
+
+
+def test_words_come_before_learned_tokens_and_both_count(base):
+    extension = extend(base, 60, DRUGS)
+    assert len(extension) == 60
+    listed = extension.merges[: extension.list_merges]
+    made = {merge.left + merge.right for merge in listed}
+    words = {word.token for word in extension.included} - set(base.ids)
+    assert words <= made
+    assert set(extension.intermediates) == made - words
+    assert extension.tokens[: len(made)] == tuple(merge.left + merge.right for merge in listed)
+    assert len(extension.merges) > len(listed)
+
+
+def test_a_word_is_taken_after_a_space_and_at_the_start_of_a_text(base):
+    assert found(extend(base, 50, ["ibuprofen"])) == {("ibuprofen", "Ġibuprofen"), ("ibuprofen", "ibuprofen")}
+    assert found(extend(base, 50, [" ibuprofen  "])) == {(" ibuprofen  ", "Ġibuprofen"), (" ibuprofen  ", "ibuprofen")}
+
+
+def test_an_exact_word_is_taken_literally(base, pieces):
+    assert found(extend(base, 50, ["ibuprofen"], exact=True)) == {("ibuprofen", "ibuprofen")}
+    assert found(extend(base, 50, [" ibuprofen"], exact=True)) == {(" ibuprofen", "Ġibuprofen")}
+    assert found(extend(pieces, 50, ["ibuprofen"], exact=True)) == {("ibuprofen", "ibuprofen")}
+    extension = extend(pieces, 50, [" ibuprofen"], exact=True)
+    assert found(extension) == {(" ibuprofen", "▁ibuprofen")}
+    extended = extension.apply(pieces)
+    assert extended.ids["▁ibuprofen"] in extended.encode("ja ibuprofen ja")
+
+
+def test_a_pipeline_that_puts_a_space_first_has_one_form(tmp_path, pieces):
+    document = builders.byte_level()
+    document["pre_tokenizer"]["add_prefix_space"] = True
+    spaced = tg.load(builders.write(tmp_path, document))
+    assert found(extend(spaced, 50, ["ibuprofen"])) == {("ibuprofen", "Ġibuprofen")}
+    assert found(extend(spaced, 50, ["ibuprofen"], exact=True)) == {("ibuprofen", "ibuprofen")}
+    assert found(extend(pieces, 50, ["ibuprofen"])) == {("ibuprofen", "▁ibuprofen")}
+
+
+def test_the_normalized_form_becomes_the_token(tmp_path):
+    document = builders.byte_level() | {"normalizer": {"type": "NFC"}}
+    base = tg.load(builders.write(tmp_path, document))
+    for exact in (False, True):
+        extension = extend(base, 50, ["põ\u0303du", "po\u0303du"], exact=exact)
+        extended = extension.apply(base)
+        assert extended.encode("põdu") == [extended.ids["pÃµdu"]]
+        assert ("po\u0303du", "pÃµdu") in found(extension)
+
+
+def test_words_that_are_split_are_listed_with_the_reason(base):
+    extension = extend(base, 50, ["COX-2", "New York", "ibuprofen"])
+    assert reasons(extension) == {
+        "COX-2": "the pre-tokenizer splits it into `COX`, `-`, `2`",
+        "New York": "the pre-tokenizer splits it into `New`, ` York`",
+    }
+    assert reasons(extend(base, 50, ["a-b-c-d-e"]))["a-b-c-d-e"].endswith("`a`, `-`, `b`, `-`, `c`, `-`, …")
+
+
+def test_added_tokens_are_no_words(base):
+    assert reasons(extend(base, 50, ["<|end|>", "x<|end|>"])) == {
+        "<|end|>": "it is an added token",
+        "x<|end|>": "it has the added token `<|end|>`",
+    }
+
+
+def test_words_that_are_tokens_already_cost_nothing(base):
+    extension = extend(base, 5, ["the", "cat"], texts=["x"])
+    assert ("the", "Ġthe") in found(extension)
+    assert "Ġthe" not in extension.tokens
+    assert ("cat", "Ġcat") in found(extension)
+
+
+def test_a_token_that_cannot_be_reached_becomes_reachable(tmp_path):
+    document = builders.byte_level()
+    document["model"]["vocab"] |= {"ibuprofen": 900, "profen": 901}
+    base = tg.load(builders.write(tmp_path, document))
+    extension = extend(base, 30, ["ibuprofen"], exact=True)
+    extended = extension.apply(base)
+    assert extended.encode("ibuprofen") == [900]
+    assert "ibuprofen" not in extension.tokens
+    assert any(merge.left + merge.right == "profen" for merge in extension.merges)
+
+
+def test_parts_that_words_share_are_made_once(base):
+    alone = [len(included_merges(base, WordList([word])).tokens) for word in DRUGS]
+    assert len(included_merges(base, WordList(DRUGS)).tokens) < sum(alone)
+    inside = included_merges(base, WordList(["profen", "ibuprofen"], exact=True))
+    assert "profen" in inside.tokens
+    assert "profen" in {part for merge in inside.merges for part in merge[:2]}
+
+
+def test_frequencies_are_those_of_the_training_text(base):
+    counts = tg.count(base, iter(TEXT))
+    extension = tg.extend(base, counts, 60, include=DRUGS)
+    frequency = {merge.left + merge.right: merge.frequency for merge in extension.merges}
+    assert frequency["ibuprofen"] == 3
+    assert frequency["Ġketoprofen"] == 0
+    pairs = [(merge.left, merge.right) for merge in extension.merges[: extension.list_merges]]
+    ranks = {pair: rank for rank, pair in enumerate([*base.merge_strings(), *pairs])}
+    assert all(pair in ranks for pair in pairs)
+
+
+def test_limits_hold_for_words_and_for_tokens_in_between(base):
+    limits = tg.Limits(deny=["naproxen", " naproxen"], max_token_bytes=10)
+    extension = extend(base, 60, DRUGS, limits=limits)
+    assert reasons(extension) == {
+        "naproxen": "the text 'naproxen' is denied",
+        "ketoprofen": "it has 11 bytes, and 10 are allowed",
+    }
+    assert ("ketoprofen", "ketoprofen") in found(extension)
+    parts = extend(base, 60, ["ibuprofen"], exact=True, limits=tg.Limits(deny_pattern="^[a-z]{2,8}$"))
+    assert reasons(parts) == {"ibuprofen": "the limits allow none of the tokens that it could be merged from"}
+    some = tg.Limits(deny_pattern="^(ib|bup|of|en)$")
+    around = extend(base, 60, ["ibuprofen"], exact=True, limits=some)
+    assert found(around) == {("ibuprofen", "ibuprofen")}
+    assert not {"ib", "bup", "of", "en"} & set(around.tokens)
+
+
+def test_pairs_of_text_that_must_not_change_are_not_merged(base):
+    words = WordList(["xyz", "qrs"], exact=True)
+    kept_apart = {("x", "y"), ("y", "z")}
+    found = included_merges(base, words, ListLimits(allow_pair=lambda *pair: pair not in kept_apart))
+    assert [(word.word, word.reason) for word in found.words] == [
+        ("xyz", "its merges would change text that must not change"),
+        ("qrs", None),
+    ]
+    found = included_merges(base, words, ListLimits(allow_pair=lambda *pair: pair != ("x", "y")))
+    assert {merge[:2] for merge in found.merges} >= {("y", "z"), ("x", "yz")}
+
+
+def test_a_word_whose_only_way_others_would_close_is_made_first(base):
+    limits = tg.Limits(deny=["wxy", "xyz"])
+    extension = extend(base, 40, ["wxyz", "qxy", "rxy"], exact=True, limits=limits)
+    assert not reasons(extension)
+    assert {"wx", "yz"} <= set(extension.tokens)
+
+
+def test_missing_characters_of_words_are_added_and_count(pieces):
+    extension = extend(pieces, 40, ["猫薬", "ibuprofen"])
+    assert {"猫", "薬"} <= set(extension.characters)
+    assert len(extension) <= 40
+    extended = extension.apply(pieces)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    assert extended.ids["▁猫薬"] in library.encode("ja 猫薬 ja")
+    assert extension.tokens[: len(extension.characters)] == extension.characters
+    some = extend(pieces, 40, ["猫", "kass\u0007x"])
+    assert reasons(some) == {"kass\u0007x": "it has a character that the vocabulary cannot spell"}
+    assert "\u0007" not in some.characters
+
+
+def test_characters_of_words_that_are_left_out_are_not_added(pieces):
+    limits = tg.Limits(deny=["猫薬", " 猫薬"])
+    assert "薬" not in extend(pieces, 40, ["猫薬", "ibuprofen"], limits=limits).characters
+
+
+def test_bytes_that_the_vocabulary_lacks_are_a_reason(tmp_path):
+    document = builders.byte_level()
+    document["model"]["vocab"]["unused"] = document["model"]["vocab"].pop("@")
+    base = tg.load(builders.write(tmp_path, document))
+    assert reasons(extend(base, 40, ["@@"]))["@@"] == "it has a character that the vocabulary cannot spell"
+
+
+def test_a_word_may_be_longer_than_sentencepieces_trainer_would_make(pieces, tmp_path):
+    word = "kopsupõletikuravimid"
+    extension = extend(pieces, 60, [word])
+    extended = extension.apply(pieces)
+    assert extended.ids["▁" + word] in extended.encode(f"ja {word} ja")
+    tg.save(extended, tmp_path / "out")  # compares both forms and the libraries
+
+
+def test_a_word_across_a_cut_of_the_text_needs_counts_of_other_rules(pieces, tmp_path):
+    words = ["B12", "a-b", "New York"]
+    assert reasons(extend(pieces, 40, words)) == {
+        "B12": "SentencePiece's rules split text between `B` and `1` (--rule changes them)",
+        "a-b": "SentencePiece's rules split text between `a` and `-` (--rule changes them)",
+        "New York": "SentencePiece's rules split text between `w` and `▁` (--rule changes them)",
+    }
+    free = {"split_by_unicode_script": False, "split_digits": False, "split_by_number": False}
+    rules = replace(pieces.piece_model.rules, **free, split_by_whitespace=False)
+    counts = tg.count(pieces, iter(TEXT), read_options=tg.ReadOptions(rules=rules))
+    extension = tg.extend(pieces, counts, 40, include=words)
+    assert not reasons(extension)
+    extended = extension.apply(pieces)
+    counts.require(extended)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for word in extension.included:
+        assert extended.ids[word.token] in library.encode(f"ja {word.word} ja")
+    tg.save(extended, tmp_path / "out")
+
+
+def test_a_word_whose_edge_a_token_spans_is_listed(tmp_path):
+    base = tg.load(builders.write(tmp_path, builders.sentencepiece()))  # it has the tokens `at▁` and `s▁`
+    extension = extend(base, 40, ["kassat"])
+    assert reasons(extension) == {"kassat": "in `a kassat a`, a token of the tokenizer spans its edge"}
+
+
+def test_an_extension_with_a_list_survives_saving_and_cutting(base, tmp_path):
+    extension = extend(base, 60, [*DRUGS, "COX-2"])
+    assert tg.Extension.load(extension.save(tmp_path / "e.json")) == extension
+    needed = sum(merge.new for merge in extension.merges[: extension.list_merges])
+    for size in (needed, needed + 1, 59):
+        assert extension[:size] == extend(base, size, [*DRUGS, "COX-2"])
+    cut = extension[: needed - 1]
+    assert cut.list_merges == len(cut.merges)
+    gone = [word for word in cut.included if word.reason == "the extension was cut before it"]
+    assert len(gone) == 1
+    assert {word.token for word in cut.included if word.token} <= set(cut.apply(base).ids)
+    document = json.loads((tmp_path / "e.json").read_bytes())
+    document["included"][0] = [1, None, None]
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    with pytest.raises(errors.CountsError, match="not a file of an extension"):
+        tg.Extension.load(tmp_path / "bad.json")
+
+
+def test_files_of_extensions_without_a_list_are_still_read(base, tmp_path):
+    extension = tg.extend(base, tg.count(base, iter(TEXT)), 5)
+    document = json.loads(extension.save(tmp_path / "e.json").read_bytes())
+    del document["included"], document["list_merges"]
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    assert tg.Extension.load(tmp_path / "old.json") == extension
+
+
+def test_too_few_tokens_for_the_list_say_how_many_it_needs(base, pieces):
+    needed = sum(merge.new for merge in extend(base, 99, DRUGS).merges[: extend(base, 99, DRUGS).list_merges])
+    assert len(extend(base, needed, DRUGS)) == needed
+    with pytest.raises(errors.OptionError, match=rf"needs {needed} new tokens \(\d+ words, \d+ tokens in between\), 3"):
+        extend(base, 3, DRUGS)
+    with pytest.raises(errors.OptionError, match=r"\d+ characters\), 3 were asked for"):
+        extend(pieces, 3, ["猫薬"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "is empty"),
+        ("ibuprofen", "is the string"),
+        (["a", "  "], "blank word"),
+        (["a", ""], "blank word"),
+        (["a\nb"], "line break"),
+        (["a\r"], "line break"),
+        (["a", 3], "not a string"),
+        (["a\ud800"], "not valid Unicode"),
+    ],
+)
+def test_bad_lists_are_refused(base, words, message):
+    with pytest.raises(errors.OptionError, match=message):
+        tg.extend(base, tg.count(base, iter(TEXT)), 9, include=words)
+
+
+def test_duplicates_and_order_do_not_matter(base):
+    once = extend(base, 60, DRUGS)
+    assert extend(base, 60, [*DRUGS, *DRUGS[::-1]]) == once
+    assert extend(base, 60, DRUGS[::-1]).merges == once.merges
+    assert tg.extend(base, tg.count(base, iter(TEXT)), 60, include=list(DRUGS)) == once
+
+
+def test_the_result_is_independent_of_the_hash_seed(base, tmp_path):
+    tg.save(base, tmp_path / "saved")
+    code = (
+        f"import tokengraft as tg; base = tg.load({str(tmp_path / 'saved')!r})\n"
+        f"print(tg.extend(base, tg.count(base, iter({TEXT!r})), 60, include={DRUGS!r}).merges)"
+    )
+    seen = set()
+    for seed in ("1", "2", "3"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        seen.add(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment).stdout)
+    assert len(seen) == 1
