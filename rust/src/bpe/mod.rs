@@ -5,6 +5,7 @@
 mod alphabet;
 mod characters;
 mod encode;
+mod growth;
 mod merges;
 mod model;
 mod neighbours;
