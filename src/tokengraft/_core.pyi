@@ -252,6 +252,14 @@ class Counts:
     def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
     def changed(self, before: Bpe, after: Bpe, *, byte_level: bool) -> Counts:
         """The pretokens that two models encode to different tokens, by their strings."""
+    def growth(
+        self, bpe: Bpe, *, byte_level: bool, first_rank: int, new_tokens: list[tuple[int, int]]
+    ) -> list[tuple[int, int, int]]:
+        """How the occurrences of new tokens change with each new merge, in order of the merges.
+
+        Each change is (number of the new merge, id of a token, change). With the first n new merges, a token occurs as
+        often as its changes with numbers below n add up to. The new merges must rank after all others.
+        """
 
 def extend(
     bpe: Bpe,

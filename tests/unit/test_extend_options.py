@@ -7,7 +7,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, errors
-from tokengraft.extend import preserved_pairs
+from tokengraft.extend.continued import preserved_pairs
 from tokengraft.tokenizer.alphabet import token_bytes
 
 ESTONIAN = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad"] * 6

@@ -13,6 +13,7 @@ from tokengraft import cli, errors
 from tokengraft.evaluate.curve import CurvePoint, knee_of
 from tokengraft.evaluate.segments import Text
 from tokengraft.evaluate.size import SizeOptions, grid, supported_size
+from tokengraft.evaluate.support import encoded_support, support
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
 TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
@@ -36,6 +37,13 @@ KINDS = {
 @pytest.fixture
 def base(tmp_path):
     return KINDS["merge skipping"](tmp_path / "base")
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    """By whether merges are skipped."""
+    names = {True: "merge skipping", False: "byte-level"}
+    return {skip: KINDS[name](tmp_path_factory.mktemp("base")) for skip, name in names.items()}
 
 
 @pytest.fixture
@@ -79,6 +87,29 @@ def test_support_is_what_encoding_the_training_text_gives(kind, tmp_path):
         scored = tg.evaluate({"new": extended}, {"et": iter(TRAINING)})["new", "et"]
         assert point.bytes_per_token == scored.bytes_per_token
     assert {point.below_10 for point in found.points[1:]} != {0.0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_encoding_gives_the_support_of_every_size(kind, tmp_path):
+    base = KINDS[kind](tmp_path)
+    counts = tg.count(base, iter(TRAINING))
+    extension = tg.extend(base, counts, 60)
+    found = support(base, extension, counts)
+    assert [found(size) for size in range(len(extension) + 1)] == [
+        encoded_support(base, extension, counts, size) for size in range(len(extension) + 1)
+    ]
+    weighted = support(base, extension, counts.scale(7))
+    assert weighted(20) == [7 * times for times in found(20)]
+
+
+@given(words=st.lists(st.text("aãb ", min_size=1, max_size=12), min_size=1, max_size=12), skip=st.booleans())
+def test_one_encoding_gives_the_support_of_every_size_for_any_text(words, skip, bases):
+    base = bases[skip]
+    counts = tg.count(base, iter(words * 2))
+    extension = tg.extend(base, counts, 30)
+    found = support(base, extension, counts)
+    for size in range(len(extension) + 1):
+        assert found(size) == encoded_support(base, extension, counts, size)
 
 
 def test_occurrences_inside_longer_tokens_do_not_count(base, counts):

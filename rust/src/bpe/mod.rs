@@ -6,6 +6,7 @@ mod alphabet;
 mod characters;
 mod compare;
 mod encode;
+mod growth;
 mod merges;
 mod model;
 mod neighbours;

@@ -112,6 +112,20 @@ impl PyCounts {
         let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0, alphabet))?;
         Ok(Self(self.0.at(&places)))
     }
+
+    /// How the occurrences of new tokens change with each new merge: its number, the id of a token, and the change.
+    #[pyo3(signature = (bpe, *, byte_level, first_rank, new_tokens))]
+    fn growth(
+        &self,
+        py: Python<'_>,
+        bpe: &PyBpe,
+        byte_level: bool,
+        first_rank: u32,
+        new_tokens: Vec<(u32, u32)>,
+    ) -> PyResult<Vec<(u32, u32, i64)>> {
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        Ok(py.detach(|| bpe.0.growth(&self.0, alphabet, first_rank, &new_tokens))?)
+    }
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {

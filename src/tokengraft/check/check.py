@@ -13,9 +13,7 @@ from tokengraft.errors import OptionError
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
-def check(
-    tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: PretokenCounts | None = None
-) -> Check:
+def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: PretokenCounts | None = None) -> Check:
     """The results of all checks of a tokenizer; with a base, also of the checks of an edit.
 
     Args:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.segments import open_text
 from tokengraft.evaluate.size import MAX_ADD, SizeChoice, choose_size
-from tokengraft.extend import NAIVE_METHODS, Extension, Parity, extend, extend_naively
+from tokengraft.extend import NAIVE_METHODS, Extension, Parity, extend, extend_naively, preserve_cost
 from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
 from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
@@ -134,9 +133,10 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     print_warnings(warnings)
     preserve = preserve_of(tokenizer, options)
     coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
+    text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
     extension = extend(
         tokenizer,
-        _parity(tokenizer, texts, options) if options.balance == "parity" else counts,
+        text,
         _largest(options),
         limits=limits,
         character_coverage=coverage,
@@ -152,7 +152,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     verified = save_verified(extended, options.out, base=tokenizer, texts=samples, force=options.force)
     if options.extension:
         extension.save(options.extension, force=options.force)
-    learned = Learned(tokenizer, extended, extension, verified, counts, preserve, choice)
+    cost = preserve_cost(tokenizer, text, extension, limits=limits, character_coverage=coverage) if preserve else None
+    learned = Learned(tokenizer, extended, extension, verified, choice, cost)
     if options.json:
         print(json.dumps({"out": options.out, **summary_of(learned), "warnings": warnings}, ensure_ascii=False))
     else:
@@ -193,7 +194,7 @@ def _chosen(
     tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, options: argparse.Namespace
 ) -> SizeChoice:
     text = open_text(*named(options.held_out), None)
-    return choose_size(tokenizer, extension, counts, text, **size_options(options))
+    return choose_size(tokenizer, extension, counts, text, min_size=max(extension.n_listed, 1), **size_options(options))
 
 
 def _require_options(options: argparse.Namespace) -> None:

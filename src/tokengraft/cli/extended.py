@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from tokengraft.check.verify import Verification
 from tokengraft.cli.display import readable
-from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate.size import SizeChoice
-from tokengraft.extend import Extension
+from tokengraft.extend import Extension, PreserveCost
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -23,9 +23,9 @@ class Learned(NamedTuple):
     extended: Tokenizer
     extension: Extension
     verified: Verification
-    counts: PretokenCounts
-    preserve: PretokenCounts | None
     choice: SizeChoice | None
+    cost: PreserveCost | None
+    """Of the preserved text, if there is any."""
 
 
 def summary_of(learned: Learned) -> dict[str, Any]:
@@ -42,9 +42,16 @@ def summary_of(learned: Learned) -> dict[str, Any]:
         "notes": learned.verified.notes,
         "size": learned.choice.as_dict() if learned.choice else None,
         "included": [word._asdict() for word in extension.included],
+        "intermediates": len(extension.intermediates),
         "refused": len(extension.refused),
-        "languages": dict(Counter(extension.languages)),
+        "preserve_cost": asdict(learned.cost) | {"share": learned.cost.share} if learned.cost else None,
+        "languages": learned_for(extension),
     }
+
+
+def learned_for(extension: Extension) -> dict[str, int]:
+    """How many merges were learned for each language, with `Parity`."""
+    return dict(sorted(Counter(filter(None, extension.languages)).items()))
 
 
 def rows_of(learned: Learned) -> list[tuple[str, str]]:
@@ -60,6 +67,9 @@ def rows_of(learned: Learned) -> list[tuple[str, str]]:
         ("loaded back by", ", ".join(learned.verified.loaders) + ": the same ids"),
     ]
     rows += guarantees(extension, learned.choice)
+    if learned.cost:
+        refused = f"all pretokens have the same ids; {len(extension.refused):,} candidates were refused"
+        rows.append(("preserved", f"{refused}, which costs {learned.cost.share:.2%} more tokens of the training text"))
     left_out = stale_files(base.files)
     rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
     rows += [("warning", note) for note in learned.verified.notes]
@@ -89,14 +99,15 @@ def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tupl
     if extension.included:
         yield from _included(extension)
     if extension.languages:
-        learned = Counter(extension.languages)
-        yield "learned for", ", ".join(f"{name} {learned[name]:,}" for name in sorted(learned))
+        yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned_for(extension).items())
 
 
 def _included(extension: Extension) -> Iterator[tuple[str, str]]:
     left_out = [word for word in extension.included if word.token is None]
     words = len(extension.included) - len(left_out)
-    yield "included", f"{words:,} of {len(extension.included):,} words are tokens"
+    between = len(extension.intermediates)
+    forms = f"{words:,} of {len(extension.included):,} forms of the words are tokens"
+    yield "included", f"{forms}; {between:,} of the new tokens are parts of them"
     yield from (("left out", f"{word.word!r}: {word.reason}") for word in left_out[:SHOWN])
     if len(left_out) > SHOWN:
         yield "left out", f"{len(left_out) - SHOWN:,} more; --json or --extension list all"

@@ -102,7 +102,9 @@ def add_size(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-rare", type=float, metavar="SHARE", help="largest share of rare tokens among the new ones"
     )
-    group.add_argument("--multiple", type=int, metavar="N", help="round the number down to a multiple of N (default: 64)")
+    group.add_argument(
+        "--multiple", type=int, metavar="N", help="round the number down to a multiple of N (default: 64)"
+    )
 
 
 def require_no_size(options: argparse.Namespace, names: Iterable[str] = SIZE) -> None:

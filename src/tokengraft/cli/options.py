@@ -261,9 +261,7 @@ def require(condition: bool, message: str, *, hint: str) -> None:
         raise OptionError(message, hint=hint)
 
 
-def counts_of(
-    tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: bool = False
-) -> PretokenCounts:
+def counts_of(tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: bool = False) -> PretokenCounts:
     """The counts given by --counts, or counted from --corpus.
 
     Args:

@@ -10,7 +10,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text, text_warnings
-from tokengraft.evaluate.support import occurrences, rare_share
+from tokengraft.evaluate.support import rare_share, support
 from tokengraft.extend import Extension, Limits, extend
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -99,11 +99,10 @@ def curve(
     rate = rate_on(tokenizer, measured)
     base = base_rate(rate, tokenizer)
     points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
+    occurrences = support(tokenizer, extension, counts)
     for size in reached(wanted, extension):
-        cut = extension[:size]
-        extended = cut.apply(tokenizer)
         parameters = size * rows_width if rows_width else None
-        points.append(curve_point(rate(extended), base, occurrences(extended, cut.tokens, counts), parameters))
+        points.append(curve_point(rate(extension[:size].apply(tokenizer)), base, occurrences(size), parameters))
     return curve_of(measured, points, extension)
 
 

@@ -10,7 +10,7 @@ from tokengraft.errors import CountsError, OptionError, require_positive
 from tokengraft.evaluate.curve import Curve, CurvePoint, curve_of, curve_point, knee_of
 from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text
-from tokengraft.evaluate.support import occurrences, rare_share
+from tokengraft.evaluate.support import rare_share, support
 from tokengraft.extend import Extension
 from tokengraft.tokenizer.edit import require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -132,24 +132,16 @@ def choose_size(
     base = base_rate(rate, tokenizer)
     points, rare = [CurvePoint(0, base, 0.0, None)], dict[int, float]()
     sizes = grid(len(extension), multiple, min_size)
+    occurrences = support(tokenizer, extension, counts)
     for size in sizes:
-        extended, occurring = _extended(tokenizer, extension, counts, size)
-        points.append(curve_point(rate(extended), base, occurring))
+        occurring = occurrences(size)
+        points.append(curve_point(rate(extension[:size].apply(tokenizer)), base, occurring))
         rare[size] = rare_share(occurring, min_support) or 0.0
 
     def rare_at(size: int) -> float:
-        return rare_share(_extended(tokenizer, extension, counts, size)[1], min_support) or 0.0
+        return rare_share(occurrences(size), min_support) or 0.0
 
     return _choice(curve_of(measured, points, extension), supported_size(sizes, rare, rare_at, options), sizes, options)
-
-
-def _extended(
-    tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, size: int
-) -> tuple[Tokenizer, list[int]]:
-    """The tokenizer with the first tokens of an extension, and how often each of them occurs."""
-    cut = extension[:size]
-    extended = cut.apply(tokenizer)
-    return extended, occurrences(extended, cut.tokens, counts)
 
 
 def _require_tokens(extension: Extension, options: SizeOptions) -> None:

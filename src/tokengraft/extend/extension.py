@@ -83,8 +83,8 @@ class Extension(EditResult):
     refused: tuple[RefusedPair, ...] = ()
     """The candidates that were refused because they occur in the preserved text, in order."""
     languages: tuple[str, ...] = ()
-    """With `Parity`: for every merge, the language it was learned for; an empty name for those of a word list. Otherwise
-    empty."""
+    """With `Parity`: for every merge, the language it was learned for, or an empty name if it is one of a word list.
+    Otherwise empty."""
 
     @property
     def tokens(self) -> tuple[str, ...]:

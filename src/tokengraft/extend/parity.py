@@ -1,6 +1,6 @@
 """`Parity`: several texts in balance, and the checks of everything that training counts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from tokengraft.counts.fingerprint import piece_rules
@@ -50,13 +50,42 @@ class Parity:
             if given_counts is not None:
                 object.__setattr__(self, name, FrozenDict(sorted(given_counts.items())))
 
+    @classmethod
+    def of_parallel(cls, counts: Mapping[str, PretokenCounts], texts: Mapping[str, PretokenCounts]) -> "Parity":
+        """Texts in balance, given the same sentences in every language and in one more, the reference.
+
+        Raises:
+            OptionError: A language is missing among ``texts``, or not exactly one more is given.
+        """
+        reference = reference_of(counts, texts)
+        parallel = {name: text for name, text in texts.items() if name != reference}
+        return cls(counts, parallel, texts[reference])
+
     @property
     def languages(self) -> tuple[str, ...]:
         """The names of the languages, sorted."""
         return tuple(self.counts)
 
 
-def _names(languages: Mapping[str, object]) -> str:
+def reference_of(languages: Collection[str], texts: Collection[str]) -> str:
+    """The name of the reference: the only one of the parallel texts that is no language to learn for.
+
+    >>> reference_of(["et", "hi"], ["en", "et", "hi"])
+    'en'
+
+    Raises:
+        OptionError: A language is missing, or not exactly one more is given.
+    """
+    missing, others = sorted(set(languages) - set(texts)), sorted(set(texts) - set(languages))
+    if missing or len(others) != 1:
+        raise OptionError(
+            f"the parallel texts are {_names(texts)}, the languages {_names(languages)}",
+            hint="pass --parity-text NAME=FILE for every language, and for one more with another name, the reference",
+        )
+    return others[0]
+
+
+def _names(languages: Collection[str]) -> str:
     return ", ".join(map(repr, sorted(languages))) or "none"
 
 

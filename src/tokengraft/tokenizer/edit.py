@@ -9,6 +9,7 @@ holes.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain, count
 from math import inf
 
@@ -107,7 +108,6 @@ def first_whitespace_merge(tokenizer: Tokenizer) -> int:
                 break
             end -= 1
     return end
-
 
 
 def before_whitespace_merges(tokenizer: Tokenizer) -> Tokenizer:
