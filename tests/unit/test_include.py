@@ -321,3 +321,35 @@ def test_the_result_is_independent_of_the_hash_seed(base, tmp_path):
         environment = os.environ | {"PYTHONHASHSEED": seed}
         seen.add(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment).stdout)
     assert len(seen) == 1
+
+
+def test_a_single_character_may_be_a_word(pieces):
+    extension = extend(pieces, 9, ["猫", "薬"], exact=True)
+    assert found(extension) == {("猫", "猫"), ("薬", "薬")}
+    assert extension[:1].included[1].reason == "the extension was cut before it"
+    with pytest.raises(errors.OptionError, match="the word list needs 2 new tokens"):
+        extend(pieces, 1, ["猫", "薬"], exact=True)
+
+
+def test_a_very_long_word_is_listed_and_takes_no_time(base):
+    word = "".join("qxzjv"[at * at % 5] for at in range(200_000))
+    assert reasons(extend(base, 9, [word], exact=True))[word].endswith("at most 256 are merged into one token")
+    middle = "".join("qxzjvkw"[at**3 % 7] for at in range(250))
+    assert found(extend(base, 300, [middle], exact=True)) == {(middle, middle)}
+
+
+def test_a_word_after_two_spaces_is_taken_literally(pieces):
+    extension = extend(pieces, 40, ["  ibuprofen"], exact=True)
+    assert found(extension) == {("  ibuprofen", "▁▁ibuprofen")}
+    extended = extension.apply(pieces)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for spaces in range(1, 7):
+        text = f"ja{' ' * spaces}ibuprofen{' ' * spaces}"
+        assert extended.encode(text) == library.encode(text)
+
+
+def test_bytes_and_special_pieces_are_no_words(pieces):
+    assert reasons(extend(pieces, 9, ["<0x41>", "<s>"], exact=True)) == {
+        "<0x41>": "it is spelled like an added token or a byte",
+        "<s>": "it is an added token",
+    }

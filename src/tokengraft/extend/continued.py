@@ -151,8 +151,9 @@ def _refusal(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | None
 
 def _require_room(n: int, included: Included, characters: Sequence[str]) -> None:
     """Refuses a word list that needs more than n tokens."""
-    needed = len(characters) + len(included.tokens)
-    if not included.tokens or needed <= n:
+    # Characters of the text come after those of the words, and before merges.
+    needed = len(characters) + len(included.tokens) if included.tokens else len(included.characters)
+    if needed <= n:
         return
     between = len(included.intermediates)
     parts = f"{len(included.tokens) - between:,} words, {between:,} tokens in between"

@@ -102,10 +102,9 @@ class Extension(EditResult):
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
         shorter = replace(self, merges=self.merges[:end], asked=asked, characters=self.characters[:size])
-        if end >= self.list_merges:
-            return shorter
-        gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]}
-        return replace(shorter, list_merges=end, included=tuple(_without(word, gone) for word in self.included))
+        gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]} | {*self.characters[size:]}
+        included = tuple(_without(word, gone) for word in self.included)
+        return replace(shorter, list_merges=min(end, self.list_merges), included=included)
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
