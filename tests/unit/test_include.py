@@ -4,16 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import builders
 import pytest
+import reference
 from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.extend.include import ListLimits, WordList, included_merges
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.tokenizer.alphabet import spell
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad magavad", "ibuprofen ja ibuprofeen, 123 tabletti"] * 3
 DRUGS = ("ibuprofen", "ketoprofen", "naproxen", "the", "prokase")
@@ -148,12 +151,14 @@ def test_parts_that_words_share_are_made_once(base):
 def test_frequencies_are_those_of_the_training_text(base):
     counts = tg.count(base, iter(TEXT))
     extension = tg.extend(base, counts, 60, include=DRUGS)
-    frequency = {merge.left + merge.right: merge.frequency for merge in extension.merges}
-    assert frequency["ibuprofen"] == 3
-    assert frequency["Ġketoprofen"] == 0
-    pairs = [(merge.left, merge.right) for merge in extension.merges[: extension.list_merges]]
-    ranks = {pair: rank for rank, pair in enumerate([*base.merge_strings(), *pairs])}
-    assert all(pair in ranks for pair in pairs)
+    listed = extension.merges[: extension.list_merges]
+    ranks = {pair: at for at, pair in enumerate([*base.merge_strings(), *(merge[:2] for merge in listed)])}
+    applied = Counter()
+    for pretoken, count in counts.top(len(counts)):
+        for pair in reference.merge_all(list(spell(pretoken, "byte-level")), ranks)[1]:
+            applied[pair] += count
+    assert [merge.frequency for merge in listed] == [applied[merge[:2]] for merge in listed]
+    assert {merge.left + merge.right: merge.frequency for merge in listed}["ibuprofen"] == 3
 
 
 def test_limits_hold_for_words_and_for_tokens_in_between(base):
@@ -295,6 +300,8 @@ def test_too_few_tokens_for_the_list_say_how_many_it_needs(base, pieces):
         (["a\nb"], "line break"),
         (["a\r"], "line break"),
         (["a", 3], "not a string"),
+        ([["a"]], "not a string"),
+        (5, "not a list"),
         (["a\ud800"], "not valid Unicode"),
     ],
 )

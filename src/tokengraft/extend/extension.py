@@ -37,7 +37,8 @@ class IncludedWord(NamedTuple):
 class Extension(EditResult):
     """The new tokens and merges that continued training learned.
 
-    ``extension[:k]`` has the first k tokens and is what training for k would have given.
+    ``extension[:k]`` has the first k tokens and is what training for k would have given. If k is less than a word list
+    needs, the words that do not fit are listed as cut.
 
     Examples:
         >>> tok = tg.load("model")

@@ -4,7 +4,7 @@ The forms of the words are found by `forms`, the merges by `word_merges`. Here t
 and every word is proven by encoding it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -50,12 +50,14 @@ class WordList:
     def __post_init__(self) -> None:
         if isinstance(self.words, str):
             raise OptionError(f"the word list is the string {self.words!r}", hint="pass a list of strings: ['...']")
-        words = tuple(dict.fromkeys(self.words))
+        if not isinstance(self.words, Iterable):
+            raise OptionError(f"the word list is {self.words!r}, not a list", hint="pass a list of strings: ['...']")
+        words = tuple(self.words)
         if not words:
             raise OptionError("the word list is empty", hint="list one word per line, or leave out --include")
         for word in words:
             _require_word(word)
-        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "words", tuple(dict.fromkeys(words)))
 
 
 def _require_word(word: object) -> None:
