@@ -128,7 +128,7 @@ def _included(
             refusal=_refusal(tokenizer, limits),
             allow_character=_is_visible,
             forbidden=frozenset(_never_made(tokenizer)),
-            made_for=counts.fingerprint,
+            made_for=(counts.fingerprint,),
         ),
     )
 

@@ -85,8 +85,8 @@ class ListLimits:
     """SentencePiece types: whether a character that the vocabulary lacks may be added."""
     forbidden: frozenset[str] = frozenset()
     """Strings that are neither made nor merged: added tokens, bytes."""
-    made_for: Fingerprint | None = None
-    """SentencePiece types: how the training text was cut. Tokens across a cut are refused."""
+    made_for: tuple[Fingerprint, ...] = ()
+    """SentencePiece types: how each counted text was cut. Tokens across a cut are refused."""
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,13 @@ class _Search:
         return self.limits.refusal(string)
 
     def _cut_pairs(self) -> frozenset[str]:
-        """The pairs of characters of the forms between which the training text was cut."""
-        made_for = self.limits.made_for
-        if made_for is None or made_for.rules is None:
-            return frozenset()
+        """The pairs of characters of the forms between which some counted text was cut."""
         vocabulary = _core.Vocabulary({string: at for at, string in enumerate(self.forms)}, [])
         bpe = _core.Bpe(vocabulary, ignore_merges=False, byte_fallback=False, unk_token=None, fuse_unk=False)
-        return frozenset(_core.Cutter(bpe, made_for.rules, []).joined()) - made_for.joined
+        cut = set[str]()
+        for text in self.limits.made_for:
+            cut.update({*_core.Cutter(bpe, text.rules, []).joined()} - text.joined if text.rules else ())
+        return frozenset(cut)
 
     def _missing_characters(self, strings: Sequence[str]) -> tuple[str, ...]:
         """The characters that the vocabulary lacks, by code point."""

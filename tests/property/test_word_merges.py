@@ -172,7 +172,7 @@ def byte_level(table, **model):
 
 def check_extension(base, counts, words, data):
     """What must hold for any list on any tokenizer. Returns the extension and the tokenizer with it."""
-    needed = len(included_merges(base, words, ListLimits(made_for=counts.fingerprint)).tokens)
+    needed = len(included_merges(base, words, ListLimits(made_for=(counts.fingerprint,))).tokens)
     n = needed + data.draw(st.integers(1, 6))
     options = {"character_coverage": 0, "limits": tg.Limits(min_count=1)}
     extension = tg.extend(base, counts, n, include=words, **options)
