@@ -47,6 +47,14 @@ def shared_data(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def corpora():
+    """The folder of the corpora; skipped where there is none."""
+    if not (DATA / "corpora").exists():
+        pytest.skip(f"no {DATA / 'corpora'}: set TOKENGRAFT_DATA to run this")
+    return DATA / "corpora"
+
+
 @pytest.fixture(params=SHARED)
 def shared_folder(request, shared_data):
     return shared_data / request.param

@@ -18,7 +18,7 @@ class TokengraftError(Exception):
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message, hint)
-        self.message = _printable(message)
+        self.message = printable(message)
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -28,8 +28,8 @@ class TokengraftError(Exception):
         return f"{self.message}\nhint: {self.hint}"
 
 
-def _printable(message: str) -> str:
-    """A message that quotes tokens, safe for a terminal: no control characters, and cut where very long."""
+def printable(message: str) -> str:
+    """Text that quotes tokens, safe for a terminal: no control characters, and cut where very long."""
     shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
     return shown if len(shown) <= MAX_CHARACTERS else shown[:MAX_CHARACTERS] + " …"
 

@@ -4,16 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import builders
 import pytest
+import reference
 from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.extend.include import ListLimits, WordList, included_merges
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.tokenizer.alphabet import spell
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad magavad", "ibuprofen ja ibuprofeen, 123 tabletti"] * 3
 DRUGS = ("ibuprofen", "ketoprofen", "naproxen", "the", "prokase")
@@ -148,12 +151,14 @@ def test_parts_that_words_share_are_made_once(base):
 def test_frequencies_are_those_of_the_training_text(base):
     counts = tg.count(base, iter(TEXT))
     extension = tg.extend(base, counts, 60, include=DRUGS)
-    frequency = {merge.left + merge.right: merge.frequency for merge in extension.merges}
-    assert frequency["ibuprofen"] == 3
-    assert frequency["Ġketoprofen"] == 0
-    pairs = [(merge.left, merge.right) for merge in extension.merges[: extension.list_merges]]
-    ranks = {pair: rank for rank, pair in enumerate([*base.merge_strings(), *pairs])}
-    assert all(pair in ranks for pair in pairs)
+    listed = extension.merges[: extension.list_merges]
+    ranks = {pair: at for at, pair in enumerate([*base.merge_strings(), *(merge[:2] for merge in listed)])}
+    applied = Counter()
+    for pretoken, count in counts.top(len(counts)):
+        for pair in reference.merge_all(list(spell(pretoken, "byte-level")), ranks)[1]:
+            applied[pair] += count
+    assert [merge.frequency for merge in listed] == [applied[merge[:2]] for merge in listed]
+    assert {merge.left + merge.right: merge.frequency for merge in listed}["ibuprofen"] == 3
 
 
 def test_limits_hold_for_words_and_for_tokens_in_between(base):
@@ -295,6 +300,8 @@ def test_too_few_tokens_for_the_list_say_how_many_it_needs(base, pieces):
         (["a\nb"], "line break"),
         (["a\r"], "line break"),
         (["a", 3], "not a string"),
+        ([["a"]], "not a string"),
+        (5, "not a list"),
         (["a\ud800"], "not valid Unicode"),
     ],
 )
@@ -321,3 +328,35 @@ def test_the_result_is_independent_of_the_hash_seed(base, tmp_path):
         environment = os.environ | {"PYTHONHASHSEED": seed}
         seen.add(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment).stdout)
     assert len(seen) == 1
+
+
+def test_a_single_character_may_be_a_word(pieces):
+    extension = extend(pieces, 9, ["猫", "薬"], exact=True)
+    assert found(extension) == {("猫", "猫"), ("薬", "薬")}
+    assert extension[:1].included[1].reason == "the extension was cut before it"
+    with pytest.raises(errors.OptionError, match="the word list needs 2 new tokens"):
+        extend(pieces, 1, ["猫", "薬"], exact=True)
+
+
+def test_a_very_long_word_is_listed_and_takes_no_time(base):
+    word = "".join("qxzjv"[at * at % 5] for at in range(200_000))
+    assert reasons(extend(base, 9, [word], exact=True))[word].endswith("at most 256 are merged into one token")
+    middle = "".join("qxzjvkw"[at**3 % 7] for at in range(250))
+    assert found(extend(base, 300, [middle], exact=True)) == {(middle, middle)}
+
+
+def test_a_word_after_two_spaces_is_taken_literally(pieces):
+    extension = extend(pieces, 40, ["  ibuprofen"], exact=True)
+    assert found(extension) == {("  ibuprofen", "▁▁ibuprofen")}
+    extended = extension.apply(pieces)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for spaces in range(1, 7):
+        text = f"ja{' ' * spaces}ibuprofen{' ' * spaces}"
+        assert extended.encode(text) == library.encode(text)
+
+
+def test_bytes_and_special_pieces_are_no_words(pieces):
+    assert reasons(extend(pieces, 9, ["<0x41>", "<s>"], exact=True)) == {
+        "<0x41>": "it is spelled like an added token or a byte",
+        "<s>": "it is an added token",
+    }

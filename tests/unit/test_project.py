@@ -135,6 +135,8 @@ LAYERS = [
     "cli.display",
     "cli.progress",
     "cli.options",
+    "cli.learning",
+    "cli.extended",
     "cli.adapt",
     "cli.check",
     "cli.compare",

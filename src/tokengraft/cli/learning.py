@@ -134,7 +134,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
     return Limits(
         Limits.min_count if options.min_count is None else options.min_count,
         options.max_token_bytes,
-        lines_of(options.deny, "--deny"),
+        tuple(lines_of(options.deny, "--deny")),
         options.deny_pattern,
         tuple(options.scripts or ()),
     )

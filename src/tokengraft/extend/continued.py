@@ -10,7 +10,6 @@ from unicodedata import category
 
 from tokengraft import _core
 from tokengraft.corpus import Totals
-from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
 from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair
@@ -119,16 +118,9 @@ def _included(
             allow_pair=lambda left, right: (left, right) not in pairs,
             allow_character=lambda character: _is_visible(character) and may_be_added(character),
             forbidden=frozenset(_never_made(tokenizer)),
-            made_for=_cut_as(texts),
+            made_for=tuple(text.fingerprint for text in (*languages_of(texts.counts), *filter(None, [texts.preserve]))),
         ),
     )
-
-
-def _cut_as(texts: "_Texts") -> Fingerprint:
-    """How the texts were cut: where any of them was."""
-    counted = [*languages_of(texts.counts), *filter(None, [texts.preserve])]
-    joined = (text.fingerprint.joined for text in counted)
-    return replace(counted[0].fingerprint, joined=frozenset.intersection(*joined))
 
 
 def _refusal(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], str | None]:
@@ -161,8 +153,9 @@ def _outside_scripts(data: bytes, limits: Limits) -> str | None:
 
 def _require_room(n: int, included: Included, characters: Sequence[str]) -> None:
     """Refuses a word list that needs more than n tokens."""
-    needed = len(characters) + len(included.tokens)
-    if not included.tokens or needed <= n:
+    # Characters of the text come after those of the words, and before merges.
+    needed = len(characters) + len(included.tokens) if included.tokens else len(included.characters)
+    if needed <= n:
         return
     between = len(included.intermediates)
     parts = f"{len(included.tokens) - between:,} words, {between:,} tokens in between"

@@ -48,7 +48,8 @@ class RefusedPair(NamedTuple):
 class Extension(EditResult):
     """The new tokens and merges that continued training learned.
 
-    ``extension[:k]`` has the first k tokens and is what training for k would have given.
+    ``extension[:k]`` has the first k tokens and is what training for k would have given. If k is less than a word list
+    needs, the words that do not fit are listed as cut.
 
     Examples:
         >>> tok = tg.load("model")
@@ -122,20 +123,18 @@ class Extension(EditResult):
         # Later merges make no new token: training for n tokens would have stopped before them.
         end = (made.index(size) if size in made else 0) if n <= len(self) else len(self.merges)
         asked = min(self.asked, n) if n >= 0 else size
-        # A pair that was refused after the last merge would not have been tried.
-        refused = tuple(pair for pair in self.refused if pair.place < end or n > len(self))
-        shorter = replace(
+        gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]} | {*self.characters[size:]}
+        return replace(
             self,
             merges=self.merges[:end],
             asked=asked,
             characters=self.characters[:size],
-            refused=refused,
+            # A pair that was refused after the last merge would not have been tried.
+            refused=tuple(pair for pair in self.refused if pair.place < end or n > len(self)),
             languages=self.languages[:end],
+            list_merges=min(end, self.list_merges),
+            included=tuple(_without(word, gone) for word in self.included),
         )
-        if end >= self.list_merges:
-            return shorter
-        gone = {merge.left + merge.right for merge in self.merges[end : self.list_merges]}
-        return replace(shorter, list_merges=end, included=tuple(_without(word, gone) for word in self.included))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])

@@ -67,18 +67,17 @@ def _pieces_after(tokenizer: Tokenizer, before: str, text: str) -> list[str | in
 def _form(tokenizer: Tokenizer, pieces: Sequence[str | int] | None, text: str) -> Form:
     if pieces is None:
         return Form(None, "the pre-tokenizer does not keep it apart from the text before it", (text,))
+    strings = [piece for piece in pieces if isinstance(piece, str)]
+    texts = [token_bytes(string, tokenizer.kind).decode(errors="replace") for string in strings]
     added = [tokenizer.strings[piece] for piece in pieces if isinstance(piece, int)]
     if added:
-        return Form(
-            None, "it is an added token" if len(pieces) == 1 else f"it has the added token `{added[0]}`", (text,)
-        )
-    strings = [piece for piece in pieces if isinstance(piece, str)]
+        alone = len(added) == 1 and not "".join(texts).strip()
+        return Form(None, "it is an added token" if alone else f"it has the added token `{added[0]}`", (text,))
     if len(strings) == 1 and strings[0]:
         return Form(strings[0], None, (text,))
     if not any(strings):
         return Form(None, "the normalizer removes it", (text,))
-    shown = [token_bytes(string, tokenizer.kind).decode(errors="replace") for string in strings]
-    shown = [part for part in (shown[0].strip(), *shown[1:]) if part]
+    shown = [part for part in (texts[0].removeprefix(" "), *texts[1:]) if part]
     more = ", …" if len(shown) > _SHOWN else ""
     split = ", ".join(f"`{part}`" for part in shown[:_SHOWN])
     return Form(None, f"the pre-tokenizer splits it into {split}{more}", (text,))

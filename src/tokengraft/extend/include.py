@@ -5,13 +5,13 @@ and every word is proven by encoding it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from tokengraft import _core
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, printable
 from tokengraft.extend.extension import IncludedWord, LearnedMerge
 from tokengraft.extend.forms import Form, forms_of
 from tokengraft.extend.word_merges import MergeBase, MergeLimits, NewMerge, Pair, Pieces, WordMerges
@@ -19,6 +19,8 @@ from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, firs
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNSPELLED = "it has a character that the vocabulary cannot spell"
+LONGEST = 256
+"""The most pieces that are merged into one token. More would take minutes, and no such token is of use."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,14 @@ class WordList:
     def __post_init__(self) -> None:
         if isinstance(self.words, str):
             raise OptionError(f"the word list is the string {self.words!r}", hint="pass a list of strings: ['...']")
-        words = tuple(dict.fromkeys(self.words))
+        if not isinstance(self.words, Iterable):
+            raise OptionError(f"the word list is {self.words!r}, not a list", hint="pass a list of strings: ['...']")
+        words = tuple(self.words)
         if not words:
             raise OptionError("the word list is empty", hint="list one word per line, or leave out --include")
         for word in words:
             _require_word(word)
-        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "words", tuple(dict.fromkeys(words)))
 
 
 def _require_word(word: object) -> None:
@@ -82,8 +86,8 @@ class ListLimits:
     """SentencePiece types: whether a character that the vocabulary lacks may be added."""
     forbidden: frozenset[str] = frozenset()
     """Strings that are neither made nor merged: added tokens, bytes."""
-    made_for: Fingerprint | None = None
-    """SentencePiece types: how the training text was cut. Tokens across a cut are refused."""
+    made_for: tuple[Fingerprint, ...] = ()
+    """SentencePiece types: how each counted text was cut. Tokens across a cut are refused."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def included_merges(tokenizer: Tokenizer, words: WordList, limits: ListLimits | 
 
 def _included_word(word: str, form: Form, reasons: Mapping[str, str]) -> IncludedWord:
     if form.string is None or form.string in reasons:
-        return IncludedWord(word, None, form.reason or reasons.get(form.string or "", UNSPELLED))
+        return IncludedWord(word, None, printable(form.reason or reasons[form.string or ""]))
     return IncludedWord(word, form.string, None)
 
 
@@ -172,19 +176,16 @@ class _Search:
             reason = self._refusal(string, cut)
             if reason:
                 self.reasons[string] = reason
-        missing = [string for string in self._open(self.tokenizer) if string not in self.reasons]
+        not_yet = [string for string in self.forms if not self._is_one_token(self.tokenizer, string)]
         while True:
             left_out = len(self.reasons)
-            characters = self._missing_characters(missing)
+            wanted = [string for string in not_yet if string not in self.reasons]
+            characters = self._missing_characters(wanted)
             base = add_tokens(self.tokenizer, characters, []) if characters else self.tokenizer
-            merges = self._merges(base, [string for string in missing if string not in self.reasons])
-            self._prove(base, merges, missing)
+            merges = self._merges(base, wanted)
+            self._prove(base, merges)
             if len(self.reasons) == left_out:
                 return characters, merges
-
-    def _open(self, tokenizer: Tokenizer) -> list[str]:
-        """The forms that are not encoded as one token."""
-        return [string for string in self.forms if not self._is_one_token(tokenizer, string)]
 
     def _is_one_token(self, tokenizer: Tokenizer, string: str) -> bool:
         """Whether a form, and running text with it, is encoded as its token."""
@@ -200,10 +201,10 @@ class _Search:
 
     def _refusal(self, string: str, cut: frozenset[str]) -> str | None:
         """Why a form cannot become a token, as far as it is known before any merge is made."""
-        if string in self.tokenizer.ids:
-            return "it is an added token" if string in self.limits.forbidden else None
         if string in self.limits.forbidden:
-            return "it is spelled like a byte or a special piece"
+            return "it is spelled like an added token or a byte"
+        if string in self.tokenizer.ids:
+            return None
         known = self.tokenizer.core_vocabulary.id_of
         missing = [character for character in dict.fromkeys(string) if known(character) is None]
         byte_level = self.tokenizer.kind == "byte-level"
@@ -215,18 +216,18 @@ class _Search:
         return self.limits.refusal(string)
 
     def _cut_pairs(self) -> frozenset[str]:
-        """The pairs of characters of the forms between which the training text was cut."""
-        made_for = self.limits.made_for
-        if made_for is None or made_for.rules is None:
-            return frozenset()
+        """The pairs of characters of the forms between which some counted text was cut."""
         vocabulary = _core.Vocabulary({string: at for at, string in enumerate(self.forms)}, [])
         bpe = _core.Bpe(vocabulary, ignore_merges=False, byte_fallback=False, unk_token=None, fuse_unk=False)
-        return frozenset(_core.Cutter(bpe, made_for.rules, []).joined()) - made_for.joined
+        cut = set[str]()
+        for text in self.limits.made_for:
+            cut.update({*_core.Cutter(bpe, text.rules, []).joined()} - text.joined if text.rules else ())
+        return frozenset(cut)
 
     def _missing_characters(self, strings: Sequence[str]) -> tuple[str, ...]:
         """The characters that the vocabulary lacks, by code point."""
         known = self.tokenizer.core_vocabulary.id_of
-        used = {character for string in strings if string not in self.reasons for character in string}
+        used = {character for string in strings for character in string}
         return tuple(sorted(character for character in used if known(character) is None))
 
     def _merges(self, base: Tokenizer, strings: Sequence[str]) -> list[NewMerge]:
@@ -258,17 +259,21 @@ class _Search:
             in_text = [before_runs.bpe.encode_by_merges(pretoken) for pretoken in self._pretokens(string)]
             if "".join(pieces) != string:
                 self.reasons[string] = UNSPELLED
+            elif len(pieces) > LONGEST:
+                self.reasons[string] = (
+                    f"it has {len(pieces):,} pieces, and at most {LONGEST:,} are merged into one token"
+                )
             elif not any(_has(whole, ids) for whole in in_text):
                 self.reasons[string] = f"in `{self.forms[string].texts[0]}`, a token of the tokenizer spans its edge"
             else:
                 found[string] = pieces
         return found
 
-    def _prove(self, base: Tokenizer, merges: Sequence[NewMerge], strings: Sequence[str]) -> None:
+    def _prove(self, base: Tokenizer, merges: Sequence[NewMerge]) -> None:
         """Encodes every form with the merges. A form that is not one token gets a reason."""
         tokens = [left + right for left, right, new in merges if new]
         extended = add_tokens(base, tokens, [(left, right) for left, right, _ in merges]) if merges else base
-        for string in strings:
+        for string in self.forms:
             if string not in self.reasons and not self._is_one_token(extended, string):
                 self.reasons[string] = f"in `{self.forms[string].texts[0]}`, other merges break it"
 

@@ -200,13 +200,10 @@ class WordMerges:
 
     def _best_pair(self, pieces: Pieces) -> Pair | None:
         """The next merge of a word on the way that needs the fewest new tokens; None if there is no way."""
-        if self._is_plain(pieces):
-            return pieces[0], pieces[1]
         if len(pieces) > MAX_PIECES:
-            pairs = occurrences(pieces)
-            allowed = [pair for pair in dict.fromkeys(pairs) if self._may_merge(pair)]
-            return max(allowed, key=lambda pair: pairs.count(pair) - self._cost(pair), default=None)
-        return self._search(pieces, {})[1]
+            saved = {pair: n - self._cost(pair) for pair, n in Counter(occurrences(pieces)).items()}
+            return max((pair for pair in saved if self._may_merge(pair)), key=saved.__getitem__, default=None)
+        return (pieces[0], pieces[1]) if self._is_plain(pieces) else self._search(pieces, {})[1]
 
     def _search(self, pieces: Pieces, found: dict[Pieces, tuple[float, Pair | None]]) -> tuple[float, Pair | None]:
         """The fewest new tokens that make one token of these pieces, and the first merge of such a way."""

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from itertools import islice, permutations
+from heapq import heappop, heappush
+from itertools import islice, pairwise, permutations
+from random import Random
 
 import builders
+import pytest
 import reference
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from test_pieces import FILE, piece_scores, texts_over, tokenizer_of
 
 import tokengraft as tg
 from tokengraft.extend.include import ListLimits, WordList, included_merges
-from tokengraft.extend.word_merges import MergeBase, MergeLimits, WordMerges
+from tokengraft.extend.word_merges import MergeBase, MergeLimits, WordMerges, replaced
 from tokengraft.formats.huggingface import read_tokenizer_json
 from tokengraft.tokenizer.edit import add_tokens
 
@@ -129,6 +132,31 @@ def test_long_words_are_made_too(table, words):
     assert [pieces_of(word, pairs) for word in words] == [(word,) for word in words]
 
 
+def fewest_for_list(words) -> int:
+    """The fewest tokens that make all words, from single letters, by trying all merges (Dijkstra's algorithm)."""
+    start = tuple(sorted(map(tuple, words)))
+    best, heap = {start: 0}, [(0, start)]
+    while True:
+        cost, state = heappop(heap)
+        if all(len(pieces) == 1 for pieces in state):
+            return cost + len(words)
+        for pair in {pair for pieces in state for pair in pairwise(pieces)}:
+            after = tuple(sorted(replaced(pieces, pair) for pieces in state))
+            total = cost + ("".join(pair) not in words)
+            if total < best.get(after, 99):
+                best[after] = total
+                heappush(heap, (total, after))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_short_lists_need_as_few_tokens_as_the_best_of_all_merges(seed):
+    # Not a law: the search is greedy across words. It has found the fewest for every list tried so far.
+    random = Random(seed)
+    words = {"".join(random.choices("abcdef", k=random.randint(2, 5))) for _ in range(3)}
+    made, _ = generated("abcdef", [], words)
+    assert sum(merge.new for merge in made) == fewest_for_list(words)
+
+
 def byte_level(table, **model):
     """A byte-level tokenizer with the merges of a table."""
     tokens, merges = table
@@ -144,7 +172,7 @@ def byte_level(table, **model):
 
 def check_extension(base, counts, words, data):
     """What must hold for any list on any tokenizer. Returns the extension and the tokenizer with it."""
-    needed = len(included_merges(base, words, ListLimits(made_for=counts.fingerprint)).tokens)
+    needed = len(included_merges(base, words, ListLimits(made_for=(counts.fingerprint,))).tokens)
     n = needed + data.draw(st.integers(1, 6))
     options = {"character_coverage": 0, "limits": tg.Limits(min_count=1)}
     extension = tg.extend(base, counts, n, include=words, **options)
