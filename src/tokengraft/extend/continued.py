@@ -14,7 +14,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
 from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair
 from tokengraft.extend.limits import Limits
-from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of
+from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of, texts_of
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
@@ -73,7 +73,7 @@ def extend(
     missing = missing_characters(tokenizer, counts, character_coverage)
     characters = _may_be_added(missing, limits, preserve)
     base = add_tokens(tokenizer, characters, []) if characters else tokenizer
-    for text in languages_of(counts):
+    for text in texts_of(counts):
         _require_spelled(base, text)
     texts = _Texts(counts, preserve)
     learned = _learn(base, texts, n - len(characters), limits) if n > len(characters) else _Learned()
