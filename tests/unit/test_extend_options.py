@@ -93,6 +93,7 @@ def test_preserving_the_training_text_itself_leaves_nothing_to_learn(either):
     extension = tg.extend(either, counts, 20, preserve=counts, character_coverage=0)
     assert extension.merges == ()
     assert extension.refused
+    assert extension.stopped.endswith("were refused because they occur in the preserved text")
     assert extension[:5].refused == extension.refused
     assert tg.extend(either, counts, 5, preserve=counts, character_coverage=0).refused == extension.refused
 
@@ -203,6 +204,8 @@ def test_languages_that_do_not_fit_are_refused(base):
     good = counted(base, ESTONIAN)
     for arguments, message in [
         (({},), "no language"),
+        (({1: good},), "a language is named 1"),
+        (({"": good},), "a language is named ''"),
         (({"et": good}, {"et": good}), "`parallel` is given and `reference` is not"),
         (({"et": good}, None, good), "`reference` is given and `parallel` is not"),
         (({"et": good}, {"hi": good}, good), "the parallel text are 'hi', those of the text 'et'"),

@@ -215,19 +215,25 @@ mod tests {
         (learned, callbacks.asked)
     }
 
-    /// What is learned on random words, with places of one type.
+    /// What is learned on random words of one to three languages, with places of one type.
     fn learned<P: Place>(seed: u64, parallelism: Parallelism) -> Learned {
         let mut random = Random(seed);
         let bpe = random.byte_level(seed as usize % 40, seed % 3 > 0, &Options::default());
-        let mut counts = Counts::default();
-        for word in random.words(400, 1 + seed as usize % 20) {
-            counts.push(word.as_bytes(), 1 + random.below(9) as u64).unwrap();
+        let mut counts = vec![Counts::default(); 1 + seed as usize % 4 / 2 * 2];
+        for (word, place) in random.words(400, 1 + seed as usize % 20).into_iter().zip(0..) {
+            let language = place % counts.len();
+            counts[language].push(word.as_bytes(), 1 + random.below(9) as u64).unwrap();
         }
+        let mut preserved = Counts::default();
+        preserved.push(random.words(1, 6)[0].as_bytes(), 1).unwrap();
+        let counts: Vec<&Counts> = counts.iter().collect();
+        let preserved = Some(&preserved).filter(|_| seed % 5 == 0);
+        let parallel = Some((&counts[..], counts[0])).filter(|_| seed % 7 == 0);
+        let texts = Texts { languages: &counts, parallel, preserved };
         let task = task(60, 2, 1 + seed as usize % 50);
         let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
         let mut interrupts = InterruptChecks::new(&mut callbacks);
         let model = (&bpe, Alphabet::ByteLevel);
-        let texts = Texts { languages: &[&counts], ..Texts::default() };
         let encoded = EncodedTexts::new(model, &texts, &mut interrupts).unwrap();
         Learned::with_places::<P>(model, encoded, &task, parallelism, &mut interrupts).unwrap()
     }

@@ -15,7 +15,7 @@ from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerErro
 from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair
 from tokengraft.extend.include import Included, ListLimits, WordList, included_merges
 from tokengraft.extend.limits import Limits
-from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of
+from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of, texts_of
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, unreachable_ranks
@@ -83,7 +83,7 @@ def extend(
     characters = (*included.characters, *more_characters)
     _require_room(n, included, characters)
     base = included.added_to(tokenizer, more_characters)
-    for text in languages_of(counts):
+    for text in texts_of(counts):
         _require_spelled(base, text)
     left, listed = n - len(characters) - len(included.tokens), len(included.merges)
     learned = _learn(base, texts, left, limits) if left > 0 else _Learned()

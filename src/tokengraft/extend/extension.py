@@ -110,7 +110,10 @@ class Extension(EditResult):
         learned = len(self.tokens)
         if learned >= self.asked:
             return f"{learned:,} new tokens, as asked"
-        return f"{learned:,} new tokens, {self.asked:,} asked: pairs seen at least {self.min_count:,} times ran out"
+        ran_out = f"{learned:,} new tokens, {self.asked:,} asked: pairs seen at least {self.min_count:,} times ran out"
+        if self.refused:
+            return f"{ran_out}, and {len(self.refused):,} were refused because they occur in the preserved text"
+        return ran_out
 
     def __len__(self) -> int:
         """The number of new tokens."""

@@ -33,6 +33,9 @@ class Parity:
     def __post_init__(self) -> None:
         if not self.counts:
             raise OptionError("there is no language to learn for", hint="pass counts={'et': ..., 'lv': ...}")
+        unnamed = next((name for name in self.counts if not isinstance(name, str) or not name), None)
+        if unnamed is not None:
+            raise OptionError(f"a language is named {unnamed!r}", hint="name every language by a string, such as 'et'")
         if (self.parallel is None) != (self.reference is None):
             given, missing = ("parallel", "reference") if self.reference is None else ("reference", "parallel")
             raise OptionError(
@@ -92,6 +95,13 @@ def _names(languages: Collection[str]) -> str:
 def languages_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
     """The texts that tokens are learned on: one for each language."""
     return list(counts.counts.values()) if isinstance(counts, Parity) else [counts]
+
+
+def texts_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
+    """All texts: those that tokens are learned on, and those that languages are compared by."""
+    if not isinstance(counts, Parity) or counts.parallel is None or counts.reference is None:
+        return languages_of(counts)
+    return [*languages_of(counts), *counts.parallel.values(), counts.reference]
 
 
 def rules_of(tokenizer: Tokenizer, counts: PretokenCounts | Parity) -> PieceRules | None:
