@@ -132,13 +132,6 @@ impl Counts {
         self.counts.is_empty()
     }
 
-    /// The bytes of the pretokens in a range, one after the other.
-    pub(crate) fn bytes(&self, range: &Range<usize>) -> &[u8] {
-        let start = range.start.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let end = range.end.checked_sub(1).map_or(0, |last| self.ends[last]);
-        &self.bytes[start as usize..end as usize]
-    }
-
     /// The pretoken at a place.
     #[must_use]
     pub fn pretoken(&self, place: usize) -> &[u8] {

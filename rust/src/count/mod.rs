@@ -3,6 +3,7 @@
 mod allowance;
 mod counter;
 mod counts;
+mod delta;
 mod documents;
 mod hold_out;
 mod parquet;
@@ -14,6 +15,7 @@ mod tally;
 
 pub use counter::Counter;
 pub use counts::Counts;
+pub(crate) use delta::common_prefix;
 pub use documents::{Block, Document, Documents};
 pub use hold_out::{HoldOut, Verdict};
 pub use parquet::ParquetEncoder;
