@@ -118,7 +118,7 @@ def _included(
             allow_pair=lambda left, right: (left, right) not in pairs,
             allow_character=lambda character: _is_visible(character) and may_be_added(character),
             forbidden=frozenset(_never_made(tokenizer)),
-            made_for=tuple(text.fingerprint for text in (*languages_of(texts.counts), *filter(None, [texts.preserve]))),
+            made_for=tuple(text.fingerprint for text in (*texts_of(texts.counts), *filter(None, [texts.preserve]))),
         ),
     )
 
