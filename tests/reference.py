@@ -162,6 +162,7 @@ def trained(
     may_merge: Callable[[str, str], bool] = lambda *_: True,
     preserved: Collection[str] = (),
     parallel: tuple[Mapping[str, Mapping[str, int]], Mapping[str, int]] | None = None,
+    max_share: Fraction = Fraction(1),
 ) -> tuple[list[tuple[str, str, int, bool]], list[tuple[str, str, int, int]], list[str]]:
     """Training on several texts with preserved text, by the book: encode everything again before each step.
 
@@ -176,8 +177,9 @@ def trained(
     while sum(new for *_, new in merges) < n:
         vetoed = {pair for word in preserved for pair in pairwise(model.encode(word))}
         share = {name: Fraction(_n_tokens(model, words), start[name]) for name, words in measured.items()}
+        full = {name: languages.count(name) + 1 > max_share * (len(languages) + 1) for name in texts}
         best = None
-        for name in sorted(texts, key=lambda name: (-share[name], name)):
+        for name in sorted(texts, key=lambda name: (full[name], -share[name], name)):
             for count, pair in _candidates(model, texts[name], min_count):
                 if pair in never:
                     continue

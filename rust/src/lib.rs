@@ -55,5 +55,5 @@ pub use pretokenize::{
 };
 pub use read::{FileReader, Part};
 pub use train::{
-    pairs_of, script_properties, Callbacks, Learned, LearnedMerge, RefusedPair, ScriptFilter, Task, Texts,
+    pairs_of, script_properties, Callbacks, Learned, LearnedMerge, MaxShare, RefusedPair, ScriptFilter, Task, Texts,
 };

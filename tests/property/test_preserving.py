@@ -1,6 +1,7 @@
 """Preserved text and languages in balance: the core against the obvious trainer, on words drawn at random."""
 
 import json
+from fractions import Fraction
 from functools import cache
 
 import builders
@@ -21,7 +22,9 @@ SETTINGS = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unrea
 NAMES = ("et", "hi", "lv")
 
 
-def trained(bpe, texts, n, *, min_count, max_candidates=UNBOUNDED, denied="", preserved=(), parallel=None):
+def trained(
+    bpe, texts, n, *, min_count, max_candidates=UNBOUNDED, denied="", preserved=(), parallel=None, max_share=Fraction(1)
+):
     """What the core learns, with the names of the languages."""
     names = sorted(texts)
     both = ([counts_of(parallel[0][name]) for name in names], counts_of(parallel[1])) if parallel else None
@@ -34,6 +37,7 @@ def trained(bpe, texts, n, *, min_count, max_candidates=UNBOUNDED, denied="", pr
         allow=(lambda string: string != denied) if denied else None,
         preserved=counts_of(dict.fromkeys(preserved, 1)) if preserved else None,
         parallel=both,
+        max_share=max_share.as_integer_ratio(),
         **SETTINGS,
     )
     return merges, refused, [names[language] for language in languages]
@@ -79,7 +83,8 @@ def test_languages_in_balance_equal_the_obvious_trainer(table, data, n, min_coun
         parallel = ({name: data.draw(words_over(tokens)) for name in texts}, data.draw(words_over(tokens)))
     model = reference.ByMerges(tokens, merges, ignore_merges=skip)
     bpe = core_of(tokens, merges, ignore_merges=skip)
-    options = {"min_count": min_count, "preserved": preserved, "parallel": parallel}
+    max_share = data.draw(st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(2, 5), Fraction(1, 9)]))
+    options = {"min_count": min_count, "preserved": preserved, "parallel": parallel, "max_share": max_share}
     expected = reference.trained(texts, model, n, may_merge=lambda a, b: a + b != denied, **options)
     ours = trained(bpe, texts, n, denied=denied, **options)
     assert ours == expected

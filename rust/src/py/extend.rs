@@ -9,7 +9,7 @@ use crate::bpe::Alphabet;
 use crate::count::Counts;
 use crate::error::Error;
 use crate::pretokenize::PieceRules;
-use crate::train::{pairs_of, Callbacks, Learned, ScriptFilter, Task, Texts};
+use crate::train::{pairs_of, Callbacks, Learned, MaxShare, ScriptFilter, Task, Texts};
 
 /// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
 type PyMerge = (String, String, u64, bool);
@@ -22,7 +22,7 @@ type PyParallel<'py> = (Vec<Bound<'py, PyCounts>>, Bound<'py, PyCounts>);
 ///
 /// Returns the merges, the pairs that were refused, and the index of the language of every merge.
 #[pyfunction]
-#[pyo3(signature = (bpe, languages, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None))]
+#[pyo3(signature = (bpe, languages, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1)))]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn extend(
     py: Python<'_>,
@@ -40,6 +40,7 @@ pub(super) fn extend(
     scripts: Option<Vec<String>>,
     preserved: Option<Bound<'_, PyCounts>>,
     parallel: Option<PyParallel<'_>>,
+    max_share: (u64, u64),
 ) -> PyResult<(Vec<PyMerge>, Vec<PyRefused>, Vec<u32>)> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
@@ -52,6 +53,7 @@ pub(super) fn extend(
     let texts = Texts {
         languages: &texts,
         parallel: parallel_texts.as_deref().zip(reference),
+        max_share: MaxShare { numerator: max_share.0, denominator: max_share.1 },
         preserved: preserved.as_ref().map(|counts| &counts.get().0),
     };
     let mut callbacks = PyCallbacks { allow, failure: None };

@@ -12,6 +12,24 @@ use crate::error::{Error, Result};
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     measures: Vec<Measure>,
+    max_share: MaxShare,
+    /// For each language, how many merges were learned for it.
+    learned: Vec<u64>,
+}
+
+/// The largest share of merges that one language may get, as a ratio.
+#[derive(Debug, Clone, Copy)]
+pub struct MaxShare {
+    /// Above the line.
+    pub numerator: u64,
+    /// Below the line.
+    pub denominator: u64,
+}
+
+impl Default for MaxShare {
+    fn default() -> Self {
+        Self { numerator: 1, denominator: 1 }
+    }
 }
 
 /// How well off a language is: its tokens now, divided by a fixed number.
@@ -26,11 +44,25 @@ pub(super) struct Measure {
 }
 
 impl Balance {
-    pub(super) fn new(measures: Vec<Measure>) -> Self {
-        Self { measures }
+    pub(super) fn new(measures: Vec<Measure>, max_share: MaxShare) -> Self {
+        Self { learned: vec![0; measures.len()], measures, max_share }
     }
 
-    /// All languages, the one that is worst off first; equal ones in their order.
+    /// Notes that a merge was learned for a language.
+    pub(super) fn add(&mut self, language: usize) {
+        if let Some(learned) = self.learned.get_mut(language) {
+            *learned += 1;
+        }
+    }
+
+    /// Whether one more merge would be more than the share that a language may get.
+    fn is_full(&self, language: usize) -> bool {
+        let MaxShare { numerator, denominator } = self.max_share;
+        let all = u128::from(self.learned.iter().sum::<u64>()) + 1;
+        (u128::from(self.learned[language]) + 1) * u128::from(denominator) > all * u128::from(numerator)
+    }
+
+    /// All languages, the one that is worst off first; equal ones in their order. Those that have their share come last.
     pub(super) fn worst_first<P: Place>(&self, texts: &[Text<P>]) -> Vec<usize> {
         if self.measures.is_empty() {
             return vec![0];
@@ -42,6 +74,7 @@ impl Balance {
         let against = |language: usize| u128::from(self.measures[language].against.max(1));
         let mut order: Vec<usize> = (0..self.measures.len()).collect();
         order.sort_by(|&a, &b| Reverse(now(a) * against(b)).cmp(&Reverse(now(b) * against(a))));
+        order.sort_by_key(|&language| self.is_full(language));
         order
     }
 }

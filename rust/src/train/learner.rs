@@ -116,6 +116,7 @@ impl<'b, P: Place> Learner<'b, P> {
         interrupts: &mut InterruptChecks<'_>,
     ) -> Result<()> {
         let appended = self.model.append(best, string, language as u32, task)?;
+        self.balance.add(language);
         for text in &mut self.texts {
             let places = text.pairs.remove(best.pair);
             interrupts.step(places.len())?;

@@ -26,6 +26,7 @@ mod text;
 mod texts;
 mod words;
 
+pub use balance::MaxShare;
 pub use preserved::pairs_of;
 pub use scripts::{script_properties, ScriptFilter};
 pub use task::{Callbacks, Learned, LearnedMerge, RefusedPair, Task};

@@ -229,7 +229,7 @@ mod tests {
         let counts: Vec<&Counts> = counts.iter().collect();
         let preserved = Some(&preserved).filter(|_| seed % 5 == 0);
         let parallel = Some((&counts[..], counts[0])).filter(|_| seed % 7 == 0);
-        let texts = Texts { languages: &counts, parallel, preserved };
+        let texts = Texts { languages: &counts, parallel, preserved, ..Texts::default() };
         let task = task(60, 2, 1 + seed as usize % 50);
         let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
         let mut interrupts = InterruptChecks::new(&mut callbacks);

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::balance::{n_tokens, Balance, Measure};
+use super::balance::{n_tokens, Balance, MaxShare, Measure};
 use super::encoded::encoded_words;
 use super::preserved::preserved_pairs;
 use super::task::InterruptChecks;
@@ -18,6 +18,8 @@ pub struct Texts<'t> {
     pub languages: &'t [&'t Counts],
     /// The same sentences in every language, by which the languages are compared, and in the language of reference.
     pub parallel: Option<(&'t [&'t Counts], &'t Counts)>,
+    /// The largest share of merges that one language may get.
+    pub max_share: MaxShare,
     /// Text whose segmentation must not change.
     pub preserved: Option<&'t Counts>,
 }
@@ -61,7 +63,7 @@ impl EncodedTexts {
             tokens: tokens[text],
             against: reference.unwrap_or(tokens[text]),
         });
-        let balance = Balance::new(if several { measures.collect() } else { Vec::new() });
+        let balance = Balance::new(if several { measures.collect() } else { Vec::new() }, texts.max_share);
         Ok(Self { words, n_languages, balance, preserved })
     }
 }

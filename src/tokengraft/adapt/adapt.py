@@ -125,10 +125,11 @@ def _texts(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Texts:
 
 def _parity(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Parity:
     counts = {name: parts[name].counts for name in job.targets}
+    max_share = 1.0 if job.options.max_share is None else job.options.max_share
     if not job.options.parity_text:
-        return Parity(counts)
+        return Parity(counts, max_share=max_share)
     texts = {name: _count_all(job, start, corpus) for name, corpus in job.options.parity_text.items()}
-    return Parity.of_parallel(counts, texts)
+    return Parity.of_parallel(counts, texts, max_share=max_share)
 
 
 def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> PretokenCounts | None:

@@ -137,8 +137,9 @@ def _require_balance(job: Job) -> None:
     if options.balance not in get_args(Balance):
         raise OptionError(f"there is no balance {options.balance!r}", hint="pass weights or parity")
     if options.balance == "weights":
-        if options.parity_text:
-            raise OptionError("--parity-text is for --balance parity", hint="pass --balance parity too")
+        given = "--parity-text" if options.parity_text else "--max-share" if options.max_share is not None else None
+        if given:
+            raise OptionError(f"{given} is for --balance parity", hint="pass --balance parity too")
         return
     if len(job.targets) < 2:
         raise OptionError("--balance parity needs several targets, and 1 was given", hint="repeat --target NAME=FILES")

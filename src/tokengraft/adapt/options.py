@@ -115,6 +115,8 @@ class AdaptOptions:
     """Several targets: add them up by weight, or learn every next token for the one with the smallest gain."""
     parity_text: Mapping[str, Corpus] | None = None
     """With `parity`: the same sentences for every target, and in one more language, the reference."""
+    max_share: float | None = None
+    """With `parity`: the largest share of the new tokens that one target may get."""
     size: SizeOptions = field(default_factory=lambda: SizeOptions(multiple=64))
     """How `auto` chooses the number of new tokens."""
     max_add: int = MAX_ADD

@@ -167,6 +167,7 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         include=word_list_of(options),
         balance=options.balance or "weights",
         parity_text=named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
+        max_share=options.max_share,
         **_size(options),
         report=options.report,
         force=options.force,

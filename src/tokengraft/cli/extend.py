@@ -183,11 +183,12 @@ def _sum(texts: dict[str, PretokenCounts]) -> PretokenCounts:
 
 def _parity(tokenizer: Tokenizer, texts: dict[str, PretokenCounts], options: argparse.Namespace) -> Parity:
     """The texts in balance, with those of --parity-text."""
+    max_share = 1.0 if options.max_share is None else options.max_share
     if not options.parity_text:
-        return Parity(texts)
+        return Parity(texts, max_share=max_share)
     given = named_texts(options.parity_text, "--parity-text")
     parallel = {name: counts_of_files(tokenizer, [path], options) for name, path in given.items()}
-    return Parity.of_parallel(texts, parallel)
+    return Parity.of_parallel(texts, parallel, max_share=max_share)
 
 
 def _chosen(
@@ -240,7 +241,11 @@ def _require_size(options: argparse.Namespace) -> None:
 
 def _require_balance(options: argparse.Namespace) -> None:
     parity = options.balance == "parity"
-    require(parity or not options.parity_text, "--parity-text is for --balance parity", hint="pass --balance parity")
+    for name in ("parity_text", "max_share"):
+        flag = f"--{name.replace('_', '-')}"
+        require(
+            parity or getattr(options, name) is None, f"{flag} is for --balance parity", hint="pass --balance parity"
+        )
     if parity:
         number = len(options.corpus or options.counts or ())
         require(

@@ -16,6 +16,10 @@ SHOWN = 8
 """Tokens, and words that are left out, that the table shows."""
 
 
+MOST = 0.8
+"""If one language gets a larger share of the tokens, there is a warning."""
+
+
 class Learned(NamedTuple):
     """A finished extension, with what it was learned from."""
 
@@ -99,7 +103,15 @@ def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tupl
     if extension.included:
         yield from _included(extension)
     if extension.languages:
-        yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned_for(extension).items())
+        yield from _balance(learned_for(extension))
+
+
+def _balance(learned: dict[str, int]) -> Iterator[tuple[str, str]]:
+    yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned.items())
+    most, total = max(learned, key=learned.__getitem__, default=""), sum(learned.values())
+    if total and learned[most] > MOST * total:
+        yield "warning", f"{most} got {learned[most] / total:.0%} of the tokens: it gains little from each of them"
+        yield "hint", "pass --max-share 0.5, leave it out, or pass --balance weights"
 
 
 def _included(extension: Extension) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 AUTO: Literal["auto"] = "auto"
 LEARNING = (
     *("min_count", "max_token_bytes", "deny", "deny_pattern", "scripts"),
-    *("include", "include_exact", "preserve", "balance", "parity_text"),
+    *("include", "include_exact", "preserve", "balance", "parity_text", "max_share"),
 )
 """The options of `add_learning`."""
 SIZE = ("max_add", "min_support", "max_rare", "multiple")
@@ -86,6 +86,12 @@ def _add_balance(group: "argparse._ArgumentGroup") -> None:
         metavar="NAME=FILE",
         help="--balance parity: the same sentences in every language, and in one more, the reference; every next token "
         "is learned for the language that needs the most tokens for them",
+    )
+    group.add_argument(
+        "--max-share",
+        type=float,
+        metavar="SHARE",
+        help="--balance parity: no language gets more than this share of the new tokens, such as 0.5 (default: 1)",
     )
 
 

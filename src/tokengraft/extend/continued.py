@@ -227,6 +227,7 @@ def _learn(tokenizer: Tokenizer, texts: _Texts, n: int, limits: Limits) -> _Lear
         scripts=list(limits.script_names) if limits.scripts else None,
         preserved=preserve.table if preserve else None,
         parallel=_parallel(parity) if parity else None,
+        max_share=Fraction(str(parity.max_share)).as_integer_ratio() if parity else (1, 1),
     )
     return _Learned(
         tuple(LearnedMerge(*merge) for merge in merges),

@@ -29,8 +29,16 @@ class Parity:
     """The same sentences in every language of ``counts``. Nothing is learned on them."""
     reference: PretokenCounts | None = None
     """The same sentences in the language of reference. Given together with ``parallel``, or not at all."""
+    max_share: float = 1.0
+    """No language gets more than this share of the merges, as long as another one has frequent pairs. A language that
+    can hardly gain, because its words are split by the pre-tokenizer, would get nearly all of them."""
 
     def __post_init__(self) -> None:
+        if not 0 < self.max_share <= 1:
+            raise OptionError(
+                f"the largest share of one language is {self.max_share}",
+                hint="pass a share above 0, at most 1: --max-share 0.5",
+            )
         if not self.counts:
             raise OptionError("there is no language to learn for", hint="pass counts={'et': ..., 'lv': ...}")
         unnamed = next((name for name in self.counts if not isinstance(name, str) or not name), None)
@@ -54,7 +62,9 @@ class Parity:
                 object.__setattr__(self, name, FrozenDict(sorted(given_counts.items())))
 
     @classmethod
-    def of_parallel(cls, counts: Mapping[str, PretokenCounts], texts: Mapping[str, PretokenCounts]) -> "Parity":
+    def of_parallel(
+        cls, counts: Mapping[str, PretokenCounts], texts: Mapping[str, PretokenCounts], *, max_share: float = 1.0
+    ) -> "Parity":
         """Texts in balance, given the same sentences in every language and in one more, the reference.
 
         Raises:
@@ -62,7 +72,7 @@ class Parity:
         """
         reference = reference_of(counts, texts)
         parallel = {name: text for name, text in texts.items() if name != reference}
-        return cls(counts, parallel, texts[reference])
+        return cls(counts, parallel, texts[reference], max_share)
 
     @property
     def languages(self) -> tuple[str, ...]:
