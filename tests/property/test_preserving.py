@@ -145,6 +145,16 @@ def base_of(kind):
 TEXTS = ["kass ja koer", "مرحبا، عالم", "नमस्ते दुनिया।", "e\u0301 o\u0301le 123", "猫が座る", "x = {'a': [1]}\n"]
 
 
+WORDS = ["koer", "koerad", "kass", "دنيا", "नमस्ते", "x1", "猫が", "ja", "unustamatu"]
+
+
+def needed_tokens(base, counts, options):
+    """How many tokens a word list needs; `extend` refuses fewer."""
+    if options["include"] is None:
+        return 0
+    return tg.extend(base, counts, 1000, **options).n_listed
+
+
 @given(st.data(), st.integers(1, 25), st.sampled_from(["bytes", "skipping", "pieces", "model"]))
 def test_the_laws_hold_for_every_combination_of_options(data, n, kind):
     base = base_of(kind)
@@ -157,6 +167,7 @@ def test_the_laws_hold_for_every_combination_of_options(data, n, kind):
         if data.draw(st.booleans()):
             parallel = {name: tg.count(base, iter(data.draw(lines))) for name in names}
             both = {"parallel": parallel, "reference": tg.count(base, iter(data.draw(lines)))}
+        both["max_share"] = data.draw(st.sampled_from([1, 0.5]))
         counts = tg.Parity(counted, **both)
         shuffled = tg.Parity(dict(reversed(counted.items())), **both)
     kept = data.draw(st.one_of(st.just([]), lines))
@@ -171,14 +182,21 @@ def test_the_laws_hold_for_every_combination_of_options(data, n, kind):
         "limits": limits,
         "character_coverage": data.draw(st.sampled_from([0, 0.9, 1])),
         "preserve": tg.count(base, iter(kept)) if kept else None,
+        "include": data.draw(st.one_of(st.none(), st.lists(st.sampled_from(WORDS), min_size=1, max_size=3))),
     }
+    needed = needed_tokens(base, counts, options)
+    n = max(n, needed)
     found = tg.extend(base, counts, n, **options)
     if shuffled:
         assert tg.extend(base, shuffled, n, **options) == found
-    for size in {1, n // 2 or 1, n}:
+    for size in {max(1, needed), max(n // 2, 1, needed), n}:
         assert found[:size] == tg.extend(base, counts, size, **options)
     extended = found.apply(base)
     for text in kept:
         assert extended.encode(text) == base.encode(text)
     for token in found.tokens:
         assert extended.bpe.encode_by_merges(token) == [extended.vocab[token]]
+    for word in found.included:
+        assert (word.token is None) == (word.reason is not None)
+        if word.token is not None:
+            assert extended.bpe.encode(word.token) == [extended.vocab[word.token]]

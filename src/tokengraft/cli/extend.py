@@ -134,15 +134,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     preserve = preserve_of(tokenizer, options)
     coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
-    extension = extend(
-        tokenizer,
-        text,
-        _largest(options),
-        limits=limits,
-        character_coverage=coverage,
-        preserve=preserve,
-        include=words,
-    )
+    settings: dict[str, Any] = {"limits": limits, "character_coverage": coverage, "include": words}
+    extension = extend(tokenizer, text, _largest(options), preserve=preserve, **settings)
     choice = _chosen(tokenizer, extension, counts, options) if options.add == AUTO else None
     extension = extension[: choice.size] if choice else extension
     extended = extension.apply(tokenizer)
@@ -152,7 +145,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     verified = save_verified(extended, options.out, base=tokenizer, texts=samples, force=options.force)
     if options.extension:
         extension.save(options.extension, force=options.force)
-    cost = preserve_cost(tokenizer, text, extension, limits=limits, character_coverage=coverage) if preserve else None
+    cost = preserve_cost(tokenizer, text, extension, **settings) if preserve else None
     learned = Learned(tokenizer, extended, extension, verified, choice, cost)
     if options.json:
         print(json.dumps({"out": options.out, **summary_of(learned), "warnings": warnings}, ensure_ascii=False))

@@ -1,10 +1,12 @@
 """`preserve_cost`: what preserved text costs in compression."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.extend.continued import CHARACTER_COVERAGE, extend
 from tokengraft.extend.extension import Extension
+from tokengraft.extend.include import WordList
 from tokengraft.extend.limits import Limits
 from tokengraft.extend.parity import Parity, languages_of
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -34,6 +36,7 @@ def preserve_cost(
     *,
     limits: Limits | None = None,
     character_coverage: float = CHARACTER_COVERAGE,
+    include: WordList | Sequence[str] | None = None,
 ) -> PreserveCost:
     """What preserving text cost, measured on the training text by training once more without it.
 
@@ -43,8 +46,11 @@ def preserve_cost(
         extension: The result of ``extend(tokenizer, counts, ..., preserve=...)``.
         limits: The limits that it was learned with.
         character_coverage: The coverage that it was learned with.
+        include: The word list that it was learned with.
     """
-    free = extend(tokenizer, counts, extension.asked, limits=limits, character_coverage=character_coverage)
+    free = extend(
+        tokenizer, counts, extension.asked, limits=limits, character_coverage=character_coverage, include=include
+    )
     tokenizers = (tokenizer, extension.apply(tokenizer), free.apply(tokenizer))
     base, preserved, without = (
         sum(sum(text.tokens(one).values()) for text in languages_of(counts)) for one in tokenizers
