@@ -25,6 +25,7 @@ def place(tmp_path, monkeypatch):
         "broken.jsonl": web + "{",
         "notes.log": "kass",
         "deny.txt": "ad\n",
+        "words.txt": "ibuprofen\nCOX-2\n",
         "keep.txt": "Ġcat\n",
     }
     for name, text in texts.items():

@@ -15,6 +15,8 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "concepts.md", PAGE, *(ROOT / "docs
 BLOCK = re.compile(r"(?:<!-- needs (\w+) -->\n)?```sh\n(.*?)```", re.DOTALL)
 NAMES_ONLY = {"--help", "--json", "--quiet", "--force", "--workers", "--memory", "--min-count"}
 """Options of many commands with one meaning: an example of one command is enough."""
+SHARED_GROUPS = ("reading", "which tokens are learned", "number of new tokens")
+"""Groups of such options, by the start of their titles."""
 
 
 def blocks(page):
@@ -28,7 +30,7 @@ def commands(text):
 def options(parser, command="tokengraft"):
     """Every command with its options, and whether other commands share them."""
     for group in parser._action_groups:
-        shared = (group.title or "").startswith("reading")
+        shared = (group.title or "").startswith(SHARED_GROUPS)
         for action in group._group_actions:
             if isinstance(action, argparse._SubParsersAction):
                 for name, inner in action.choices.items():
