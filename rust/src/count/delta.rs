@@ -1,7 +1,7 @@
 //! The delta encodings of Parquet: of whole numbers, and of byte strings that begin as the one before them.
 //!
 //! As <https://parquet.apache.org/docs/file-format/data-pages/encodings/> defines them. The `parquet` crate has them
-//! too, and needs a reference-counted value for each string: encoding takes it four times as long.
+//! too, and needs a reference-counted value for each string: writing counts took 0.34 s of CPU time with it, 0.20 without.
 
 /// Numbers of a block, and of each of its parts that have a bit width of their own.
 const BLOCK: usize = 128;
