@@ -13,10 +13,12 @@ GROUPS = {
     "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
     "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",
     "Text and counts": "ReadOptions CountOptions PretokenCounts Totals",
-    "Extending": "Limits PieceRules Extension LearnedMerge extend_naively",
+    "Extending": "Limits Parity WordList PieceRules Extension LearnedMerge RefusedPair IncludedWord preserve_cost "
+    "PreserveCost extend_naively",
     "Pruning": "Protection PruneOrder Removal",
     "Checkpoints": "VocabPlan Transplant",
-    "Checking and measuring": "Check Finding Evaluation Score Comparison Curve Curves curves SizeChoice choose_size",
+    "Checking and measuring": "Check Finding Evaluation Score Comparison Curve Curves curves choose_size "
+    "SizeChoice SizeOptions",
     "Errors": "TokengraftError",
 }
 

@@ -118,6 +118,7 @@ def balance(
         "all text": sum([*train.values()][1:], next(iter(train.values()))),
         "equal weights": sum(equal[1:], equal[0]),
         "parity": tg.Parity(dict(train)),
+        "parity, at most 50 % for one": tg.Parity(dict(train), max_share=0.5),
     }
     for way, counts in made.items():
         point = tg.curves(base, tg.extend(base, counts, n), test, [n]).points[-1]
