@@ -7,7 +7,8 @@ from typing import Any
 
 from tokengraft.adapt.result import Adaptation
 from tokengraft.evaluate.curve import default_sizes
-from tokengraft.evaluate.segments import Text, segment
+from tokengraft.evaluate.curves import curves
+from tokengraft.evaluate.segments import Text
 from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -27,6 +28,7 @@ def page_data(adaptation: Adaptation, held_out: Mapping[str, list[str]]) -> dict
         "checks": [asdict(finding) for finding in adaptation.check.findings],
         "scores": [asdict(score) for score in adaptation.evaluation.scores],
         "targets": {name: asdict(target) for name, target in adaptation.targets.items()},
+        "size": adaptation.choice.reason if adaptation.choice else None,
         "curve": [*_curve(adaptation, held_out)],
         "added": [*_added(adaptation)],
         "removed": [*islice(_removed(adaptation), MOST_TOKENS)],
@@ -38,16 +40,14 @@ def page_data(adaptation: Adaptation, held_out: Mapping[str, list[str]]) -> dict
 
 
 def _curve(adaptation: Adaptation, held_out: Mapping[str, list[str]]) -> Iterator[dict[str, Any]]:
-    """Bytes per token of each target by number of new tokens, from one training run."""
+    """Bytes per token of each target by number of new tokens, from one training run, and how far the gains differ."""
     if not adaptation.extension or not len(adaptation.extension):
         return
     pruned = adaptation.order.apply(adaptation.base) if adaptation.order else adaptation.base
-    texts = [Text(name, tuple(documents)) for name, documents in held_out.items() if name in adaptation.targets]
-    sizes = [size for size in default_sizes(len(adaptation.extension)) if size <= len(adaptation.extension)]
-    for size in (0, *sizes):
-        tokenizer = adaptation.extension[:size].apply(pruned) if size else pruned
-        rates = {text.name: text.n_bytes / max(sum(segment(tokenizer, text).lengths), 1) for text in texts}
-        yield {"tokens": size, "rates": rates}
+    texts = {name: Text(name, tuple(documents)) for name, documents in held_out.items() if name in adaptation.targets}
+    sizes = default_sizes(len(adaptation.extension))
+    for point in curves(pruned, adaptation.extension, texts, sizes).points:
+        yield {"tokens": point.tokens, "rates": dict(point.bytes_per_token), "spread": point.gain_spread}
 
 
 def _added(adaptation: Adaptation) -> Iterator[list[Any]]:
