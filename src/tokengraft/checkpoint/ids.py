@@ -102,9 +102,18 @@ def named_ids(config: Any) -> set[int]:
     >>> named_ids({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
     {0, 2, 3}
     """
-    ids: set[int] = set()
-    _map_ids(config, lambda _, token_id: ids.add(token_id))
-    return ids
+    return {token_id for _, token_id in id_fields(config)}
+
+
+def id_fields(config: Any) -> list[tuple[str, int]]:
+    """Every token id that a config names, with its field.
+
+    >>> id_fields({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
+    [('eos_token_id', 2), ('eos_token_id', 3), ('pad_token_id', 0)]
+    """
+    fields: list[tuple[str, int]] = []
+    _map_ids(config, lambda field, token_id: fields.append((field, token_id)))
+    return fields
 
 
 def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:

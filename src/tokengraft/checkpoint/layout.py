@@ -191,18 +191,30 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
             hint="pass a decoder-only model",
         )
     _refuse_strange_tables(checkpoint)
-    listed = config.get("architectures")
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    families = _architectures()["architectures"]
-    known = next((name for name in names if name in families), None)
-    tensors = _by_name(checkpoint, families[known]) if known else _by_shape(checkpoint)
+    known = _known_architecture(config)
     found_by = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
-    vocabulary = _checked(checkpoint, tensors, found_by)
+    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by)
     listed_names = {tensor.info.name for tensor in vocabulary.tensors}
     everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
     others = (tensor for tensor in everything if tensor.name not in listed_names)
     require_no_other_tables(((other.name, other.shape) for other in others), vocabulary.rows, config)
     return vocabulary
+
+
+def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
+    """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes.
+
+    Raises:
+        CheckpointError: The architecture is not in the table, and the role of a tensor cannot be determined.
+    """
+    known = _known_architecture(checkpoint.config)
+    return _by_name(checkpoint, _architectures()["architectures"][known]) if known else _by_shape(checkpoint)
+
+
+def _known_architecture(config: dict[str, Any]) -> str | None:
+    listed = config.get("architectures")
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    return next((name for name in names if name in _architectures()["architectures"]), None)
 
 
 @cache

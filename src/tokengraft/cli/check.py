@@ -6,6 +6,8 @@ from dataclasses import asdict
 
 from tokengraft.check.check import check
 from tokengraft.check.finding import Check
+from tokengraft.check.serving.check_serving import check_serving
+from tokengraft.check.serving.stacks import STACKS
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, add_source
@@ -22,6 +24,15 @@ def add(commands: Commands) -> None:
     )
     add_source(command)
     command.add_argument("--base", metavar="SOURCE", help="tokenizer that SOURCE was made from")
+    command.add_argument(
+        "--for",
+        dest="stacks",
+        action="append",
+        choices=STACKS,
+        default=[],
+        metavar="STACK",
+        help=f"also check what a serving stack needs, with fixes: {', '.join(STACKS)}; may be repeated",
+    )
     add_json(command)
     command.set_defaults(run=_run)
 
@@ -29,6 +40,8 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     with transformers_started():  # it is imported while the other checks run
         result = check(load(options.source), load(options.base) if options.base else None)
+        if options.stacks:
+            result = Check(result.findings + check_serving(options.source, *options.stacks).findings)
     if options.json:
         print(
             json.dumps({"passed": result.passed, "findings": [asdict(f) for f in result.findings]}, ensure_ascii=False)
@@ -46,4 +59,6 @@ def _rows(result: Check) -> list[tuple[str, str]]:
             rows += [("", f"  {case}") for case in finding.evidence]
         elif finding.evidence:
             rows.append(("", f"  such as {', '.join(finding.evidence[:4])}"))
+        if finding.fix:
+            rows.append(("", f"  fix: {finding.fix}"))
     return rows
