@@ -40,12 +40,15 @@ def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
     try:
         different = _different(path, samples)
     except CannotLoadError as error:
-        return Finding(name, "fail", f"cannot load the folder: {error}", (), _fix(path, tokenizer, samples))
+        otherwise = "correct what the error names; `AutoTokenizer.from_pretrained` shows all of it"
+        fix = _fix(path, tokenizer, samples) or otherwise
+        return Finding(name, "fail", f"cannot load the folder: {error}", (), fix)
     if not different:
         return Finding(name, "pass", f"the same ids for {len(texts):,} sample texts")
     shown = tuple(f"{text!r}" for text in different[:EVIDENCE])
     detail = f"other ids for {len(different):,} of {len(texts):,} sample texts"
-    return Finding(name, "fail", detail, shown, _fix(path, tokenizer, samples))
+    otherwise = f"load it with `{PLAIN_CLASS}.from_pretrained`; naming that class in {SETTINGS} does not help"
+    return Finding(name, "fail", detail, shown, _fix(path, tokenizer, samples) or otherwise)
 
 
 def _different(path: Path, samples: _Samples) -> list[str]:
@@ -54,17 +57,15 @@ def _different(path: Path, samples: _Samples) -> list[str]:
 
 
 def _fix(path: Path, tokenizer: Tokenizer, samples: _Samples) -> str:
-    """What makes the ids equal, tried on a copy of the tokenizer files."""
-    setting = f'"tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
+    """The setting that makes the ids equal, tried on a copy of the tokenizer files; empty if it does not help."""
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
         copy = _with_plain_class(path, tokenizer, Path(parent) / "model")
         try:
             helps = not _different(copy, samples)
         except CannotLoadError:
             helps = False
-    if helps:
-        return f"set {setting}; tried on a copy: the ids are then the same"
-    return f"load it with `{PLAIN_CLASS}.from_pretrained`; {setting} was tried on a copy and does not help"
+    setting = f'"tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
+    return f"set {setting}; tried on a copy: the ids are then the same" if helps else ""
 
 
 def _with_plain_class(path: Path, tokenizer: Tokenizer, copy: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 from tokengraft.check.finding import Check, Finding
@@ -30,6 +31,9 @@ _FINDINGS: dict[str, Callable[[ModelFolder], Iterator[Finding]]] = {
     "sentencepiece": sentencepiece.findings,
 }
 
+_WITH_TRANSFORMERS = {"transformers", "vllm", "llama.cpp"}
+"""Stacks that load tokenizers with transformers."""
+
 
 def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str) -> Check:
     """Whether serving stacks can use a folder, with what to do where they cannot.
@@ -54,7 +58,8 @@ def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str) -> C
         raise OptionError("no serving stack was given", hint=f"choose one of {', '.join(STACKS)}")
     for stack in stacks:
         require_stack(stack)
-    with transformers_started(), open_model_folder(source) as folder:
+    loading = transformers_started() if _WITH_TRANSFORMERS.intersection(stacks) else nullcontext()
+    with loading, open_model_folder(source) as folder:
         return Check(tuple(named for stack in dict.fromkeys(stacks) for named in _named(stack, folder)))
 
 

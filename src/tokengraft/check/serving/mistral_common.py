@@ -11,7 +11,7 @@ from pathlib import Path
 from tokengraft.check.finding import EVIDENCE, Finding, Outcome
 from tokengraft.check.serving.model import not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
-from tokengraft.check.serving.ranks import alphabet, parse_json, read_tekken, same_tokens, tekken_size, tekken_specials
+from tokengraft.check.serving.ranks import Ranks, parse_json, read_tekken, same_tokens, tekken_size, tekken_specials
 from tokengraft.check.serving.tiktoken import compared
 from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
@@ -34,12 +34,14 @@ def findings(folder: ModelFolder) -> Iterator[Finding]:
         yield Finding("rank file", "fail", f"`{TEKKEN}` cannot be used: {error}", (), CONVERT)
         return
     yield Finding("rank file", "pass", f"`{TEKKEN}` has {len(ranks):,} ranks and {specials:,} special tokens")
-    yield alphabet(ranks)
+    spelled = byte_order(ranks)
+    yield spelled
     yield special_tokens(folder.tokenizer, specials)
     if folder.tokenizer.main != TEKKEN:
         yield same_tokens(folder.tokenizer, ranks, specials, CONVERT)
     yield rows(folder, size)
-    yield same_ids(folder.tokenizer, raw)
+    if spelled.outcome == "pass":
+        yield same_ids(folder.tokenizer, raw)
 
 
 def _without(folder: ModelFolder) -> Finding:
@@ -49,6 +51,19 @@ def _without(folder: ModelFolder) -> Finding:
         detail = f"`{versions[0]}` is read; see --for sentencepiece"
         return Finding("rank file", "note", detail, (), "")
     return Finding("rank file", "fail", f"there is no `{TEKKEN}`", (), CONVERT)
+
+
+def byte_order(ranks: Ranks) -> Finding:
+    """Whether the first 256 ranks are the bytes, in order."""
+    wrong = [
+        f"{byte:#04x} has the rank {ranks.get(bytes([byte]))}"
+        for byte in range(256)
+        if ranks.get(bytes([byte])) != byte
+    ]
+    if not wrong:
+        return Finding("bytes", "pass", "the first 256 ranks")
+    detail = f"{len(wrong)} of 256 do not have the rank that is their value"
+    return Finding("bytes", "fail", detail, tuple(wrong[:EVIDENCE]), CONVERT)
 
 
 def special_tokens(tokenizer: Tokenizer, specials: int) -> Finding:

@@ -8,6 +8,7 @@ from tokengraft.check.finding import EVIDENCE, Finding
 from tokengraft.check.serving.model import not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.serving.ranks import Ranks, alphabet, read_tiktoken, same_tokens
+from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -28,11 +29,13 @@ def findings(folder: ModelFolder) -> Iterator[Finding]:
         yield Finding("rank file", "fail", f"`{file}` cannot be read: {error}", (), CONVERT)
         return
     yield Finding("rank file", "pass", f"`{file}` has {len(ranks):,} ranks")
-    yield alphabet(ranks)
+    spelled = alphabet(ranks)
+    yield spelled
     if folder.tokenizer.main != file:
         yield same_tokens(folder.tokenizer, ranks, 0, CONVERT)
     yield special_tokens(folder.tokenizer, ranks)
-    yield same_ids(folder.tokenizer, ranks)
+    if spelled.outcome == "pass":  # otherwise tiktoken panics
+        yield same_ids(folder.tokenizer, ranks)
 
 
 def rank_file(tokenizer: Tokenizer) -> str | None:
@@ -63,8 +66,12 @@ def same_ids(tokenizer: Tokenizer, ranks: Ranks) -> Finding:
     if importlib.util.find_spec("tiktoken") is None:
         return not_checked(name, "tiktoken is not installed: `pip install tiktoken`")
     texts = sample_texts(tokenizer)
-    encode = _encoding(pattern, ranks).encode_ordinary
-    return compared(tokenizer, texts, [encode(text) for text in texts], CONVERT)
+    try:
+        encode = _encoding(pattern, ranks).encode_ordinary
+        ids = [encode(text) for text in texts]
+    except Exception as error:  # its own errors are ValueError and KeyError, and those of its regex engine
+        return Finding(name, "fail", f"tiktoken refuses the pattern or the ranks: {summary(error)}", (), CONVERT)
+    return compared(tokenizer, texts, ids, CONVERT)
 
 
 def compared(tokenizer: Tokenizer, texts: list[str], ids: list[list[int]], fix: str) -> Finding:
