@@ -18,7 +18,10 @@ CONFIGS = (
     "preprocessor_config.json",
     "processor_config.json",
     "video_preprocessor_config.json",
+    "genai_config.json",
+    "params.json",
 )
+"""Files with ids and the size of the vocabulary: of transformers, of ONNX Runtime GenAI, and Mistral's own."""
 _ID_FIELD = re.compile(
     rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
     r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
@@ -27,7 +30,7 @@ _PLACED = "forced_decoder_ids"
 """Pairs of a position in the output and an id."""
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
-_SIZE_FIELD = re.compile(r"(^|_)vocab_size$|^n_vocab$")
+_SIZE_FIELD = re.compile(r"(^|_)vocab_size(_per_layer_input)?$|^n_vocab$")
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 """Parts of a config whose `vocab_size` is not that of the language model."""
 
