@@ -169,7 +169,9 @@ def imports(path):
             inside = node.module.removeprefix("tokengraft").removeprefix(".")
             modules = [f"{inside}.{alias.name}".removeprefix(".") for alias in node.names]
             # Other packages re-export functions that have the name of a module.
-            named = [name for name in modules if name in LAYERS] if inside in ("", "cli", "check") else []
+            named = (
+                [name for name in modules if name in LAYERS] if inside in ("", "cli", "check", "check.serving") else []
+            )
             yield from named or [inside]
 
 
