@@ -8,7 +8,7 @@ import checkpoints
 import pytest
 
 import tokengraft as tg
-from tokengraft import errors
+from tokengraft import cli, errors
 from tokengraft.check.serving.ollama import pattern_hash
 from tokengraft.check.serving.ranks import read_tekken, read_tiktoken
 from tokengraft.check.serving.stacks import STACKS, choices_for
@@ -357,6 +357,8 @@ def test_mistral_common_does_not_agree_with_specials_behind_the_ranks(tmp_path):
         lambda document: document["vocab"].reverse(),
         lambda document: document["vocab"][3].update(token_bytes="???"),
         lambda document: document.update(vocab=7),
+        lambda document: document["vocab"][3].update(token_bytes=None),
+        lambda document: document["config"].update(default_vocab_size=float("inf")),
     ],
 )
 def test_a_damaged_tekken_file_is_a_finding(tmp_path, damage):
@@ -391,6 +393,77 @@ def test_every_failure_has_a_fix(model, pieces):
     failures = [found for folder in (model, pieces) for found in tg.check_serving(folder, *STACKS).failures]
     assert len(failures) > 10
     assert [found.name for found in failures if not found.fix] == []
+
+
+def test_the_command_prints_the_fixes_and_exits_with_1_if_something_fails(model, capsys):
+    assert cli.main(["check", str(model), "--for", "vllm", "--for", "llama.cpp"]) == 0
+    assert "vllm: embedding rows" in capsys.readouterr().out
+    checkpoints.set_config(model, pad_token_id=-1)
+    assert cli.main(["check", str(model), "--for", "vllm"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", str(model), "--for", "llama.cpp"]) == 1
+    out = capsys.readouterr().out
+    assert "fix: set them to null" in out
+    assert cli.main(["check", str(model), "--base", str(model), "--for", "llama.cpp", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] is False
+    names = [finding["name"] for finding in found["findings"]]
+    assert {"kept ids", "llama.cpp: negative ids"} <= set(names)
+    assert [finding["fix"] for finding in found["findings"] if finding["outcome"] == "fail"] == ["set them to null"]
+
+
+def test_the_command_checks_a_file_without_a_model(model, capsys):
+    assert cli.main(["check", str(model / "tokenizer.json"), "--for", "ollama"]) == 0
+    assert "not checked: this is a tokenizer without a model" in capsys.readouterr().out
+
+
+def test_a_stack_that_is_given_twice_is_checked_once(model):
+    assert tg.check_serving(model, "ollama", "ollama") == tg.check_serving(model, "ollama")
+
+
+@pytest.mark.parametrize("config", ["[]", "{", "[[" * 5000])
+def test_a_config_that_cannot_be_read_is_an_error(model, config):
+    (model / "config.json").write_text(config)
+    with pytest.raises(errors.TokengraftError, match=r"config\.json"):
+        tg.check_serving(model, *STACKS)
+
+
+@pytest.mark.parametrize(
+    "config",
+    ['{"architectures": 7, "vocab_size": "many"}', "{}", '{"text_config": 3}', '{"eos_token_id": "2", "a": 1e999}'],
+)
+def test_any_object_as_a_config_gives_findings(model, config):
+    (model / "config.json").write_text(config)
+    (model / "model.safetensors").write_bytes(b"no")
+    assert len(tg.check_serving(model, *STACKS).findings) > 20
+
+
+def test_a_config_without_a_size_is_a_note(model):
+    """The default of its class then counts: Gemma-3 is published so."""
+    config = json.loads((model / "config.json").read_text())
+    del config["vocab_size"]
+    (model / "config.json").write_text(json.dumps(config))
+    found = one(model, "vllm", "embedding rows")
+    assert found.outcome == "note"
+    assert str(tg.load(model).n_rows) in found.fix
+
+
+@pytest.mark.parametrize("rows", [None, 380])
+def test_a_table_for_each_layer_has_a_size_of_its_own(model, rows):
+    rows = rows or tg.load(model).n_rows
+    checkpoints.add_tensor(model, "model.embed_tokens_per_layer.weight", (rows, 8))
+    checkpoints.set_config(model, vocab_size_per_layer_input=rows)
+    assert one(model, "vllm", "embedding rows").outcome == "pass"
+    checkpoints.set_config(model, vocab_size_per_layer_input=rows - 1)
+    assert one(model, "vllm", "embedding rows").outcome == "fail"
+
+
+def test_ollama_finds_no_named_token_without_a_tokenizer_json(pieces):
+    (pieces / "tokenizer.json").unlink()
+    edit(pieces / "tokenizer_config.json", eos_token="</s>")
+    assert one(pieces, "ollama", "named tokens").outcome == "fail"
+    assert one(pieces, "llama.cpp", "vocabulary").outcome == "pass"
+    assert set(outcomes(pieces, "sentencepiece").values()) == {"pass"}
 
 
 def test_an_unknown_stack_is_refused(model):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from tokengraft.check.finding import EVIDENCE, Finding
 from tokengraft.check.serving.model_folder import GENERATION, ModelFolder
 from tokengraft.checkpoint.ids import MAIN, id_fields
+from tokengraft.checkpoint.layout import PER_LAYER, PER_LAYER_SIZE
 from tokengraft.errors import CheckpointError
 
 TRANSPLANT = "give the model this tokenizer: `tokengraft transplant MODEL TOKENIZER --out NEW`"
@@ -30,21 +31,26 @@ def model_findings(folder: ModelFolder) -> Iterator[Finding]:
 
 def table_rows(folder: ModelFolder) -> Finding:
     """Whether every table of tokens has `vocab_size` rows. Loaders create tables of that size and refuse others."""
-    name, size = "embedding rows", folder.vocab_size
-    if not folder.tables:
+    name, size, rows = "embedding rows", folder.vocab_size, folder.rows
+    if not folder.tables or rows is None:
         return not_checked(name, folder.unread)
-    wrong = [f"`{table.info.name}` has {_rows(table.info.shape):,} rows" for table in folder.tables]
-    wrong = [text for text, table in zip(wrong, folder.tables, strict=True) if _rows(table.info.shape) != size]
+    wrong = [f"`{table}` has {held:,} rows" for table, held, wanted in _tables(folder) if held != wanted]
     if not wrong:
-        return Finding(name, "pass", f"{size:,} in every table, as `vocab_size` says")
-    rows = {_rows(table.info.shape) for table in folder.tables}
-    enough = len(rows) == 1 and min(rows) >= folder.tokenizer.n_rows
-    fix = f'set "vocab_size": {min(rows)} in config.json' if enough else TRANSPLANT
+        return Finding(name, "pass", f"{rows:,}, as `vocab_size` says")
+    alike = all(held == rows for _, held, _ in _tables(folder))
+    set_size = f'set "vocab_size": {rows} in config.json'
+    if size is None and alike:
+        detail = f"config.json has no `vocab_size`, so the default of its class must be {rows:,}"
+        return Finding(name, "note", detail, (), set_size)
+    fix = set_size if alike and rows >= folder.tokenizer.n_rows else TRANSPLANT
     return Finding(name, "fail", f"`vocab_size` in config.json is {size}", tuple(wrong[:EVIDENCE]), fix)
 
 
-def _rows(shape: tuple[int, ...]) -> int:
-    return shape[0] if shape else 0
+def _tables(folder: ModelFolder) -> Iterator[tuple[str, int, int | None]]:
+    """Every table: its name, its rows, and the rows that the config says it has."""
+    for table in folder.tables:
+        field = PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size"
+        yield table.info.name, table.info.shape[0] if table.info.shape else 0, folder.size(field)
 
 
 def ids_fit(folder: ModelFolder) -> Finding:

@@ -49,8 +49,12 @@ class ModelFolder:
     @property
     def vocab_size(self) -> int | None:
         """`vocab_size` of the language model, if `config.json` has it."""
+        return self.size("vocab_size")
+
+    def size(self, field: str) -> int | None:
+        """A number in the config of the language model, which is nested in multimodal models."""
         nested = self.config.get("text_config")
-        values = [part.get("vocab_size") for part in (nested, self.config) if isinstance(part, Mapping)]
+        values = [part.get(field) for part in (nested, self.config) if isinstance(part, Mapping)]
         return next((value for value in values if type(value) is int), None)
 
     @property

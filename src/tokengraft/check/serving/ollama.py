@@ -13,6 +13,7 @@ from tokengraft.check.serving.llama_cpp import COMPACT, MODEL
 from tokengraft.check.serving.model import model_findings
 from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.settings_file import read_settings
+from tokengraft.formats.files import MAIN as TOKENIZER_JSON
 from tokengraft.tokenizer.settings import ADDED, ADDITIONAL, SETTINGS, SPECIAL_MAP
 
 _KNOWN = {
@@ -184,7 +185,8 @@ def pattern_hash(document: Mapping[str, Any]) -> str:
 
 def named_tokens(folder: ModelFolder) -> Finding:
     """Whether the tokens that settings name are added tokens of tokenizer.json, where Ollama looks up their ids."""
-    entries = {entry["content"] for entry in folder.tokenizer.document.get("added_tokens") or ()}
+    listed = (folder.tokenizer.document.get("added_tokens") or ()) if folder.tokenizer.main == TOKENIZER_JSON else ()
+    entries = {entry["content"] for entry in listed}
     named = {name: folder.token_setting(name) for name in ("bos_token", "eos_token")}
     wrong = [f"`{name}` is {token!r}" for name, token in named.items() if token is not None and token not in entries]
     if wrong:

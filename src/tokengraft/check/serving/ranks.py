@@ -37,7 +37,7 @@ def read_tekken(document: Any) -> Ranks:
     try:
         used = tekken_size(document) - tekken_specials(document)
         listed = [(entry["token_bytes"], entry["rank"]) for entry in document["vocab"]][: max(used, 0)]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"it has no {error}" if isinstance(error, KeyError) else str(error)) from error
     if len(listed) < used:
         raise ValueError(f"it has {len(listed):,} tokens, and its sizes ask for {used:,}")
@@ -63,7 +63,7 @@ def _ranks(listed: Iterable[tuple[bytes | str, Any]]) -> Ranks:
     for text, rank in listed:
         try:
             ranks[base64.b64decode(text, validate=True)] = rank
-        except binascii.Error as error:
+        except (binascii.Error, TypeError) as error:
             raise ValueError(f"{text!r:.40} is not base64") from error
         n += 1
     if len(ranks) != n or len({*ranks.values()}) != n:
