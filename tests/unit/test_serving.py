@@ -166,6 +166,13 @@ def test_a_class_that_no_setting_avoids_is_found(model):
     assert "does not help" in found.fix
 
 
+def test_a_piece_model_alone_needs_a_tokenizer_json_where_transformers_reads_it_otherwise(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(builders.llama2_like())
+    found = one(tmp_path, "transformers", "AutoTokenizer")
+    assert found.outcome == "fail"
+    assert "--to huggingface" in found.fix
+
+
 def test_code_in_the_folder_is_named_and_not_run(model):
     (model / "tokenization_mine.py").write_text("raise SystemExit('run')")
     edit(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_mine.Mine", None]})

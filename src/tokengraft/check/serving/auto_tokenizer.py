@@ -15,7 +15,9 @@ from tokengraft.check.settings_file import read_settings
 from tokengraft.check.transformers_loader import CannotLoadError, load_with_transformers, transformers_installed
 from tokengraft.check.verify import added_texts, sample_texts
 from tokengraft.checkpoint.ids import MAIN
+from tokengraft.formats.files import MAIN as TOKENIZER_JSON
 from tokengraft.formats.files import folder_files
+from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.tokenizer.settings import SETTINGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -64,13 +66,15 @@ def _fix(path: Path, tokenizer: Tokenizer, samples: _Samples) -> str:
             helps = not _different(copy, samples)
         except CannotLoadError:
             helps = False
-    setting = f'"tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
-    return f"set {setting}; tried on a copy: the ids are then the same" if helps else ""
+    setting = f'set "tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
+    if tokenizer.main != TOKENIZER_JSON:
+        setting = f"write a {TOKENIZER_JSON} (`tokengraft convert FOLDER --to huggingface`) and {setting}"
+    return f"{setting}; tried on a copy: the ids are then the same" if helps else ""
 
 
 def _with_plain_class(path: Path, tokenizer: Tokenizer, copy: Path) -> Path:
     """A copy of the tokenizer and `config.json`, with the class that uses the file as it is."""
-    for name, data in folder_files(tokenizer).items():
+    for name, data in {**folder_files(tokenizer), TOKENIZER_JSON: write_tokenizer_json(tokenizer)}.items():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes(data)
     settings = {**read_settings(tokenizer, SETTINGS), "tokenizer_class": PLAIN_CLASS}
