@@ -102,7 +102,6 @@ LAYERS = [
     "check.serving.auto_tokenizer",
     "check.serving.model_folder",
     "check.serving.model",
-    "check.serving.ranks",
     "check.serving.transformers",
     "check.serving.vllm",
     "check.serving.llama_cpp",
