@@ -211,6 +211,23 @@ def test_sizes_that_llama_cpp_takes_for_another_model_are_noted(model, size):
     assert one(model, "llama.cpp", "special sizes").outcome == "pass"
 
 
+def test_llama_cpp_reads_some_architectures_from_a_piece_model_alone(model):
+    checkpoints.set_config(model, architectures=["Phi3ForCausalLM"], model_type="phi3")
+    assert one(model, "llama.cpp", "vocabulary").outcome == "fail"
+    edit(model / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")  # Phi-4
+    assert one(model, "llama.cpp", "vocabulary").outcome == "pass"
+
+
+def test_llama_cpp_does_not_fill_holes_of_gemma_4(pieces):
+    tok = tg.load(pieces)
+    pruned = tg.prune_order(tok, tg.count(tok, iter(builders.TEXT)))[:3].apply(tok)
+    for new, outcome in ((pruned, "fail"), (pruned.compact(), "pass")):
+        (pieces / "tokenizer.model").unlink(missing_ok=True)
+        builders.write(pieces, json.loads(new._whole_document()))
+        edit(pieces / "config.json", architectures=["Gemma4ForCausalLM"])
+        assert one(pieces, "llama.cpp", "vocabulary").outcome == outcome
+
+
 def test_llama_cpp_refuses_negative_ids(model):
     checkpoints.set_config(model, pad_token_id=-1)
     found = one(model, "llama.cpp", "negative ids")
@@ -238,6 +255,14 @@ def test_a_sentencepiece_type_without_its_model_is_lost(pieces):
         found = one(pieces, stack, name)
         assert found.outcome == "fail"
         assert ".model` of the base" in found.fix
+
+
+def test_a_piece_model_under_another_name_is_not_read(pieces):
+    (pieces / "tokenizer.model").rename(pieces / "spiece.model")
+    (pieces / "tokenizer.json").unlink()
+    for stack in ("llama.cpp", "ollama"):
+        assert one(pieces, stack, "vocabulary").outcome == "fail"
+    assert tg.check_serving(pieces, "sentencepiece").passed
 
 
 def test_added_tokens_that_tokenizer_json_alone_lists_are_lost_beside_a_model(pieces):

@@ -12,9 +12,10 @@ from tokengraft.check.serving.model import model_findings, not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.serving.stacks import LLAMA_CPP_SIZES
 from tokengraft.check.settings_file import read_settings
+from tokengraft.formats.files import MAIN as TOKENIZER_JSON
 from tokengraft.tokenizer.settings import ADDED, LISTING, SETTINGS
 
-Reader = Literal["sentencepiece", "scores lost", "gpt2", "none"]
+Reader = Literal["sentencepiece", "scores lost", "gpt2", "tekken", "none"]
 MODEL = "tokenizer.model"
 _LLAMA = ("Llama", "LLaMA", "Mistral", "Mixtral", "Arcee", "SmolLM3", "Apertus", "Granite")
 _PIECES_FIRST = (*_LLAMA, "Qwen2", "Qwen3", "DeepseekForCausalLM", "Gemma3")
@@ -41,33 +42,54 @@ def findings(folder: ModelFolder) -> Iterator[Finding]:
 
 def reader(folder: ModelFolder) -> Reader:
     """Which part of the converter reads the vocabulary."""
-    tokenizer, has_model = folder.tokenizer, bool(folder.has(MODEL))
-    pieces_only = folder.architecture.startswith(_PIECES_ONLY)
-    if has_model and (pieces_only or folder.architecture.startswith(_PIECES_FIRST) or not folder.has_model):
+    architecture, has_json = folder.architecture, bool(folder.has(TOKENIZER_JSON))
+    # Phi-4 has the architecture of Phi-3, and a byte-level tokenizer.
+    pieces_only = architecture.startswith(_PIECES_ONLY) and folder.settings.get("tokenizer_class") != "GPT2Tokenizer"
+    if folder.has(MODEL) and (pieces_only or architecture.startswith(_PIECES_FIRST) or not folder.has_model):
         return "sentencepiece"
-    if pieces_only:
+    if not has_json and folder.has("tekken.json"):
+        return "tekken"
+    if pieces_only or not has_json:
         return "none"
-    if tokenizer.byte_fallback and folder.architecture.startswith((*_LLAMA, "Gemma4")):
-        return "scores lost"
-    return "gpt2"
+    scores_lost = folder.tokenizer.byte_fallback and architecture.startswith((*_LLAMA, "Gemma4"))
+    return "scores lost" if scores_lost else "gpt2"
 
 
 def vocabulary(folder: ModelFolder) -> Finding:
     """Whether the converter can read the vocabulary, and merges as the tokenizer does."""
-    name, how, tokenizer = "vocabulary", reader(folder), folder.tokenizer
+    name, how = "vocabulary", reader(folder)
     if how == "sentencepiece":
-        if tokenizer.piece_file == MODEL:
-            return Finding(name, "pass", f"read from {MODEL}, which needs no hash")
-        fix = f"move `{MODEL}` out of the folder: tokenizer.json is then used"
-        return Finding(name, "fail", f"the converter reads `{MODEL}`, which is not a SentencePiece model", (), fix)
-    if tokenizer.kind == "sentencepiece" and folder.architecture.startswith("Gemma4"):
-        return _unfilled(folder) or Finding(name, "pass", "read from tokenizer.json, with its merges")
-    if tokenizer.kind == "sentencepiece" or how == "none":
-        fix = f"put the `{MODEL}` of the base into its folder before you change the tokenizer: both are then kept equal"
-        return Finding(name, "fail", f"there is no `{MODEL}`: the converter fails, or loses scores and merges", (), fix)
-    if folder.architecture or not folder.has_model:
-        return Finding(name, "pass", "read from tokenizer.json; unused ids are filled")
-    return not_checked(name, "config.json has no `architectures`")
+        return _pieces(folder)
+    if how == "tekken":
+        return Finding(name, "pass", "read from tekken.json, by mistral-common")
+    if folder.tokenizer.kind == "sentencepiece":
+        return _without_pieces(folder)
+    if how == "none" and folder.has(TOKENIZER_JSON):
+        fix = "use the architecture of the base, or another stack"
+        return Finding(name, "fail", f"the converter reads {folder.architecture} from a `{MODEL}` alone", (), fix)
+    if how == "none":
+        fix = f"write a {TOKENIZER_JSON}: `tokengraft convert FOLDER --to huggingface`"
+        return Finding(name, "fail", f"there is no `{TOKENIZER_JSON}`", (), fix)
+    if folder.has_model and not folder.architecture:
+        return not_checked(name, "config.json has no `architectures`")
+    return Finding(name, "pass", "read from tokenizer.json; unused ids are filled")
+
+
+def _pieces(folder: ModelFolder) -> Finding:
+    """What the converter makes of the `tokenizer.model` that it reads."""
+    if folder.tokenizer.piece_file == MODEL:
+        return Finding("vocabulary", "pass", f"read from {MODEL}, which needs no hash")
+    fix = f"move `{MODEL}` out of the folder: tokenizer.json is then used"
+    return Finding("vocabulary", "fail", f"the converter reads `{MODEL}`, which is not a SentencePiece model", (), fix)
+
+
+def _without_pieces(folder: ModelFolder) -> Finding:
+    """What the converter makes of a SentencePiece type without its `.model`."""
+    if folder.architecture.startswith("Gemma4"):
+        return _unfilled(folder) or Finding("vocabulary", "pass", "read from tokenizer.json, with its merges")
+    fix = f"put the `{MODEL}` of the base into its folder before you change the tokenizer: both are then kept equal"
+    detail = f"there is no `{MODEL}`: the converter fails, or loses scores and merges"
+    return Finding("vocabulary", "fail", detail, (), fix)
 
 
 def _unfilled(folder: ModelFolder) -> Finding | None:

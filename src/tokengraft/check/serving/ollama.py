@@ -101,6 +101,9 @@ def vocabulary(folder: ModelFolder) -> Finding:
             return Finding(name, "pass", f"read from {MODEL}")
         fix = f"move `{MODEL}` out of the folder: tokenizer.json is then used"
         return Finding(name, "fail", f"Ollama reads `{MODEL}`, which is not a SentencePiece model", (), fix)
+    if not folder.has(TOKENIZER_JSON):
+        fix = f"write a {TOKENIZER_JSON}: `tokengraft convert FOLDER --to huggingface`"
+        return Finding(name, "fail", f"there is neither a `{MODEL}` nor a `{TOKENIZER_JSON}`", (), fix)
     if tokenizer.kind == "byte-level" or folder.architecture.startswith("Gemma4"):
         return Finding(name, "pass", "read from tokenizer.json")
     fix = f"put the `{MODEL}` of the base into its folder before you change the tokenizer: both are then kept equal"
