@@ -28,6 +28,11 @@ def one(source, stack, name):
     return next(finding for finding in found if finding.name == f"{stack}: {name}")
 
 
+def failures(source, stack):
+    """The failures of a stack. llama.cpp knows the hashes of published tokenizers only, not of tiny ones."""
+    return [found for found in tg.check_serving(source, stack).failures if "pre-tokenizer hash" not in found.name]
+
+
 def edit(path, **fields):
     content = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(content | fields))
@@ -89,7 +94,7 @@ def write_tekken(folder, ranks, specials=2, **config):
 
 def test_a_model_that_fits_has_no_failures(model):
     for stack in ("transformers", "vllm", "llama.cpp", "ollama"):
-        assert tg.check_serving(model, stack).failures == ()
+        assert failures(model, stack) == []
 
 
 def test_what_cannot_be_checked_without_a_model_is_named(tmp_path):
@@ -191,6 +196,8 @@ def test_vllm_prefers_the_files_of_mistral(model):
     found = one(model, "vllm", "format")
     assert found.outcome == "fail"
     assert "consolidated.safetensors" in found.detail
+    (model / "model.safetensors").unlink()
+    assert one(model, "vllm", "format").outcome == "note"
 
 
 def test_vllm_limits_lora(model):
@@ -246,7 +253,7 @@ def test_llama_cpp_takes_ids_of_gemma_for_granted(tmp_path):
 
 def test_a_sentencepiece_model_serves_where_it_is_read(pieces):
     for stack in ("llama.cpp", "ollama", "sentencepiece"):
-        assert tg.check_serving(pieces, stack).failures == ()
+        assert failures(pieces, stack) == []
 
 
 def test_a_sentencepiece_type_without_its_model_is_lost(pieces):
@@ -432,7 +439,7 @@ def test_every_failure_has_a_fix(model, pieces):
 
 
 def test_the_command_prints_the_fixes_and_exits_with_1_if_something_fails(model, capsys):
-    assert cli.main(["check", str(model), "--for", "vllm", "--for", "llama.cpp"]) == 0
+    assert cli.main(["check", str(model), "--for", "vllm", "--for", "ollama"]) == 0
     assert "vllm: embedding rows" in capsys.readouterr().out
     checkpoints.set_config(model, pad_token_id=-1)
     assert cli.main(["check", str(model), "--for", "vllm"]) == 0
@@ -445,7 +452,7 @@ def test_the_command_prints_the_fixes_and_exits_with_1_if_something_fails(model,
     assert found["passed"] is False
     names = [finding["name"] for finding in found["findings"]]
     assert {"kept ids", "llama.cpp: negative ids"} <= set(names)
-    assert [finding["fix"] for finding in found["findings"] if finding["outcome"] == "fail"] == ["set them to null"]
+    assert "set them to null" in [finding["fix"] for finding in found["findings"] if finding["outcome"] == "fail"]
 
 
 def test_the_command_checks_a_file_without_a_model(model, capsys):

@@ -30,6 +30,8 @@ def mistral_format(folder: ModelFolder) -> Finding:
         return Finding("format", "pass", "Hugging Face's files are loaded")
     others = [*folder.has("params.json"), *folder.has("tekken.json"), *folder.has("tokenizer.model.v*")]
     used = ", ".join(f"`{name}`" for name in (weights[0], *others))
+    if not folder.has("model*.safetensors"):
+        return Finding("format", "note", f"vLLM loads {used}; see --for mistral-common", (), "")
     fix = f"delete `{weights[0]}`, or pass --load-format hf --config-format hf --tokenizer-mode hf"
     return Finding("format", "fail", f"vLLM loads {used} instead of Hugging Face's files", (), fix)
 
