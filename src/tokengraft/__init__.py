@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tokengraft.check.check import check
     from tokengraft.check.finding import Check, Finding
     from tokengraft.check.save import save
+    from tokengraft.check.serving.check_serving import check_serving
     from tokengraft.checkpoint.in_memory import transplant_model
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.transplant import transplant
@@ -91,6 +92,7 @@ __all__ = [
     "__version__",
     "adapt",
     "check",
+    "check_serving",
     "choose_size",
     "compare",
     "count",
@@ -119,6 +121,7 @@ _EXPORTS = {
     "check.check": ("check",),
     "check.finding": ("Check", "Finding"),
     "check.save": ("save",),
+    "check.serving.check_serving": ("check_serving",),
     "checkpoint.in_memory": ("transplant_model",),
     "checkpoint.result": ("Transplant",),
     "checkpoint.transplant": ("transplant",),

@@ -104,6 +104,19 @@ LAYERS = [
     "check.invariants",
     "check.check",
     "check.save",
+    "check.serving.stacks",
+    "check.serving.auto_tokenizer",
+    "check.serving.model_folder",
+    "check.serving.model",
+    "check.serving.transformers",
+    "check.serving.vllm",
+    "check.serving.llama_cpp",
+    "check.serving.ollama",
+    "check.serving.tiktoken",
+    "check.serving.mistral_common",
+    "check.serving.sentencepiece",
+    "check.serving.check_serving",
+    "check.serving",
     "check",
     "evaluate.evaluation",
     "evaluate.metrics",
@@ -167,7 +180,9 @@ def imports(path):
             inside = node.module.removeprefix("tokengraft").removeprefix(".")
             modules = [f"{inside}.{alias.name}".removeprefix(".") for alias in node.names]
             # Other packages re-export functions that have the name of a module.
-            named = [name for name in modules if name in LAYERS] if inside in ("", "cli", "check") else []
+            named = (
+                [name for name in modules if name in LAYERS] if inside in ("", "cli", "check", "check.serving") else []
+            )
             yield from named or [inside]
 
 

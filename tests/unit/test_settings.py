@@ -3,6 +3,8 @@
 import json
 
 import builders
+import checkpoints
+import numpy as np
 import pytest
 
 import tokengraft as tg
@@ -145,10 +147,29 @@ def test_an_unchanged_tokenizer_is_written_byte_for_byte(folder, base, tmp_path)
 def changed_tokenizers(base):
     learned = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(base)
     pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    return {"extended": learned, "pruned": pruned, "compact": pruned.compact()}
+    both = tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(pruned)
+    again = tg.prune_order(learned, tg.count(learned, iter(builders.TEXT)), "last-id-leaf")[:25].apply(learned)
+    return {
+        "extended": learned,
+        "pruned": pruned,
+        "compact": pruned.compact(),
+        "pruned and extended": both,
+        "pruned, extended and compact": both.compact(),
+        "extended and pruned": again,
+    }
 
 
-@pytest.mark.parametrize("change", ["extended", "pruned", "compact"])
+CHANGES = (
+    "extended",
+    "pruned",
+    "compact",
+    "pruned and extended",
+    "pruned, extended and compact",
+    "extended and pruned",
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_every_operation_keeps_the_tokens_of_the_settings(base, tmp_path, change):
     tokenizer = changed_tokenizers(base)[change]
     saved = tg.save(tokenizer, tmp_path / "saved")
@@ -158,11 +179,18 @@ def test_every_operation_keeps_the_tokens_of_the_settings(base, tmp_path, change
     text = TEXT.replace("cat", "xq")
     before = [names[i] for i in base.encode(text) if i in names]
     assert [strings[i] for i in tokenizer.encode(text) if i in strings] == before
-    if change != "compact":
+    if not change.endswith("compact"):
         assert {token.content: token.id for token in tokenizer.added} == {t.content: t.id for t in base.added}
     assert tg.load(saved / "tokenizer.json").encode(text) == tokenizer.encode(text)
     assert transformers_tokenizer(saved)(text)["input_ids"] == tokenizer.encode(text)
     assert tg.check(tg.load(saved), base).passed
+
+
+@pytest.mark.parametrize("method", ["naive-regen", "naive-append"])
+def test_the_naive_baselines_keep_the_tokens_of_the_settings(base, method):
+    counts = tg.count(base, iter(["põdrad põõsas õunad õues"] * 5))
+    new = tg.extend_naively(base, counts, 5, method)
+    assert {token.content: token.id for token in new.added} == {token.content: token.id for token in base.added}
 
 
 def test_counts_made_without_the_settings_are_refused(folder, base):
@@ -175,6 +203,50 @@ def test_a_plan_copies_the_rows_of_tokens_of_the_settings(base):
     plan = tg.plan(base, changed_tokenizers(base)["compact"])
     assert plan.rows_before == SIZE + 7
     assert set(range(SIZE, SIZE + 7)) <= plan.moved.keys()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_transplant_keeps_the_tokens_of_the_settings_and_their_rows(tmp_path, change, as_file):
+    """Also if the new tokenizer is a `tokenizer.json` alone, and the settings are those of the source."""
+    config = {"bos_token_id": None, "pad_token_id": None, "num_attention_heads": 2}
+    checkpoints.checkpoint(tmp_path / "model", rows=SIZE + 7, config=config)
+    (tmp_path / "model" / "tokenizer_config.json").write_text(builders.settings())
+    base = tg.load(tmp_path / "model")
+    new = changed_tokenizers(base)[change]
+    source = tg.save(new, tmp_path / "new", base=base) / "tokenizer.json" if as_file else new
+    tg.transplant(tmp_path / "model", source, tmp_path / "out")
+    written = tg.load(tmp_path / "out")
+    assert {token.content: token.id for token in written.added} == {token.content: token.id for token in new.added}
+    before, after = (checkpoints.tables(tmp_path / name)["lm_head.weight"] for name in ("model", "out"))
+    for token in base.added:
+        assert np.array_equal(after[written.ids[token.content]], before[token.id])
+    text = TEXT.replace("cat", "xq")
+    assert transformers_tokenizer(tmp_path / "out")(text)["input_ids"] == written.encode(text)
+
+
+@pytest.mark.parametrize("sizes", [{"swap": 6}, {"add": 6}, {"remove": 6}, {"add": 3, "remove": 9}])
+def test_an_adaptation_keeps_the_tokens_of_the_settings(folder, base, tmp_path, sizes):
+    text = tmp_path / "et.txt"
+    text.write_text("\n".join(checkpoints.ESTONIAN))
+    tg.adapt(folder, target=text, out=tmp_path / "out", **sizes, options=tg.AdaptOptions(report=False))
+    new = tg.load(tmp_path / "out")
+    assert [token.content for token in new.added] == [token.content for token in base.added]
+    if "remove" not in sizes:
+        assert {token.content: token.id for token in new.added} == {token.content: token.id for token in base.added}
+    assert transformers_tokenizer(tmp_path / "out")(TEXT)["input_ids"] == new.encode(TEXT)
+
+
+def test_a_reserved_token_of_the_settings_that_is_removed_stays_removed(tmp_path):
+    entries = {str(SIZE + 2): builders.added(0, "<|reserved_special_token_0|>")}
+    plain = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": entries}
+    folder = builders.write(tmp_path / "base", builders.byte_level(), **{"tokenizer_config.json": json.dumps(plain)})
+    base = tg.load(folder)
+    order = tg.prune_order(base, tg.count(base, iter(builders.TEXT)), protection=tg.Protection(reuse_reserved=True))
+    assert order.tokens[0] == "<|reserved_special_token_0|>"
+    saved = tg.save(order[:1].apply(base), tmp_path / "new", base=base)
+    assert "<|reserved_special_token_0|>" not in transformers_tokenizer(saved).get_vocab()
+    assert len(tg.load(saved).ids) == len(base.ids) - 1
 
 
 def test_a_single_file_has_no_settings(folder):

@@ -299,7 +299,9 @@ def test_what_cannot_be_transplanted_is_refused(tmp_path, change, error, match):
 @pytest.mark.parametrize(
     ("name", "dtype", "match"),
     [
-        ("model.embed_tokens_per_layer.weight", "BF16", "for each layer"),
+        ("model.embed_tokens_per_layer.weight", "BF16", "`vocab_size_per_layer_input` in config.json is None"),
+        ("model.embeddings_per_layer.weight", "BF16", "for each layer"),
+        ("model.d2t", "BF16", "name ids"),
         ("lm_head.qweight", "F32", "quantised"),
         ("model.embed_tokens.weight_scale_inv", "F32", "quantised"),
     ],

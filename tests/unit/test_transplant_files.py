@@ -277,11 +277,48 @@ def test_files_that_are_links_into_a_cache_are_followed(tmp_path):
     assert tables(tmp_path / "out").keys() == tables(blobs).keys()
 
 
-def test_a_config_of_another_format_is_left_out(base, tmp_path):
-    (tmp_path / "model" / "params.json").write_text(json.dumps({"vocab_size": base.n_rows}))
-    done = tg.transplant(tmp_path / "model", base, tmp_path / "out")
-    assert "params.json" in done.left_out
-    assert not (tmp_path / "out" / "params.json").exists()
+@pytest.mark.parametrize("name", ["params.json", "genai_config.json"])
+def test_configs_of_other_formats_follow(base, small, tmp_path, name):
+    """Mistral's `params.json`, and `genai_config.json` of ONNX Runtime GenAI."""
+    ids = [base.ids["<|start|>"], base.ids["<|end|>"]]
+    model = {"vocab_size": base.n_rows, "eos_token_id": ids, "pad_token_id": ids[1], "decoder": {"hidden_size": 16}}
+    content = {"model": model, "vocab_size": base.n_rows, "vision_encoder": {"image_token_id": ids[0]}, "dim": 4096}
+    (tmp_path / "model" / name).write_text(json.dumps(content, indent=4))
+    done = tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    assert name not in done.left_out
+    new = [small.ids["<|start|>"], small.ids["<|end|>"]]
+    assert ids != new
+    model |= {"vocab_size": small.n_rows, "eos_token_id": new, "pad_token_id": new[1]}
+    written = (tmp_path / "out" / name).read_text()
+    assert json.loads(written) == content | {"vocab_size": small.n_rows, "vision_encoder": {"image_token_id": new[0]}}
+    assert written.startswith('{\n    "model"')
+
+
+def test_every_file_that_names_tokens_or_ids_follows(base, small, tmp_path):
+    """All of them at once, as a folder of transformers 4 has them, with chat templates as files."""
+    folder = tmp_path / "model"
+    ids = {token: base.ids[token] for token in ("<|start|>", "<|end|>")}
+    listed = {str(i): builders.added(0, token) for token, i in ids.items()}
+    set_config(folder, "tokenizer_config.json", added_tokens_decoder=listed, eos_token="<|end|>")
+    (folder / "added_tokens.json").write_text(json.dumps(ids))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    (folder / "additional_chat_templates").mkdir()
+    templates = ("chat_template.jinja", "chat_template.json", "additional_chat_templates/tools.jinja")
+    for name in templates:
+        (folder / name).write_text('{"chat_template": "<|start|>{{ text }}<|end|>"}')
+    old = tg.load(folder)
+    new = tg.load(folder).with_tokens(small.ids, small.merge_strings())
+    tg.transplant(folder, new, tmp_path / "out")
+    out = tmp_path / "out"
+    after = {token: small.ids[token] for token in ids}
+    assert json.loads((out / "added_tokens.json").read_text()) == after
+    assert (out / "special_tokens_map.json").read_bytes() == (folder / "special_tokens_map.json").read_bytes()
+    decoder = json.loads((out / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+    assert {entry["content"]: int(i) for i, entry in decoder.items()} == after
+    assert {token.content: token.id for token in tg.load(out).added} == after
+    for name in templates:
+        assert (out / name).read_bytes() == (folder / name).read_bytes()
+    assert {token.content for token in old.added} == set(after)
 
 
 @pytest.mark.parametrize("field", ["image_token_index", "stop_token_ids", "pad_token_id"])

@@ -20,6 +20,8 @@ class Finding:
     detail: str
     evidence: tuple[str, ...] = ()
     """A few examples, if there are any."""
+    fix: str = ""
+    """What to do about it, if something is known that helps."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,10 @@ CONFIGS = (
     "preprocessor_config.json",
     "processor_config.json",
     "video_preprocessor_config.json",
+    "genai_config.json",
+    "params.json",
 )
+"""Files with ids and the size of the vocabulary: of transformers, of ONNX Runtime GenAI, and Mistral's own."""
 _ID_FIELD = re.compile(
     rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
     r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
@@ -27,7 +30,7 @@ _PLACED = "forced_decoder_ids"
 """Pairs of a position in the output and an id."""
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
-_SIZE_FIELD = re.compile(r"(^|_)vocab_size$|^n_vocab$")
+_SIZE_FIELD = re.compile(r"(^|_)vocab_size(_per_layer_input)?$|^n_vocab$")
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 """Parts of a config whose `vocab_size` is not that of the language model."""
 
@@ -102,9 +105,18 @@ def named_ids(config: Any) -> set[int]:
     >>> named_ids({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
     {0, 2, 3}
     """
-    ids: set[int] = set()
-    _map_ids(config, lambda _, token_id: ids.add(token_id))
-    return ids
+    return {token_id for _, token_id in id_fields(config)}
+
+
+def id_fields(config: Any) -> list[tuple[str, int]]:
+    """Every token id that a config names, with its field.
+
+    >>> id_fields({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
+    [('eos_token_id', 2), ('eos_token_id', 3), ('pad_token_id', 0)]
+    """
+    fields: list[tuple[str, int]] = []
+    _map_ids(config, lambda field, token_id: fields.append((field, token_id)))
+    return fields
 
 
 def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:

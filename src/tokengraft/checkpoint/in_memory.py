@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.checkpoint.ids import renumber_config
-from tokengraft.checkpoint.other_tables import require_no_other_tables
+from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
@@ -76,6 +76,7 @@ def transplant_model(
         )
     _require_no_other_tables(model, embedding, head)
     rows = padded_rows(plan, before, pad_multiple)
+    require_fixed_ids((), model.config.to_dict(), plan, (before, rows))
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
     require_untied(output_init, tied=tied)
     builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))

@@ -6,6 +6,7 @@ of the folder is executed.
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ from tokengraft.errors import CheckpointError, SourceNotFoundError
 from tokengraft.output.json_file import parse_json, require_plain
 
 Role = Literal["input", "output", "bias"]
+PER_LAYER, PER_LAYER_SIZE = "embed_tokens_per_layer", "vocab_size_per_layer_input"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
@@ -56,6 +58,9 @@ class VocabTensor:
     info: TensorInfo
     file: TensorFile
     role: Role
+    further: bool = False
+    """Whether it is a table beside the embedding and the output, such as those of multi-token prediction. It may have
+    fewer rows, if it is for the first ids only."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,11 @@ class Vocabulary:
     """Whether input and output are tied: one tensor, or two that must stay equal."""
     found_by: str
     """How the tensors were found: by the names of an architecture, or by their shapes."""
+
+    @property
+    def shorter(self) -> list[int]:
+        """Rows of the tables that are for the first ids only."""
+        return [tensor.info.shape[0] for tensor in self.tensors if tensor.info.shape[0] < self.rows]
 
 
 def has_weights(source: str | os.PathLike[str]) -> bool:
@@ -191,18 +201,42 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
             hint="pass a decoder-only model",
         )
     _refuse_strange_tables(checkpoint)
-    listed = config.get("architectures")
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    families = _architectures()["architectures"]
-    known = next((name for name in names if name in families), None)
-    tensors = _by_name(checkpoint, families[known]) if known else _by_shape(checkpoint)
+    known = _known_architecture(config)
     found_by = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
-    vocabulary = _checked(checkpoint, tensors, found_by)
+    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by)
     listed_names = {tensor.info.name for tensor in vocabulary.tensors}
     everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
     others = (tensor for tensor in everything if tensor.name not in listed_names)
     require_no_other_tables(((other.name, other.shape) for other in others), vocabulary.rows, config)
     return vocabulary
+
+
+def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
+    """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes.
+
+    Raises:
+        CheckpointError: The architecture is not in the table, and the role of a tensor cannot be determined.
+    """
+    known = _known_architecture(checkpoint.config)
+    tensors = _by_name(checkpoint, _architectures()["architectures"][known]) if known else _by_shape(checkpoint)
+    return tensors + _further(checkpoint)
+
+
+def _further(checkpoint: Checkpoint) -> list[VocabTensor]:
+    """Tables beside embedding and output: of multi-token prediction (DeepSeek-V3), and for each layer (Gemma-3n)."""
+    found = ((tensor, file) for file in checkpoint.files for tensor in file.tensors.values())
+    return [VocabTensor(tensor, file, role, True) for tensor, file in found if (role := _further_role(tensor.name))]
+
+
+def _further_role(name: str) -> Role | None:
+    patterns: dict[Role, list[str]] = _architectures()["further"]
+    return next((role for role, some in patterns.items() for one in some if re.fullmatch(one, name)), None)
+
+
+def _known_architecture(config: dict[str, Any]) -> str | None:
+    listed = config.get("architectures")
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    return next((name for name in names if name in _architectures()["architectures"]), None)
 
 
 @cache
@@ -224,7 +258,7 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     candidates = []
     for file in checkpoint.files:
         for tensor in file.tensors.values():
-            if type(size) is not int or size not in tensor.shape:
+            if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
                 continue
             role = _guess(tensor)
             if role is None or tensor.shape[0] != size:
@@ -247,7 +281,7 @@ def _guess(tensor: TensorInfo) -> Role | None:
 
 
 def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) -> Vocabulary:
-    roles = [tensor.role for tensor in tensors]
+    roles = [tensor.role for tensor in tensors if not tensor.further]
     if roles.count("input") != 1 or any(roles.count(role) > 1 for role in roles):
         names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
         raise CheckpointError(
@@ -260,11 +294,11 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) 
                 f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
                 hint="download the checkpoint again",
             )
-    rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input")
+    rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input" and not tensor.further)
     for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
-    ordered = tuple(sorted(tensors, key=lambda tensor: order[tensor.role]))
+    ordered = tuple(sorted(tensors, key=lambda tensor: (tensor.further, order[tensor.role])))
     return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found_by)
 
 
@@ -274,7 +308,7 @@ def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:
     Without an output they do. With an output, the config decides. If the config has no `tie_word_embeddings`, two equal
     tables are treated as tied: transformers unties tables that differ, whatever the default of the class is.
     """
-    by_role = {tensor.role: tensor for tensor in tensors}
+    by_role = {tensor.role: tensor for tensor in tensors if not tensor.further}
     if "output" not in by_role:
         return True
     says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
@@ -298,6 +332,9 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
             f"`{info.name}` is of the type {info.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",
             hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
         )
+    if tensor.further and PER_LAYER in info.name:
+        _require_per_layer(tensor, rows, checkpoint)
+        return
     size = checkpoint.text_config.get("vocab_size")
     if info.shape[0] != rows or (size is not None and size != rows):
         raise CheckpointError(
@@ -306,10 +343,21 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
         )
 
 
+def _require_per_layer(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> None:
+    """Refuses a table for each layer that is not as the config says. It may be for the first ids only."""
+    held, size = tensor.info.shape[0], checkpoint.text_config.get(PER_LAYER_SIZE)
+    if held != size or held > rows:
+        raise CheckpointError(
+            f"`{tensor.info.name}` has {held:,} rows, the input embedding {rows:,}, and `{PER_LAYER_SIZE}` in "
+            f"config.json is {size}",
+            hint="save the model again with transformers, which makes them agree",
+        )
+
+
 def _refuse_strange_tables(checkpoint: Checkpoint) -> None:
     for file in checkpoint.files:
         for name in file.tensors:
-            if "embed" in name and "per_layer" in name:
+            if "embed" in name and "per_layer" in name and not _further_role(name):
                 raise CheckpointError(
                     f"the model has a table of tokens for each layer (`{name}`), which is not supported",
                     hint="pass a model with one input embedding",

@@ -20,8 +20,6 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 REPORT = "tokengraft.json"
 ADAPT_FILES = ("adaptation.json", "report.html")
 """What `adapt` writes beside the model."""
-_FOREIGN = ("params.json",)
-"""Configs of weights in other formats, with the old size of the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,7 @@ def _entries(source: Checkpoint) -> Iterator[Path]:
 def _is_old(path: Path) -> bool:
     """Whether an entry belongs to the old vocabulary: weights in other formats, folders that may have some, reports."""
     is_index = path.name.endswith(".index.json")
-    return (
-        not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES, *_FOREIGN)
-    )
+    return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES)
 
 
 def _config(path: Path, changes: VocabPlan, rows: tuple[int, int]) -> bytes:

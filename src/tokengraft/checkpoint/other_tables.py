@@ -1,20 +1,24 @@
 """Refuses models with further tensors that have a vocabulary axis, which a transplant would not change.
 
-Multi-token prediction (DeepSeek-V3: `model.layers.61.shared_head.head.weight`), Medusa and EAGLE heads have their
-own tables, and so do models with a table for each layer.
+Medusa and EAGLE heads have their own tables. Those of multi-token prediction in DeepSeek-V3, and for each layer in
+Gemma-3n, are known by their names and rewritten (`layout`). Some models fix ids: see `require_fixed_ids`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tokengraft.checkpoint.ids import config_numbers
 from tokengraft.errors import CheckpointError
+from tokengraft.plan import VocabPlan
 
 _TABLE = re.compile(
     r"(^|[._])(embed_tokens|tok_embeddings|word_embeddings|wte|embed_in|embed_out|lm_head|shared_head|output"
     r"|medusa|eagle|mtp|nextn|t2d|d2t)([._]|$)"
 )
+_ALWAYS = re.compile(r"(^|\.)(embed_tokens_per_layer\.weight|d2t)$")
+"""Tables that may have another number of rows, and tables whose numbers are ids."""
+_OFFSET = "vocab_offset"
 _FACTORS = {2, 3, 4}
 """Factors of fused and default sizes: gate and up; query, key and value; the inner size of GPT-2."""
 
@@ -39,16 +43,56 @@ def require_no_other_tables(
     names = [
         f"`{name}` {list(shape)}"
         for name, shape in tensors
-        if rows in shape and not (by_accident and not _TABLE.search(name))
+        if _ALWAYS.search(name) or (rows in shape and not (by_accident and not _TABLE.search(name)))
     ]
     if names:
         more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
         raise CheckpointError(
-            f"{len(names):,} other tensors have an axis of {rows:,}, as long as the vocabulary: "
+            f"{len(names):,} other tensors have an axis of {rows:,}, as long as the vocabulary, or name ids: "
             f"{', '.join(names[:3])}{more}. They are not supported: they would no longer match the vocabulary",
             hint="pass a checkpoint without them, for example without its heads for multi-token prediction; "
             "otherwise please report the architecture, with the names and shapes of its tensors",
         )
+
+
+def require_fixed_ids(
+    shorter: Iterable[int], config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int]
+) -> None:
+    """Refuses a plan that changes ids which the model has fixed.
+
+    Gemma-3n takes the ids from `vocab_offset` on for images and sound, and has a table for each layer that ends there.
+    Tokens below may be replaced by others.
+
+    Args:
+        shorter: Rows of tables that are for the first ids only.
+        config: The model's config.
+        plan: The plan.
+        rows: Rows of the embedding before and after.
+
+    Raises:
+        CheckpointError: The plan adds, removes or moves such an id, or changes the number of rows.
+    """
+    first = min([*shorter, *_offsets(config)], default=None)
+    if first is None:
+        return
+    moved = any(old != new and max(old, new) >= first for old, new in plan.moved.items())
+    new = any(isinstance(source, tuple) for source in plan.sources[first:])
+    pieces = (row for source in plan.sources if isinstance(source, tuple) for row in source)
+    if rows[0] != rows[1] or moved or new or any(row >= first for row in (*plan.removed, *pieces)):
+        raise CheckpointError(
+            f"the model uses the ids from {first:,} on for other things than text, and the plan changes them or the "
+            "number of rows",
+            hint="replace tokens without changing other ids: `tokengraft adapt --swap N`",
+        )
+
+
+def _offsets(config: Mapping[str, Any]) -> Iterator[int]:
+    """Every `vocab_offset` of a config: the first id of images, or of sound."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _offsets(value)
+        elif key == _OFFSET and type(value) is int:
+            yield value
 
 
 def _is_size(rows: int, numbers: set[int]) -> bool:

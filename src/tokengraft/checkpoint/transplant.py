@@ -15,6 +15,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.behaviour import compare_models, require_torch
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
+from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import require_initialisers, require_untied
@@ -89,6 +90,7 @@ def transplant(
     changes = plan(old, new)
     _require_rows(changes, vocabulary)
     rows = padded_rows(changes, vocabulary.rows, pad_multiple)
+    require_fixed_ids(vocabulary.shorter, source.config, changes, (vocabulary.rows, rows))
     files = model_files(source, vocabulary, (old, new), changes, rows)
     writer = CheckpointWriter(source, vocabulary, changes, rows, (init, output_init or init), seed)
     done = writer.describe(files)

@@ -44,7 +44,7 @@ class CheckpointWriter:
         """The result before anything is written."""
         names = {tensor.file.path.name for tensor in self.vocabulary.tensors}
         tensors = (
-            (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * self.rows)
+            (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * self.rows_after(t.info))
             for t in self.vocabulary.tensors
         )
         return Transplant(
@@ -59,6 +59,10 @@ class CheckpointWriter:
             carried=files.carried,
             left_out=files.left_out,
         )
+
+    def rows_after(self, table: TensorInfo) -> int:
+        """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
+        return self.rows if table.shape[0] == self.vocabulary.rows else table.shape[0]
 
     @cached_property
     def copies(self) -> npt.NDArray[np.int64]:
@@ -83,7 +87,8 @@ class CheckpointWriter:
     def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
         """Writes one weight file and compares it with its source while it is written to the disk."""
         self.write(file, folder, hard_link, threads.stop)
-        out, tables = folder / file.path.name, {tensor.info.name for tensor in self.vocabulary.tensors}
+        out = folder / file.path.name
+        tables = {tensor.info.name: self.rows_after(tensor.info) for tensor in self.vocabulary.tensors}
         parts = comparisons(file, TensorFile.open(out), tables, self.copies)
         compared = [threads.comparisons.submit(part) for part in parts]
         sync(out)
@@ -111,7 +116,8 @@ class CheckpointWriter:
                     copy_bytes(old, tensor.start, tensor.size, new, stop)
 
     def _resized(self, tensor: TensorInfo) -> TensorInfo:
-        return replace(tensor, shape=(self.rows, *tensor.shape[1:]), size=tensor.row_bytes * self.rows)
+        rows = self.rows_after(tensor)
+        return replace(tensor, shape=(rows, *tensor.shape[1:]), size=tensor.row_bytes * rows)
 
     def _write_table(self, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
         info = tensor.info
@@ -119,14 +125,15 @@ class CheckpointWriter:
         rows = RowReader(old, info)
         as_input = tensor.role == "input" or self.vocabulary.tied
         table_info = TableInfo(
-            ids=self.token_rows,
+            ids=self.token_rows[self.token_rows < shape.rows],
             read=reader(rows, info.dtype),
             width=shape.width,
             spread=initializer_range(self.source.text_config),
             seed=self.seed,
             table="input" if as_input else "output",
         )
-        spec = TableSpec(self.plan, self.copies, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
+        copies = self.copies[: self.rows_after(info)]
+        spec = TableSpec(self.plan, copies, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
         for part in new_rows(rows, shape, spec.for_bias() if tensor.role == "bias" else spec):
             raise_if(stop)
             if isinstance(part, range):

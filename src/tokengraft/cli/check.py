@@ -6,6 +6,8 @@ from dataclasses import asdict
 
 from tokengraft.check.check import check
 from tokengraft.check.finding import Check
+from tokengraft.check.serving.check_serving import check_serving
+from tokengraft.check.serving.stacks import STACKS
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
 from tokengraft.cli.learning import preserve_of
@@ -31,6 +33,15 @@ def add(commands: Commands) -> None:
         help="with --base: text, or counts of it, that must have the same tokens and ids as with the base",
     )
     command.add_argument("--quiet", action="store_true", help="do not show progress")
+    command.add_argument(
+        "--for",
+        dest="stacks",
+        action="append",
+        choices=STACKS,
+        default=[],
+        metavar="STACK",
+        help=f"also check what a serving stack needs, with fixes: {', '.join(STACKS)}; may be repeated",
+    )
     add_json(command)
     add_read_options(command)
     command.set_defaults(run=_run)
@@ -48,6 +59,8 @@ def _run(options: argparse.Namespace) -> int:
         base = load(options.base) if options.base else None
         preserve = preserve_of(base, options) if base else None
         result = check(load(options.source), base, preserve=preserve)
+        if options.stacks:
+            result = Check(result.findings + check_serving(options.source, *options.stacks).findings)
     if options.json:
         print(
             json.dumps({"passed": result.passed, "findings": [asdict(f) for f in result.findings]}, ensure_ascii=False)
@@ -65,4 +78,6 @@ def _rows(result: Check) -> list[tuple[str, str]]:
             rows += [("", f"  {case}") for case in finding.evidence]
         elif finding.evidence:
             rows.append(("", f"  such as {', '.join(finding.evidence[:4])}"))
+        if finding.fix:
+            rows.append(("", f"  fix: {finding.fix}"))
     return rows

@@ -1,0 +1,524 @@
+"""`check_serving`: what each stack needs of a folder, against the libraries themselves where they can be installed."""
+
+import base64
+import json
+
+import builders
+import checkpoints
+import pytest
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.check.serving.ollama import pattern_hash
+from tokengraft.check.serving.stacks import STACKS, choices_for
+from tokengraft.tokenizer.alphabet import token_bytes
+
+transformers = pytest.importorskip("transformers")  # imported here, so that no process has to be started for each check
+PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def outcomes(source, stack):
+    """The outcome of every check of a stack, by name."""
+    return {found.name.removeprefix(f"{stack}: "): found.outcome for found in tg.check_serving(source, stack).findings}
+
+
+def one(source, stack, name):
+    """One finding of a stack."""
+    found = tg.check_serving(source, stack).findings
+    return next(finding for finding in found if finding.name == f"{stack}: {name}")
+
+
+def failures(source, stack):
+    """The failures of a stack. llama.cpp knows the hashes of published tokenizers only, not of tiny ones."""
+    return [found for found in tg.check_serving(source, stack).failures if "pre-tokenizer hash" not in found.name]
+
+
+def edit(path, **fields):
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | fields))
+
+
+@pytest.fixture
+def model(tmp_path):
+    config = {"pad_token_id": None, "bos_token_id": None, "num_attention_heads": 2}
+    checkpoints.checkpoint(tmp_path / "model", config=config)
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """A folder of a SentencePiece type with a `tokenizer.model` and the `tokenizer.json` of the same pieces."""
+    folder = tmp_path / "pieces"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
+    edit(folder / "config.json", architectures=["LlamaForCausalLM"], model_type="llama")
+    document = json.loads(tg.load(folder)._whole_document())
+    return builders.write(folder, document)
+
+
+def with_ranks(folder, specials_first=False):
+    """A byte-level folder whose merges are by the rank of the product, and its ranks."""
+    document = builders.byte_level()
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, step]}
+    old = document["model"]["vocab"]
+    alphabet = sorted((token for token in old if len(token) == 1), key=lambda token: token_bytes(token, "byte-level"))
+    learned = [*alphabet, *sorted((token for token in old if len(token) > 1), key=old.__getitem__)]
+    ranks = {token: rank for rank, token in enumerate(learned)}
+    names = [token["content"] for token in document["added_tokens"]]
+    ids = {name: place for place, name in enumerate(names)} if specials_first else {}
+    vocab = ids | {token: rank + len(ids) for token, rank in ranks.items()}
+    document["model"] |= {"vocab": vocab, "merges": builders.merges_by_rank(ranks, ranks)}
+    document["added_tokens"] = [builders.added(vocab.get(name, len(vocab) + at), name) for at, name in enumerate(names)]
+    builders.write(folder, document)
+    return {token_bytes(token, "byte-level"): rank for token, rank in ranks.items()}
+
+
+def write_tiktoken(folder, ranks):
+    lines = (f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
+    (folder / "tokenizer.model").write_text("".join(lines))
+
+
+def write_tekken(folder, ranks, specials=2, **config):
+    entries = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": token.decode(errors="replace")}
+        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+    ]
+    special = [{"rank": i, "token_str": f"<|s{i}|>", "is_control": True} for i in range(specials)]
+    settings = {"pattern": PATTERN, "num_vocab_tokens": len(ranks), "default_vocab_size": len(ranks) + specials}
+    settings |= {"default_num_special_tokens": specials, "version": "v11"} | config
+    document = {"config": settings, "vocab": entries, "special_tokens": special}
+    (folder / "tekken.json").write_text(json.dumps(document))
+
+
+def test_a_model_that_fits_has_no_failures(model):
+    for stack in ("transformers", "vllm", "llama.cpp", "ollama"):
+        assert failures(model, stack) == []
+
+
+def test_what_cannot_be_checked_without_a_model_is_named(tmp_path):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    for source in (folder, tg.load(folder), folder / "tokenizer.json"):
+        for stack in ("transformers", "vllm", "llama.cpp", "ollama"):
+            found = one(source, stack, "model")
+            assert found.outcome == "note"
+            assert "not checked" in found.detail
+
+
+def test_the_folder_is_not_changed(model):
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    tg.check_serving(model, *STACKS)
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+
+
+@pytest.mark.parametrize("stack", ["transformers", "vllm", "llama.cpp", "ollama"])
+def test_a_table_of_another_size_than_the_config_says_fails(model, stack):
+    rows = tg.load(model).n_rows
+    checkpoints.set_config(model, vocab_size=rows + 3)
+    found = one(model, stack, "embedding rows")
+    assert found.outcome == "fail"
+    assert f'"vocab_size": {rows}' in found.fix
+    checkpoints.set_config(model, vocab_size=rows)
+    assert one(model, stack, "embedding rows").outcome == "pass"
+
+
+def test_a_tokenizer_with_more_tokens_than_rows_fails(model, tmp_path):
+    tok = tg.load(model)
+    new = tg.extend(tok, tg.count(tok, iter(checkpoints.ESTONIAN)), 20).apply(tok)
+    for path in tg.save(new, tmp_path / "new", base=tok).iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    found = one(model, "vllm", "ids")
+    assert found.outcome == "fail"
+    assert "transplant" in found.fix
+
+
+def test_special_ids_must_exist(model):
+    rows = tg.load(model).n_rows
+    checkpoints.set_config(model, "generation_config.json", eos_token_id=[rows - 1, rows])
+    found = one(model, "transformers", "special ids")
+    assert found.outcome == "fail"
+    assert found.evidence == (f"`eos_token_id` in generation_config.json is {rows}",)
+    checkpoints.set_config(model, "generation_config.json", eos_token_id=rows - 1)
+    checkpoints.set_config(model, image_token_id=rows + 7)  # a placeholder, which has no row
+    assert one(model, "transformers", "special ids").outcome == "pass"
+
+
+def test_an_end_token_that_the_model_does_not_stop_at_is_noted(model):
+    edit(model / "tokenizer_config.json", eos_token="<|start|>")
+    found = one(model, "transformers", "special ids")
+    assert found.outcome == "note"
+    assert "'<|start|>'" in found.detail
+
+
+def test_a_class_that_rebuilds_the_tokenizer_is_found_and_the_fix_helps(model):
+    checkpoints.set_config(model, model_type="qwen3", architectures=["Qwen3ForCausalLM"])
+    edit(model / "tokenizer_config.json", tokenizer_class="Qwen2Tokenizer")
+    for stack in ("transformers", "vllm", "llama.cpp"):
+        found = one(model, stack, "AutoTokenizer")
+        assert found.outcome == "fail"
+        assert "tried on a copy: the ids are then the same" in found.fix
+    edit(model / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    assert one(model, "transformers", "AutoTokenizer").outcome == "pass"
+
+
+def test_a_class_that_no_setting_avoids_is_found(model):
+    """transformers 5.22 ignores the settings of some model types."""
+    checkpoints.set_config(model, model_type="qwen2", architectures=["Qwen2ForCausalLM"])
+    found = one(model, "transformers", "AutoTokenizer")
+    assert found.outcome == "fail"
+    assert "does not help" in found.fix
+
+
+def test_a_piece_model_alone_needs_a_tokenizer_json_where_transformers_reads_it_otherwise(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(builders.llama2_like())
+    found = one(tmp_path, "transformers", "AutoTokenizer")
+    assert found.outcome == "fail"
+    assert "--to huggingface" in found.fix
+
+
+def test_code_in_the_folder_is_named_and_not_run(model):
+    (model / "tokenization_mine.py").write_text("raise SystemExit('run')")
+    edit(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_mine.Mine", None]})
+    assert one(model, "transformers", "code").outcome == "note"
+
+
+def test_vllm_pads_to_a_multiple_of_64(tmp_path):
+    base = checkpoints.checkpoint(tmp_path / "a")
+    assert "448" in one(tmp_path / "a", "vllm", "padding").detail
+    assert base.n_rows < 448
+    checkpoints.checkpoint(tmp_path / "b", rows=448)
+    assert one(tmp_path / "b", "vllm", "padding").outcome == "pass"
+
+
+def test_vllm_prefers_the_files_of_mistral(model):
+    (model / "consolidated.safetensors").write_bytes(b"")
+    found = one(model, "vllm", "format")
+    assert found.outcome == "fail"
+    assert "consolidated.safetensors" in found.detail
+    (model / "model.safetensors").unlink()
+    assert one(model, "vllm", "format").outcome == "note"
+
+
+def test_vllm_limits_lora(model):
+    assert one(model, "vllm", "LoRA").outcome == "pass"
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").unlink()
+    checkpoints.set_config(model, vocab_size=262_144)
+    assert one(model, "vllm", "LoRA").outcome == "note"
+
+
+@pytest.mark.parametrize("size", [32_016, 49_152])
+def test_sizes_that_llama_cpp_takes_for_another_model_are_noted(model, size):
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        (model / name).unlink()
+    checkpoints.set_config(model, vocab_size=size)
+    assert one(model, "llama.cpp", "special sizes").outcome == "note"
+    checkpoints.set_config(model, architectures=["Qwen2ForCausalLM"])
+    assert one(model, "llama.cpp", "special sizes").outcome == "pass"
+
+
+def test_llama_cpp_reads_some_architectures_from_a_piece_model_alone(model):
+    checkpoints.set_config(model, architectures=["Phi3ForCausalLM"], model_type="phi3")
+    assert one(model, "llama.cpp", "vocabulary").outcome == "fail"
+    edit(model / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")  # Phi-4
+    assert one(model, "llama.cpp", "vocabulary").outcome == "pass"
+
+
+def test_llama_cpp_does_not_fill_holes_of_gemma_4(pieces):
+    tok = tg.load(pieces)
+    pruned = tg.prune_order(tok, tg.count(tok, iter(builders.TEXT)))[:3].apply(tok)
+    for new, outcome in ((pruned, "fail"), (pruned.compact(), "pass")):
+        (pieces / "tokenizer.model").unlink(missing_ok=True)
+        builders.write(pieces, json.loads(new._whole_document()))
+        edit(pieces / "config.json", architectures=["Gemma4ForCausalLM"])
+        assert one(pieces, "llama.cpp", "vocabulary").outcome == outcome
+
+
+def test_llama_cpp_refuses_negative_ids(model):
+    checkpoints.set_config(model, pad_token_id=-1)
+    found = one(model, "llama.cpp", "negative ids")
+    assert (found.outcome, found.evidence) == ("fail", ("`pad_token_id` is -1",))
+
+
+def test_llama_cpp_takes_ids_of_gemma_for_granted(tmp_path):
+    document = builders.byte_level()
+    document["added_tokens"].append(builders.added(len(document["model"]["vocab"]) + 2, "<end_of_turn>"))
+    folder = builders.write(tmp_path / "gemma", document)
+    edit(folder / "config.json", architectures=["GemmaForCausalLM"], vocab_size=500)
+    found = one(folder, "llama.cpp", "fixed ids")
+    assert found.outcome == "fail"
+    assert "not 107" in found.evidence[0]
+
+
+def test_a_sentencepiece_model_serves_where_it_is_read(pieces):
+    for stack in ("llama.cpp", "ollama", "sentencepiece"):
+        assert failures(pieces, stack) == []
+
+
+def test_a_sentencepiece_type_without_its_model_is_lost(pieces):
+    (pieces / "tokenizer.model").unlink()
+    for stack, name in (("llama.cpp", "vocabulary"), ("ollama", "vocabulary"), ("sentencepiece", "model")):
+        found = one(pieces, stack, name)
+        assert found.outcome == "fail"
+        assert ".model` of the base" in found.fix
+
+
+def test_a_piece_model_under_another_name_is_not_read(pieces):
+    (pieces / "tokenizer.model").rename(pieces / "spiece.model")
+    (pieces / "tokenizer.json").unlink()
+    for stack in ("llama.cpp", "ollama"):
+        assert one(pieces, stack, "vocabulary").outcome == "fail"
+    assert tg.check_serving(pieces, "sentencepiece").passed
+
+
+def test_added_tokens_that_tokenizer_json_alone_lists_are_lost_beside_a_model(pieces):
+    document = json.loads((pieces / "tokenizer.json").read_text())
+    n = len(document["model"]["vocab"])
+    document["added_tokens"].append(builders.added(n, "<|new|>"))
+    (pieces / "tokenizer.json").write_text(json.dumps(document))
+    for stack in ("llama.cpp", "ollama"):
+        assert one(pieces, stack, "added tokens").evidence == (f"'<|new|>' ({n})",)
+    assert one(pieces, "sentencepiece", "pieces").outcome == "note"
+    (pieces / "added_tokens.json").write_text(json.dumps({"<|new|>": n}))
+    for stack in ("llama.cpp", "ollama"):
+        assert one(pieces, stack, "added tokens").outcome == "pass"
+
+
+def test_ollama_stops_at_special_tokens_as_text_beside_a_model(pieces):
+    edit(pieces / "special_tokens_map.json", additional_special_tokens=["<s>"])
+    assert one(pieces, "ollama", "special_tokens_map.json").outcome == "fail"
+    edit(pieces / "special_tokens_map.json", additional_special_tokens=[{"content": "<s>"}])
+    assert one(pieces, "ollama", "special_tokens_map.json").outcome == "pass"
+
+
+def test_a_model_of_another_format_is_read_by_llama_cpp_and_ollama(tmp_path):
+    write_tiktoken(tmp_path, with_ranks(tmp_path))
+    edit(tmp_path / "config.json", architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=500)
+    for stack in ("llama.cpp", "ollama"):
+        found = one(tmp_path, stack, "vocabulary")
+        assert found.outcome == "fail"
+        assert "not a SentencePiece model" in found.detail
+
+
+def listed_by_ollama(tokenizer):
+    """Tokens as Ollama's converter lists them: by ascending id, holes left out."""
+    return [tokenizer.strings[token_id] for token_id in sorted(tokenizer.strings)]
+
+
+@pytest.mark.parametrize("name", builders.TINY)
+def test_ollama_gives_every_token_its_id_if_and_only_if_there_are_no_holes(tmp_path, name):
+    tok = tg.load(builders.write(tmp_path / "tok", builders.TINY[name]()))
+    for source in (tok, tok.compact()):
+        same = all(source.ids[token] == place for place, token in enumerate(listed_by_ollama(source)))
+        assert (one(source, "ollama", "holes").outcome == "pass") == same
+    assert same
+
+
+def test_ollama_reads_added_tokens_from_tokenizer_json_alone(tmp_path):
+    document = builders.byte_level()
+    folder = builders.write(tmp_path / "tok", document)
+    (folder / "tokenizer_config.json").write_text(builders.settings())
+    found = one(folder, "ollama", "added tokens")
+    assert found.outcome == "fail"
+    assert len(found.evidence) == 5
+    tok = tg.load(folder)
+    changed = tg.extend(tok, tg.count(tok, iter(checkpoints.ESTONIAN)), 3).apply(tok)
+    assert one(changed, "ollama", "added tokens").outcome == "pass"
+
+
+def test_ollama_knows_the_pattern_of_llama_3(tmp_path):
+    document = builders.byte_level()
+    split = {"type": "Split", "pattern": {"Regex": builders.LLAMA3_PATTERN}, "behavior": "Isolated", "invert": False}
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, step]}
+    assert pattern_hash(document).startswith("d98f9631")
+    folder = builders.write(tmp_path / "tok", document)
+    assert one(folder, "ollama", "pre-tokenizer").detail == "recognised as llama-bpe"
+
+
+def test_ollama_needs_a_known_architecture_and_the_template_in_the_settings(model):
+    checkpoints.set_config(model, architectures=["OPTForCausalLM"])
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    found = outcomes(model, "ollama")
+    assert (found["architecture"], found["chat template"]) == ("fail", "note")
+    edit(model / "tokenizer_config.json", chat_template="{{ messages }}", eos_token="<|nowhere|>")
+    assert outcomes(model, "ollama")["chat template"] == "pass"
+
+
+def test_tiktoken_agrees_with_the_ranks_of_the_tokenizer(tmp_path):
+    ranks = with_ranks(tmp_path / "tok")
+    assert one(tmp_path / "tok", "tiktoken", "rank file").outcome == "fail"
+    write_tiktoken(tmp_path / "tok", ranks)
+    assert set(outcomes(tmp_path / "tok", "tiktoken").values()) == {"pass"}
+
+
+def assert_refused(folder, stack):
+    """Files that contradict each other are not loaded at all, or a check fails."""
+    try:
+        found = tg.check_serving(folder, stack)
+    except errors.TokengraftError:
+        return
+    assert found.failures
+
+
+def test_tiktoken_does_not_agree_with_other_ranks(tmp_path):
+    ranks = with_ranks(tmp_path / "tok")
+    first, last = list(ranks)[256], list(ranks)[-1]
+    write_tiktoken(tmp_path / "tok", ranks | {first: ranks[last], last: ranks[first]})
+    assert_refused(tmp_path / "tok", "tiktoken")
+    for other in ({token: rank for token, rank in ranks.items() if token != b"\x00"}, ranks | {last: 300, first: 300}):
+        write_tiktoken(tmp_path / "tok", other)
+        assert_refused(tmp_path / "tok", "tiktoken")
+
+
+@pytest.mark.parametrize("raw", ["AA== x\n", "AA==\n", "??? 1\n", "AA== 0\nAA== 1\n", "AA== 0\nAQ== 0\n"])
+def test_a_damaged_file_of_ranks_is_found(tmp_path, raw):
+    with_ranks(tmp_path / "tok")
+    (tmp_path / "tok" / "tokenizer.model").write_text(raw)
+    assert_refused(tmp_path / "tok", "tiktoken")
+
+
+def test_mistral_common_agrees_with_the_ranks_of_the_tokenizer(tmp_path):
+    ranks = with_ranks(tmp_path / "tok", specials_first=True)
+    write_tekken(tmp_path / "tok", ranks)
+    found = outcomes(tmp_path / "tok", "mistral-common")
+    assert found.pop("embedding rows") == "note"
+    assert set(found.values()) == {"pass"}
+
+
+def test_mistral_common_does_not_agree_with_specials_behind_the_ranks(tmp_path):
+    ranks = with_ranks(tmp_path / "tok")
+    write_tekken(tmp_path / "tok", ranks)
+    assert_refused(tmp_path / "tok", "mistral-common")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda document: document.pop("config"),
+        lambda document: document["config"].pop("default_vocab_size"),
+        lambda document: document["config"].update(default_vocab_size=10**6),
+        lambda document: document["vocab"].reverse(),
+        lambda document: document["vocab"][3].update(token_bytes="???"),
+        lambda document: document.update(vocab=7),
+        lambda document: document["vocab"][3].update(token_bytes=None),
+        lambda document: document["config"].update(default_vocab_size=float("inf")),
+    ],
+)
+def test_a_damaged_tekken_file_is_found(tmp_path, damage):
+    ranks = with_ranks(tmp_path / "tok", specials_first=True)
+    write_tekken(tmp_path / "tok", ranks)
+    document = json.loads((tmp_path / "tok" / "tekken.json").read_text())
+    damage(document)
+    (tmp_path / "tok" / "tekken.json").write_text(json.dumps(document))
+    assert_refused(tmp_path / "tok", "mistral-common")
+
+
+def test_mistral_common_needs_the_bytes_in_order(tmp_path):
+    ranks = with_ranks(tmp_path / "tok", specials_first=True)
+    write_tekken(tmp_path / "tok", ranks | {b"\x00": 1, b"\x01": 0})
+    assert_refused(tmp_path / "tok", "mistral-common")
+
+
+def test_what_mistral_common_refuses_is_a_finding(tmp_path):
+    ranks = with_ranks(tmp_path / "tok", specials_first=True)
+    write_tekken(tmp_path / "tok", ranks, version="v999")
+    found = one(tmp_path / "tok", "mistral-common", "encoding")
+    assert found.outcome == "fail"
+    assert "refuses" in found.detail
+
+
+def test_every_failure_has_a_fix(model, pieces):
+    checkpoints.set_config(model, vocab_size=3, pad_token_id=-1, eos_token_id=10**6, architectures=["FooForCausalLM"])
+    edit(model / "tokenizer_config.json", eos_token="<|x|>", tokenizer_class="NoSuchTokenizer")
+    (pieces / "tokenizer.model").unlink()
+    failures = [found for folder in (model, pieces) for found in tg.check_serving(folder, *STACKS).failures]
+    assert len(failures) > 10
+    assert [found.name for found in failures if not found.fix] == []
+
+
+def test_the_command_prints_the_fixes_and_exits_with_1_if_something_fails(model, capsys):
+    assert cli.main(["check", str(model), "--for", "vllm", "--for", "ollama"]) == 0
+    assert "vllm: embedding rows" in capsys.readouterr().out
+    checkpoints.set_config(model, pad_token_id=-1)
+    assert cli.main(["check", str(model), "--for", "vllm"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", str(model), "--for", "llama.cpp"]) == 1
+    out = capsys.readouterr().out
+    assert "fix: set them to null" in out
+    assert cli.main(["check", str(model), "--base", str(model), "--for", "llama.cpp", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] is False
+    names = [finding["name"] for finding in found["findings"]]
+    assert {"kept ids", "llama.cpp: negative ids"} <= set(names)
+    assert "set them to null" in [finding["fix"] for finding in found["findings"] if finding["outcome"] == "fail"]
+
+
+def test_the_command_checks_a_file_without_a_model(model, capsys):
+    assert cli.main(["check", str(model / "tokenizer.json"), "--for", "ollama"]) == 0
+    assert "not checked: this is a tokenizer without a model" in capsys.readouterr().out
+
+
+def test_a_stack_that_is_given_twice_is_checked_once(model):
+    assert tg.check_serving(model, "ollama", "ollama") == tg.check_serving(model, "ollama")
+
+
+@pytest.mark.parametrize("config", ["[]", "{", "[[" * 5000])
+def test_a_config_that_cannot_be_read_is_an_error(model, config):
+    (model / "config.json").write_text(config)
+    with pytest.raises(errors.TokengraftError, match=r"config\.json"):
+        tg.check_serving(model, *STACKS)
+
+
+@pytest.mark.parametrize(
+    "config",
+    ['{"architectures": 7, "vocab_size": "many"}', "{}", '{"text_config": 3}', '{"eos_token_id": "2", "a": 1e999}'],
+)
+def test_any_object_as_a_config_gives_findings(model, config):
+    (model / "config.json").write_text(config)
+    (model / "model.safetensors").write_bytes(b"no")
+    assert len(tg.check_serving(model, *STACKS).findings) > 20
+
+
+def test_a_config_without_a_size_is_a_note(model):
+    """The default of its class then counts: Gemma-3 is published so."""
+    config = json.loads((model / "config.json").read_text())
+    del config["vocab_size"]
+    (model / "config.json").write_text(json.dumps(config))
+    found = one(model, "vllm", "embedding rows")
+    assert found.outcome == "note"
+    assert str(tg.load(model).n_rows) in found.fix
+
+
+@pytest.mark.parametrize("rows", [None, 380])
+def test_a_table_for_each_layer_has_a_size_of_its_own(model, rows):
+    rows = rows or tg.load(model).n_rows
+    checkpoints.add_tensor(model, "model.embed_tokens_per_layer.weight", (rows, 8))
+    checkpoints.set_config(model, vocab_size_per_layer_input=rows)
+    assert one(model, "vllm", "embedding rows").outcome == "pass"
+    checkpoints.set_config(model, vocab_size_per_layer_input=rows - 1)
+    assert one(model, "vllm", "embedding rows").outcome == "fail"
+
+
+def test_ollama_finds_no_named_token_without_a_tokenizer_json(pieces):
+    (pieces / "tokenizer.json").unlink()
+    edit(pieces / "tokenizer_config.json", eos_token="</s>")
+    assert one(pieces, "ollama", "named tokens").outcome == "fail"
+    assert one(pieces, "llama.cpp", "vocabulary").outcome == "pass"
+    assert set(outcomes(pieces, "sentencepiece").values()) == {"pass"}
+
+
+def test_an_unknown_stack_is_refused(model):
+    for stacks in (["triton"], []):
+        with pytest.raises(errors.OptionError, match="serving stack"):
+            tg.check_serving(model, *stacks)
+    with pytest.raises(errors.OptionError, match="serving stack"):
+        choices_for(["triton"])
+
+
+def test_what_an_adaptation_can_choose_for_a_stack():
+    assert choices_for([]) == choices_for(["transformers"])
+    assert choices_for(["ollama"]).no_holes
+    both = choices_for(["vllm", "llama.cpp"])
+    assert (both.no_holes, both.pad_multiple, both.avoided_rows) == (False, 64, (32_016, 49_152))

@@ -1,0 +1,202 @@
+"""Tables beside embedding and output: of multi-token prediction (DeepSeek-V3), and for each layer (Gemma-3n)."""
+
+import json
+
+import builders
+import numpy as np
+import pytest
+from checkpoints import ESTONIAN, WIDTH, add_tensor, checkpoint, set_config, tables, write_shards
+
+import tokengraft as tg
+from tokengraft import errors
+from tokengraft.checkpoint.tensors import TensorFile
+
+EMBED, HEAD = "model.layers.61.embed_tokens.weight", "model.layers.61.shared_head.head.weight"
+PER_LAYER = "model.embed_tokens_per_layer.weight"
+OFFSET = 380
+
+
+def changed(base, *, compact=True):
+    """A tokenizer with 30 tokens less and 14 others more."""
+    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
+    new = tg.extend(pruned, tg.count(base, iter(ESTONIAN)), 14).apply(pruned)
+    return new.compact() if compact else new
+
+
+def swapped(base, n=6):
+    """A tokenizer with as many tokens, in which some below OFFSET are replaced."""
+    low = tg.Protection(tokens=tuple(token for token, i in base.ids.items() if i >= OFFSET))
+    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)), protection=low)[:n].apply(base)
+    return tg.extend(pruned, tg.count(base, iter(ESTONIAN)), n).apply(pruned)
+
+
+def expected(old, plan):
+    """The rows of a table by a plan, the obvious way: kept rows, and means of pieces."""
+    rows = []
+    for new_id, source in enumerate(plan.sources):
+        if isinstance(source, tuple):
+            rows.append(old[list(source)].mean(axis=0))
+        else:
+            rows.append(old[source if source is not None else new_id])
+    return np.array(rows)
+
+
+def close(a, b):
+    """Equal up to the rounding of bf16."""
+    return a.shape == b.shape and np.allclose(a, b, rtol=2**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", ["DeepseekV3ForCausalLM", "Glm4MoeForCausalLM", "NovelForCausalLM"])
+def test_tables_of_multi_token_prediction_follow(tmp_path, arch):
+    base = checkpoint(tmp_path / "model", config={"architectures": [arch]})
+    for name in (EMBED, HEAD):
+        add_tensor(tmp_path / "model", name, (base.n_rows, WIDTH))
+    new = changed(base)
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert [(name, role) for name, role, *_ in done.tensors][2:] == [(EMBED, "input"), (HEAD, "output")]
+    before, after, plan = tables(tmp_path / "model"), tables(tmp_path / "out"), tg.plan(base, new)
+    for name in (EMBED, HEAD, "model.embed_tokens.weight", "lm_head.weight"):
+        assert close(after[name], expected(before[name], plan))
+        kept = list(plan.moved)
+        assert np.array_equal(after[name][[plan.moved[i] for i in kept]], before[name][kept])
+
+
+@pytest.mark.parametrize("init", ["fvt", "fvt-norm", "weighted", "mean", "mean-cov", "random"])
+def test_a_table_that_equals_the_embedding_stays_equal(tmp_path, init):
+    """DeepSeek-V3 shares both tables with the model, and stores them twice."""
+    base = checkpoint(tmp_path / "model", config={"architectures": ["DeepseekV3ForCausalLM"]})
+    path = tmp_path / "model" / "model.safetensors"
+    raw, held = path.read_bytes(), TensorFile.open(path).tensors
+    tensors = {
+        info.name: {"dtype": info.dtype, "shape": list(info.shape), "data": raw[info.start : info.start + info.size]}
+        for info in held.values()
+    }
+    tensors |= {EMBED: tensors["model.embed_tokens.weight"], HEAD: tensors["lm_head.weight"]}
+    path.unlink()
+    write_shards(tmp_path / "model", tensors, 3)
+    tg.transplant(tmp_path / "model", changed(base), tmp_path / "out", init=init)
+    after = tables(tmp_path / "out")
+    assert np.array_equal(after[EMBED], after["model.embed_tokens.weight"])
+    assert np.array_equal(after[HEAD], after["lm_head.weight"])
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(2 * table.size for table in after.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [(HEAD, (300, WIDTH), "BF16"), (EMBED, (5,), "BF16"), (f"{HEAD[:-6]}weight_scale_inv", (1, 1), "F32")],
+)
+def test_tables_of_multi_token_prediction_that_do_not_fit_are_refused(tmp_path, name, shape, dtype):
+    base = checkpoint(tmp_path / "model", config={"architectures": ["DeepseekV3ForCausalLM"]})
+    if name not in (HEAD, EMBED):
+        add_tensor(tmp_path / "model", HEAD, (base.n_rows, WIDTH))
+    add_tensor(tmp_path / "model", name, shape, dtype)
+    with pytest.raises(errors.CheckpointError, match=r"layers\.61"):
+        tg.transplant(tmp_path / "model", changed(base), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def per_layer(folder, rows=None, **config):
+    """A checkpoint with a table for each layer, three times as wide as the embedding."""
+    config = {"architectures": ["Gemma3nForCausalLM"], "vocab_size_per_layer_input": rows} | config
+    base = checkpoint(folder, config=config)
+    add_tensor(folder, PER_LAYER, (rows or base.n_rows, 3 * WIDTH))
+    set_config(folder, vocab_size_per_layer_input=rows or base.n_rows)
+    return base
+
+
+def test_a_table_for_each_layer_follows(tmp_path):
+    base = per_layer(tmp_path / "model")
+    new = changed(base)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    before, after = tables(tmp_path / "model")[PER_LAYER], tables(tmp_path / "out")[PER_LAYER]
+    assert close(after, expected(before, tg.plan(base, new)))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["vocab_size_per_layer_input"] == config["vocab_size"] == new.n_rows
+
+
+@pytest.mark.parametrize("init", ["fvt", "mean-cov", "random"])
+def test_a_table_of_the_first_ids_follows_if_the_others_stay(tmp_path, init):
+    base = per_layer(tmp_path / "model", OFFSET, vision_config={"vocab_offset": OFFSET})
+    new = swapped(base)
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init)
+    assert done.compared.new_rows == 3 * 6
+    before, after = tables(tmp_path / "model")[PER_LAYER], tables(tmp_path / "out")[PER_LAYER]
+    plan = tg.plan(base, new)
+    assert after.shape == before.shape == (OFFSET, 3 * WIDTH)
+    kept = [i for i in plan.moved if i < OFFSET]
+    assert np.array_equal(after[kept], before[kept])
+    if init == "fvt":
+        assert close(after, expected(before, tg.VocabPlan(OFFSET, plan.sources[:OFFSET], plan.removed)))
+    assert (tmp_path / "out" / "config.json").read_bytes() == (tmp_path / "model" / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("fixed", ["shorter", "offset"])
+@pytest.mark.parametrize("how", ["extended", "compacted", "replaced", "padded"])
+def test_a_plan_that_changes_ids_which_the_model_has_fixed_is_refused(tmp_path, fixed, how):
+    """Gemma-3n takes ids for images and sound by their number, and has no row for them in the table of the layers."""
+    offset = {"vision_config": {"vocab_offset": OFFSET}} if fixed == "offset" else {}
+    base = per_layer(tmp_path / "model", OFFSET if fixed == "shorter" else None, **offset)
+    counts = tg.count(base, iter(ESTONIAN))
+    new = {
+        "extended": lambda: tg.extend(base, counts, 3).apply(base),
+        "compacted": lambda: changed(base),
+        "replaced": lambda: changed(base, compact=False),
+        "padded": lambda: swapped(base),
+    }[how]()
+    with pytest.raises(errors.CheckpointError, match=f"the ids from {OFFSET} on") as caught:
+        tg.transplant(tmp_path / "model", new, tmp_path / "out", pad_multiple=64 if how == "padded" else "keep")
+    assert "--swap" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("rows", [300, 500])
+def test_a_table_for_each_layer_of_another_size_than_the_config_says_is_refused(tmp_path, rows):
+    base = per_layer(tmp_path / "model", rows)
+    if rows < base.n_rows:
+        set_config(tmp_path / "model", vocab_size_per_layer_input=base.n_rows)
+    with pytest.raises(errors.CheckpointError, match="vocab_size_per_layer_input"):
+        tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+def tiny_gemma3n(folder, rows, per_layer_rows):
+    """A Gemma-3n of transformers without vision and sound, with random weights."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    more = {"num_key_value_heads": 2, "head_dim": 8, "hidden_size_per_layer_input": 4, "num_kv_shared_layers": 0}
+    more |= {"laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0, 0.0]}
+    config = transformers.Gemma3nTextConfig(
+        vocab_size=rows, vocab_size_per_layer_input=per_layer_rows, **sizes, **more, pad_token_id=None
+    )
+    torch.manual_seed(3)
+    model = transformers.Gemma3nForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    return torch, transformers
+
+
+@pytest.mark.parametrize("shorter", [False, True])
+def test_a_gemma_3n_of_transformers_says_the_same_about_kept_tokens(tmp_path, shorter):
+    base = tg.load(builders.write(tmp_path / "model", builders.byte_level()))
+    rows = base.n_rows
+    torch, transformers = tiny_gemma3n(tmp_path / "model", rows, OFFSET if shorter else rows)
+    new = swapped(base) if shorter else changed(base)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    old, adapted = (
+        transformers.Gemma3nForCausalLM.from_pretrained(tmp_path / name).eval() for name in ("model", "out")
+    )
+    plan = tg.plan(base, new)
+    kept = sorted(plan.moved)
+    ids = kept[::7][:40]
+    with torch.no_grad():
+        before = old(torch.tensor([ids])).logits[0][:, kept]
+        after = adapted(torch.tensor([[plan.moved[i] for i in ids]])).logits[0][:, [plan.moved[i] for i in kept]]
+    assert torch.allclose(before, after, atol=1e-4)
+
+
+def test_a_gemma_3n_in_memory_is_refused(tmp_path):
+    base = tg.load(builders.write(tmp_path / "model", builders.byte_level()))
+    _, transformers = tiny_gemma3n(tmp_path / "model", base.n_rows, OFFSET)
+    model = transformers.Gemma3nForCausalLM.from_pretrained(tmp_path / "model")
+    with pytest.raises(errors.CheckpointError, match="embed_tokens_per_layer"):
+        tg.transplant_model(model, tg.plan(base, base))
