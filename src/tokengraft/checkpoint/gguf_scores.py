@@ -7,7 +7,6 @@ import numpy as np
 from tokengraft.checkpoint.gguf_vocabulary import GgufVocabulary, normal_scores
 from tokengraft.errors import CheckpointError, UnsupportedTokenizerError
 from tokengraft.frozen import FrozenDict
-from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.sentencepiece import all_splits, next_below
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -22,7 +21,6 @@ def new_scores(vocabulary: GgufVocabulary, base: Tokenizer, new: Tokenizer) -> d
         CheckpointError: The file and the model have different scores for a piece, or no scores give that order.
     """
     known = normal_scores(vocabulary, base.ids)
-    _require_distinct(known)
     if new.piece_model is None:
         return _by_merges(new, {piece: score for piece, score in known.items() if piece in new.ids})
     scores = new.piece_model.normal
@@ -36,17 +34,6 @@ def new_scores(vocabulary: GgufVocabulary, base: Tokenizer, new: Tokenizer) -> d
             hint="pass the GGUF file that was converted from the base of the new tokenizer",
         )
     return {piece: score for piece, score in scores.items() if piece not in known}
-
-
-def _require_distinct(scores: Mapping[str, float]) -> None:
-    """Refuses files without useful scores: the converter writes the same for all if there is no `tokenizer.model`."""
-    merged = [score for piece, score in scores.items() if len(piece) > 1 and piece.strip(SPACE)]
-    if len({*merged}) < len(merged):
-        raise CheckpointError(
-            "pieces of the GGUF file score alike, so llama.cpp does not merge them as the tokenizer does: it was "
-            "converted without the `tokenizer.model`",
-            hint="put `tokenizer.model` into the model's folder and convert it again",
-        )
 
 
 def _by_merges(new: Tokenizer, known: Mapping[str, float]) -> dict[str, float]:

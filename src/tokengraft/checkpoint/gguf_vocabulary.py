@@ -126,12 +126,14 @@ def base_tokenizer(vocabulary: GgufVocabulary, new: Tokenizer) -> Tokenizer:
     """The tokenizer inside a GGUF file: its tokens and merges, with the pipeline of ``new``.
 
     Raises:
-        CheckpointError: The tokens and merges are inconsistent.
+        CheckpointError: The tokens and merges are inconsistent, or scores do not decide what is merged first.
     """
     ids = vocabulary.ids(new)
     pairs: Iterable[tuple[str, str]] = vocabulary.merge_pairs()
     if vocabulary.scores is not None and vocabulary.kind == "sentencepiece":
-        pairs = all_splits(normal_scores(vocabulary, ids), ids)
+        scores = normal_scores(vocabulary, ids)
+        _require_distinct(scores)
+        pairs = all_splits(scores, ids)
     try:
         merges = tuple((ids[left], ids[right]) for left, right in pairs)
     except KeyError as error:
@@ -151,6 +153,17 @@ def normal_scores(vocabulary: GgufVocabulary, ids: Mapping[str, int]) -> dict[st
     if scores is None:
         return {}
     return {string: float(scores[i]) for string, i in ids.items() if vocabulary.types[i] == NORMAL}
+
+
+def _require_distinct(scores: Mapping[str, float]) -> None:
+    """Refuses files without useful scores: the converter writes the same for all if there is no `tokenizer.model`."""
+    merged = [score for piece, score in scores.items() if len(piece) > 1 and piece.strip(SPACE)]
+    if len({*merged}) < len(merged):
+        raise CheckpointError(
+            "pieces of the GGUF file score alike, so llama.cpp does not merge them as the tokenizer does: it was "
+            "converted without the `tokenizer.model`",
+            hint="put `tokenizer.model` into the model's folder and convert it again",
+        )
 
 
 def _added_entries(vocabulary: GgufVocabulary, ids: Mapping[str, int], new: Tokenizer) -> Iterator[dict[str, Any]]:
