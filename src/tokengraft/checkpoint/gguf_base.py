@@ -3,6 +3,7 @@
 The file does not have the pipeline, only the name of one that is built into llama.cpp.
 """
 
+from bisect import bisect_left
 from itertools import product
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from tokengraft.errors import CheckpointError, InvalidTokenizerError
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, ids_hash
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+IN_ORDER = 0.9
+"""Share of the common merges that are in the same order if one tokenizer was made from the other."""
 _PIPELINE = ("normalizer", "pre_tokenizer")
 
 
@@ -48,19 +51,18 @@ def pre_tokenizer(
         CheckpointError: The new tokenizer was not made from that of the file, and its pre-tokenizer is not known.
     """
     inside, new = tokenizers
-    derived = _same_order(inside, new)
-    if vocabulary.kind == "sentencepiece" and derived:
+    if vocabulary.kind == "sentencepiece":  # it has no pre-tokenizer; scores are compared later
         return vocabulary.pre, ()
     types = _types(inside, *(_token_id(file, name) for name in ("bos", "eos")))
     if vocabulary.pre in types:
         return vocabulary.pre, ()
-    if derived:
+    if _same_order(inside, new):
         return vocabulary.pre, (
             f"the pre-tokenizer type {vocabulary.pre!r} of the file is kept; whether it is that of the new tokenizer "
             "could not be checked: llama.cpp's converter does not know the tokenizer. Pass the base with --base",
         )
     other = converter_check(new).type
-    if vocabulary.kind == "sentencepiece" or other is None:
+    if other is None:
         raise CheckpointError(
             f"the new tokenizer was not made from that in `{file.path.name}`: their common merges are in another order "
             "or there are none, and llama.cpp's converter does not know the new one",
@@ -110,7 +112,23 @@ def _types(base: Tokenizer, bos: int | None, eos: int | None) -> set[str]:
 
 
 def _same_order(base: Tokenizer, new: Tokenizer) -> bool:
-    """Whether the merges that two tokenizers share are in the same order in both, and there are some."""
-    shared = {*base.merge_strings()} & {*new.merge_strings()}
-    orders = [[pair for pair in tokenizer.merge_strings() if pair in shared] for tokenizer in (base, new)]
-    return bool(shared) and orders[0] == orders[1]
+    """Whether the merges that two tokenizers share are mostly in the same order: one was made from the other.
+
+    Not all, because a token that is pruned and learned again merges later than before.
+    """
+    ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
+    shared = [ranks[pair] for pair in new.merge_strings() if pair in ranks]
+    return bool(shared) and _longest_ascent(shared) >= IN_ORDER * len(shared)
+
+
+def _longest_ascent(numbers: list[int]) -> int:
+    """The length of the longest ascending sequence of some of the numbers, in their order.
+
+    >>> _longest_ascent([3, 1, 2, 9, 4, 5])
+    4
+    """
+    ends: list[int] = []  # the lowest end of a sequence of each length
+    for number in numbers:
+        place = bisect_left(ends, number)
+        ends[place : place + 1] = [number]
+    return len(ends)

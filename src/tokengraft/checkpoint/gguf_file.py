@@ -152,8 +152,7 @@ def string_key(name: str, value: bytes) -> GgufKey:
 
 def strings_key(name: str, values: list[bytes]) -> GgufKey:
     """A key with an array of strings."""
-    raw = struct.pack("<IQ", STRING, len(values)) + b"".join(map(_string, values))
-    return GgufKey(name, ARRAY, tuple(values), raw, STRING)
+    return GgufKey(name, ARRAY, tuple(values), struct.pack("<IQ", STRING, len(values)) + _packed(values), STRING)
 
 
 def numbers_key(name: str, item_type: int, values: Any) -> GgufKey:
@@ -178,6 +177,11 @@ def number_key(key: GgufKey, value: int) -> GgufKey:
 
 def _string(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
+
+
+def _packed(values: list[bytes]) -> bytes:
+    pack = struct.Struct("<Q").pack
+    return b"".join([part for value in values for part in (pack(len(value)), value)])
 
 
 def _aligned(at: int, alignment: int) -> int:
@@ -220,6 +224,20 @@ class _Cursor:
     def string(self) -> bytes:
         """The next string."""
         return self.take(self.number("Q"))
+
+    def strings(self, n: int) -> list[bytes]:
+        """The next strings. A loop of its own: a vocabulary has hundreds of thousands."""
+        found: list[bytes] = []
+        length = struct.Struct("<Q").unpack_from
+        while len(found) < n:
+            buffer, at, end = self.buffer, self.at, len(self.buffer)
+            while at + 8 <= end and len(found) < n and (stop := at + 8 + length(buffer, at)[0]) <= end:
+                found.append(buffer[at + 8 : stop])
+                at = stop
+            self.at = at
+            if len(found) < n:
+                found.append(self.string())  # the buffer ends within it
+        return found
 
 
 def _parse(path: Path, cursor: _Cursor) -> GgufFile:
@@ -272,14 +290,18 @@ def _read_value(cursor: _Cursor, value_type: int, depth: int) -> tuple[Any, byte
     if item_type in _FORMATS:
         raw = cursor.take(n * struct.calcsize(f"<{_FORMATS[item_type]}"))
         return np.frombuffer(raw, f"<{_FORMATS[item_type]}"), head + raw, item_type
-    items = [_read_value(cursor, item_type, depth + 1) for _ in range(_count(n, cursor))]
+    _require_room(n, cursor)
+    if item_type == STRING:
+        strings = cursor.strings(n)
+        return tuple(strings), head + _packed(strings), item_type
+    items = [_read_value(cursor, item_type, depth + 1) for _ in range(n)]
     return tuple(value for value, _, _ in items), head + b"".join(raw for _, raw, _ in items), item_type
 
 
-def _count(n: int, cursor: _Cursor) -> int:
+def _require_room(n: int, cursor: _Cursor) -> None:
+    """Refuses an array that cannot fit into the rest of the file: a string or an array has 8 bytes or more."""
     if n * 8 > cursor.size - cursor.place:
         raise ValueError(f"an array of {n:,} items at {cursor.place:,} reaches beyond its end")
-    return n
 
 
 def _read_tensor(cursor: _Cursor) -> tuple[int, TensorInfo]:

@@ -71,13 +71,21 @@ class VocabularyChange:
     def _token(self, token_id: int, added: Mapping[str, bool], scores: Mapping[str, float]) -> GgufToken:
         source = self.plan.sources[token_id] if token_id < self.plan.rows_after else None
         if source is None:
-            return GgufToken(f"[PAD{token_id}]".encode(), UNUSED, UNUSED_SCORE)
+            return self._placeholder(token_id)
         string = self.new.strings[token_id]
         if isinstance(source, int):
             return self._kept(source, string, added)
         kind = _type(string, added, self.new)
         text = string.replace(SPACE, " ") if kind == USER_DEFINED else string
         return GgufToken(text.encode(), kind, scores.get(string, ADDED_SCORE if string in added else 0.0))
+
+    def _placeholder(self, token_id: int) -> GgufToken:
+        """The token of an id without one. The converter takes that of the SentencePiece model, if there is one."""
+        model = self.new.piece_model
+        if model is not None and token_id in model.holes:
+            piece = model.pieces[token_id]
+            return GgufToken(piece.string.encode(), UNUSED, piece.score)
+        return GgufToken(f"[PAD{token_id}]".encode(), UNUSED, UNUSED_SCORE)
 
     def _kept(self, old_id: int, string: str, added: Mapping[str, bool]) -> GgufToken:
         old = self.vocabulary

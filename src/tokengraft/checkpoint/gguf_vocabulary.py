@@ -5,6 +5,7 @@ The pipeline is not in the file. A name (`tokenizer.ggml.pre`) selects one that 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,7 +93,7 @@ class GgufVocabulary:
                 f"a token of the GGUF file is not UTF-8: {error.object!r}", hint="convert the model again"
             ) from error
         if len({*strings}) < len(strings):
-            double = next(string for at, string in enumerate(strings) if string in strings[:at])
+            double = Counter(strings).most_common(1)[0][0]
             raise CheckpointError(
                 f"the GGUF file has the token {double!r} twice, which llama.cpp does not load",
                 hint="convert the model again",
