@@ -74,7 +74,7 @@ class VocabularyChange:
             return self._placeholder(token_id)
         string = self.new.strings[token_id]
         if isinstance(source, int):
-            return self._kept(source, string, added)
+            return self._kept(source, string, added, scores)
         kind = _type(string, added, self.new)
         text = string.replace(SPACE, " ") if kind == USER_DEFINED else string
         return GgufToken(text.encode(), kind, scores.get(string, ADDED_SCORE if string in added else 0.0))
@@ -87,9 +87,11 @@ class VocabularyChange:
             return GgufToken(piece.string.encode(), UNUSED, piece.score)
         return GgufToken(f"[PAD{token_id}]".encode(), UNUSED, UNUSED_SCORE)
 
-    def _kept(self, old_id: int, string: str, added: Mapping[str, bool]) -> GgufToken:
+    def _kept(self, old_id: int, string: str, added: Mapping[str, bool], scores: Mapping[str, float]) -> GgufToken:
         old = self.vocabulary
         kind, score = int(old.types[old_id]), 0.0 if old.scores is None else float(old.scores[old_id])
+        if kind == NORMAL:
+            score = scores.get(string, score)
         if kind in (NORMAL, UNUSED) and string in added:  # it became an added token
             kind = _type(string, added, self.new)
         return GgufToken(old.tokens[old_id], kind, score)
