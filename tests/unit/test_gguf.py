@@ -17,7 +17,7 @@ from tokengraft.checkpoint import gguf as gguf_module
 from tokengraft.checkpoint.gguf import GgufWriter
 from tokengraft.checkpoint.gguf_file import GgufFile
 from tokengraft.checkpoint.q8_0 import dequantised, quantised
-from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError
+from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError, SourceNotFoundError
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 ggufs = pytest.importorskip("ggufs")
@@ -266,6 +266,10 @@ def test_files_that_cannot_be_transplanted_are_refused(tmp_path, base):
 
     refuse("one of 3 parts", keys=[("add_uint16", "split.count", 3)])
     refuse("has no `tokenizer.ggml.merges`", without=("merges",))
+    refuse("has the shape", tensors=[("per_layer_token_embd.weight", (base.n_rows + 1, 32))])
+    refuse("has the shape", tensors=[("blk.1.nextn.embed_tokens.weight", (base.n_rows,))])
+    with pytest.raises(SourceNotFoundError):
+        tg.transplant(tmp_path / "missing.gguf", base, None)
     # later keys of the same name are refused by the writer, so the type is replaced in the bytes
     source = ggufs.write_gguf(tmp_path / "bert.gguf", base)
     source.write_bytes(source.read_bytes().replace(b"\x04\0\0\0\0\0\0\0gpt2", b"\x04\0\0\0\0\0\0\0bert"))
@@ -420,3 +424,20 @@ def test_q8_0_is_rounded_as_the_package_rounds_it(rows):
     raw = quantised(numbers)
     assert np.array_equal(raw, gguf.quants.quantize(numbers, number))
     assert np.array_equal(dequantised(raw), gguf.quants.dequantize(raw, number))
+
+
+def test_no_rows_are_no_rows_in_q8_0():
+    assert quantised(np.empty((0, 64), np.float32)).shape == (0, 68)
+    assert dequantised(np.empty((0, 68), np.uint8)).shape == (0, 64)
+
+
+def test_new_rows_that_are_not_finite_are_refused(tmp_path, base, extended):
+    source = ggufs.write_gguf(tmp_path / "a.gguf", base, table="Q8_0")
+    tensor = GgufFile.open(source).tensors["token_embd.weight"]
+    raw = np.frombuffer(bytearray(source.read_bytes()), np.uint8)
+    scales = raw[tensor.start : tensor.start + tensor.size].reshape(-1, 34)[:, :2]
+    scales[:] = (0, 0x7C)  # infinity
+    source.write_bytes(raw.tobytes())
+    with pytest.raises(CheckpointError, match="not finite"):
+        tg.transplant(source, extended, tmp_path / "b.gguf")
+    assert not (tmp_path / "b.gguf").exists()

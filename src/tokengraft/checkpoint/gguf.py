@@ -127,12 +127,13 @@ def find_tables(file: GgufFile, rows: int) -> dict[str, Role]:
             f"`{file.path.name}` has no tensor `{INPUT}`; it has {len(file.tensors):,} tensors",
             hint="pass the GGUF file of a language model, not one with its vocabulary or a projector only",
         )
-    wrong = [file.tensors[name] for name in tables if file.tensors[name].shape[0] != rows]
-    if wrong:
-        raise CheckpointError(
-            f"`{wrong[0].name}` has {wrong[0].shape[0]:,} rows, and the file has {rows:,} tokens",
-            hint="convert the model again with a current llama.cpp",
-        )
+    for name, role in tables.items():
+        shape = file.tensors[name].shape
+        if shape[0] != rows or len(shape) != (1 if role == "bias" else 2) or not file.tensors[name].size:
+            raise CheckpointError(
+                f"`{name}` has the shape {list(shape)}, and the file has {rows:,} tokens",
+                hint="convert the model again with a current llama.cpp",
+            )
     others = ((name, tensor.shape) for name, tensor in file.tensors.items() if name not in tables)
     numbers = {key.name.rsplit(".", 1)[-1]: key.value for key in file.keys.values() if type(key.value) is int}
     require_no_other_tables(others, rows, numbers)
@@ -217,7 +218,8 @@ class GgufWriter:
     def write(self, out: Path, progress: Progress | None) -> None:
         """Writes the file."""
         total = sum(tensor.size for tensor in self.source.tensors.values())
-        with self.source.path.open("rb", buffering=0) as old, out.open("wb") as new:
+        # numpy warns of numbers that are not finite; the comparison refuses new rows with such numbers
+        with np.errstate(all="ignore"), self.source.path.open("rb", buffering=0) as old, out.open("wb") as new:
             new.write(self.target.head())
             for name, tensor in self.target.as_tensor_file().tensors.items():
                 self._write_tensor(name, old, new)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tokengraft.checkpoint.tensors import TensorFile, TensorInfo
-from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -68,9 +68,12 @@ class GgufFile:
         """Reads everything except the data of tensors, and checks it against the size of the file.
 
         Raises:
+            SourceNotFoundError: There is no such file.
             CheckpointError: It is damaged, not a GGUF file, or of a version or byte order that is not supported.
             OptionError: The `gguf` package is not installed.
         """
+        if not path.exists():
+            raise SourceNotFoundError(f"there is no file `{path}`", hint="check the path of the GGUF file")
         block_sizes()
         try:
             with path.open("rb") as stream:

@@ -133,8 +133,8 @@ def base_tokenizer(vocabulary: GgufVocabulary, new: Tokenizer) -> Tokenizer:
     pairs: Iterable[tuple[str, str]] = vocabulary.merge_pairs()
     if vocabulary.scores is not None and vocabulary.kind == "sentencepiece":
         scores = normal_scores(vocabulary, ids)
-        _require_distinct(scores)
-        pairs = all_splits(scores, ids)
+        pairs = [*all_splits(scores, ids)]
+        _require_distinct({left + right: scores[left + right] for left, right in pairs})
     try:
         merges = tuple((ids[left], ids[right]) for left, right in pairs)
     except KeyError as error:
@@ -158,7 +158,7 @@ def normal_scores(vocabulary: GgufVocabulary, ids: Mapping[str, int]) -> dict[st
 
 def _require_distinct(scores: Mapping[str, float]) -> None:
     """Refuses files without useful scores: the converter writes the same for all if there is no `tokenizer.model`."""
-    merged = [score for piece, score in scores.items() if len(piece) > 1 and piece.strip(SPACE)]
+    merged = [score for piece, score in scores.items() if piece.strip(SPACE)]
     if len({*merged}) < len(merged):
         raise CheckpointError(
             "pieces of the GGUF file score alike, so llama.cpp does not merge them as the tokenizer does: it was "

@@ -22,7 +22,7 @@ def dequantised(raw: Raw) -> Rows:
     blocks = np.ascontiguousarray(raw).reshape(-1, BLOCK_BYTES)
     scale = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
     values = np.ascontiguousarray(blocks[:, 2:]).view(np.int8) * scale
-    return values.astype(np.float32, copy=False).reshape(len(raw), -1)
+    return values.astype(np.float32, copy=False).reshape(len(raw), raw.shape[1] // BLOCK_BYTES * BLOCK)
 
 
 def quantised(rows: Rows) -> Raw:
@@ -37,7 +37,7 @@ def quantised(rows: Rows) -> Raw:
         integers = np.nan_to_num(whole, nan=0, posinf=127, neginf=-127).astype(np.int8)
         packed = [scale.astype("<f2").view(np.uint8), integers.view(np.uint8)]
     blocked: Raw = np.concatenate(packed, axis=1)
-    return blocked.reshape(len(rows), -1)
+    return blocked.reshape(len(rows), rows.shape[1] // BLOCK * BLOCK_BYTES)
 
 
 def scales(raw: Raw) -> Raw:
