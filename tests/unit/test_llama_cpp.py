@@ -1,5 +1,6 @@
 """The check of llama.cpp's converter: the hash of the ids of one text."""
 
+import json
 import re
 
 import builders
@@ -47,6 +48,35 @@ def test_hashed_ids_are_those_that_transformers_encodes(tmp_path, before, after)
     folder = templated(tmp_path / "model", before, after)
     expected = transformers.AutoTokenizer.from_pretrained(folder).encode(converter_table().check_text)
     assert check_ids(tg.load(folder)) == expected
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "LlamaTokenizerFast", "CohereTokenizerFast", "GemmaTokenizerFast"])
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, (["<|start|>"], [])),
+        ({"add_bos_token": True}, (["<|start|>"], [])),
+        ({"add_bos_token": False}, ([], [])),
+        ({"add_bos_token": True, "add_eos_token": True}, (["<|start|>"], ["<|end|>"])),
+    ],
+)
+def test_classes_that_add_special_tokens_by_their_settings_do_so(tmp_path, name, flags, expected):
+    """What transformers 4.57.6 does with a file whose post-processor adds nothing (recorded; version 5 does not)."""
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    settings = {"tokenizer_class": name, "bos_token": "<|start|>", "eos_token": {"content": "<|end|>"}} | flags
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = tg.load(folder)
+    text = tokenizer.encode(converter_table().check_text)
+    before, after = ([tokenizer.ids[token] for token in tokens] for tokens in expected)
+    assert check_ids(tokenizer) == [*before, *text, *after]
+
+
+def test_deepseek_has_its_type_by_its_class(tmp_path):
+    folder = builders.write(tmp_path / "model", builders.deepseek())
+    assert converter_check(tg.load(folder)).type == "joyai-llm"  # which is DeepSeek without BOS
+    settings = {"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<｜begin▁of▁sentence｜>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert converter_check(tg.load(folder)).type == "deepseek-v3"
 
 
 def test_real_tokenizers_have_the_types_that_the_converter_gives(shared_data):

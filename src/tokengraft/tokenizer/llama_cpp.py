@@ -15,6 +15,10 @@ from typing import Any
 
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+ADDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer")
+"""Classes of transformers 4 that put BOS and EOS around text by `add_bos_token` and `add_eos_token`, whatever the
+post-processor of the file does."""
+
 
 @dataclass(frozen=True)
 class ConverterTable:
@@ -86,8 +90,12 @@ def check_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 def check_ids(tokenizer: Tokenizer) -> list[int]:
-    """The ids that the converter hashes: the check text as transformers encodes it, with special tokens around it."""
-    before, after = _around(tokenizer.document.get("post_processor"))
+    """The ids that the converter hashes: the check text as transformers encodes it, with special tokens around it.
+
+    As transformers 4 does it, which llama.cpp requires. Version 5 differs for the classes in `ADDING`, where it follows
+    the post-processor of the file, and for classes that then ignore parts of `tokenizer.json`.
+    """
+    before, after = _by_class(tokenizer) or _around(tokenizer.document.get("post_processor"))
     return [*before, *tokenizer.encode(converter_table().check_text), *after]
 
 
@@ -98,6 +106,25 @@ def ids_hash(ids: Sequence[int]) -> str:
     '3a316d6d'
     """
     return sha256(str([*ids]).encode()).hexdigest()
+
+
+def _by_class(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
+    """The ids that the class puts before and after a text; None if the post-processor of the file decides."""
+    try:
+        settings = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
+    except ValueError:
+        return None
+    if not isinstance(settings, dict) or str(settings.get("tokenizer_class")).removesuffix("Fast") not in ADDING:
+        return None
+    before = _named(tokenizer, settings, "bos") if settings.get("add_bos_token", True) else []
+    return before, _named(tokenizer, settings, "eos") if settings.get("add_eos_token", False) else []
+
+
+def _named(tokenizer: Tokenizer, settings: Mapping[str, Any], name: str) -> list[int]:
+    """The id of a special token that the settings name, if they do."""
+    token = settings.get(f"{name}_token")
+    content = token.get("content") if isinstance(token, dict) else token
+    return [tokenizer.ids[content]] if isinstance(content, str) and content in tokenizer.ids else []
 
 
 def _around(processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
