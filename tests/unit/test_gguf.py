@@ -441,3 +441,33 @@ def test_new_rows_that_are_not_finite_are_refused(tmp_path, base, extended):
     with pytest.raises(CheckpointError, match="not finite"):
         tg.transplant(source, extended, tmp_path / "b.gguf")
     assert not (tmp_path / "b.gguf").exists()
+
+
+def test_another_tokenizer_that_the_converter_knows_brings_its_pre_tokenizer(tmp_path, base, shared_data):
+    source = ggufs.write_gguf(tmp_path / "a.gguf", base)
+    raw = source.read_bytes()
+    swapped = raw.replace(b"bos_token_id", b"bos_token_xx").replace(b"eos_token_id", b"eos_token_xx")
+    source.write_bytes(swapped)  # the other tokenizer does not have these tokens
+    done = tg.transplant(source, shared_data / "smollm2", tmp_path / "b.gguf")
+    assert "another one" in done.warnings[0]
+    keys = ggufs.read(tmp_path / "b.gguf")[0]
+    assert keys["tokenizer.ggml.pre"] == "smollm"
+    assert len(keys["tokenizer.ggml.tokens"]) == done.rows_after == 49_152
+
+
+def test_a_file_with_the_tokenizer_of_hugging_face_gets_the_new_one(tmp_path, base, extended):
+    source = ggufs.write_gguf(tmp_path / "a.gguf", base, keys=[("add_string", "tokenizer.huggingface.json", "{}")])
+    tg.transplant(source, extended, tmp_path / "b.gguf")
+    document = json.loads(ggufs.read(tmp_path / "b.gguf")[0]["tokenizer.huggingface.json"])
+    assert document["model"]["vocab"] == dict(extended.vocab)
+
+
+def test_a_token_with_the_name_of_a_placeholder_is_refused(tmp_path, base):
+    """llama.cpp aborts where two tokens are equal."""
+    document = builders.byte_level()
+    n = base.n_rows
+    document["model"]["vocab"] |= {token["content"]: token["id"] for token in document["added_tokens"]}
+    document["model"]["vocab"] |= {f"[PAD{n}]": n + 1}
+    new = tg.load(builders.write(tmp_path / "new", document))
+    with pytest.raises(CheckpointError, match="same string"):
+        tg.transplant(ggufs.write_gguf(tmp_path / "a.gguf", base), new, None)

@@ -109,7 +109,7 @@ class VocabularyChange:
             keys[MERGES] = strings_key(MERGES, [*_merges(self.new)])
         if _HUGGINGFACE in self.file.keys:
             keys[_HUGGINGFACE] = string_key(_HUGGINGFACE, write_tokenizer_json(self.new))
-        if pre is not None and PRE in self.file.keys:
+        if pre is not None:
             keys[PRE] = string_key(PRE, pre.encode())
         if self.vocabulary.kind == "sentencepiece":
             require_same_rule(
