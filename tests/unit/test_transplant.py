@@ -10,7 +10,7 @@ from pathlib import Path
 import builders
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, WIDTH, add_tensor, checkpoint, set_config, tables, write_safetensors
+from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write_safetensors
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -583,39 +583,3 @@ def test_odd_checkpoints_end_in_a_result_or_a_clear_error(tmp_path, change):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
     except errors.TokengraftError:
         assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("architecture", ["DeepseekV3ForCausalLM", "UnknownForCausalLM"])
-@pytest.mark.parametrize("init", ["fvt", "weighted", "random"])
-def test_tables_for_multi_token_prediction_get_the_rows_of_input_and_output(tmp_path, architecture, init):
-    base = checkpoint(tmp_path / "model", config={"architectures": [architecture]})
-    copies = {"model.layers.61.embed_tokens.weight": "model.embed_tokens.weight"}
-    copies |= {"model.layers.61.shared_head.head.weight": "lm_head.weight"}
-    path = tmp_path / "model" / "model.safetensors"
-    raw = path.read_bytes()
-    tensors = {
-        name: {"dtype": info.dtype, "shape": list(info.shape), "data": raw[info.start : info.start + info.size]}
-        for name, info in TensorFile.open(path).tensors.items()
-    }
-    tensors |= {copy: tensors[name] for copy, name in copies.items()}
-    write_safetensors(tensors, path, {"format": "pt"})
-    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 16).apply(base)
-    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init)
-    assert {name for name, *_ in done.tensors} >= {*copies}
-    written = tables(tmp_path / "out")
-    for copy, name in copies.items():
-        assert len(written[copy]) == new.n_rows
-        assert np.array_equal(written[copy], written[name])
-
-
-def test_ids_in_the_config_of_onnx_runtime_genai_follow(tmp_path):
-    base = checkpoint(tmp_path / "model")
-    end, start = base.ids["<|end|>"], base.ids["<|start|>"]
-    fields = {"bos_token_id": start, "eos_token_id": [end, start], "vocab_size": base.n_rows, "context_length": 64}
-    (tmp_path / "model" / "genai_config.json").write_text(json.dumps({"model": fields, "search": {"num_beams": 1}}))
-    small = tg.prune_order(base, method="last-id-leaf")[:20].apply(base).compact()
-    tg.transplant(tmp_path / "model", small, tmp_path / "out")
-    found = json.loads((tmp_path / "out" / "genai_config.json").read_text())
-    new_end, new_start = small.ids["<|end|>"], small.ids["<|start|>"]
-    expected = {"bos_token_id": new_start, "eos_token_id": [new_end, new_start], "vocab_size": small.n_rows}
-    assert found == {"model": fields | expected, "search": {"num_beams": 1}}

@@ -15,7 +15,6 @@ MAIN = "config.json"
 CONFIGS = (
     MAIN,
     "generation_config.json",
-    "genai_config.json",
     "preprocessor_config.json",
     "processor_config.json",
     "video_preprocessor_config.json",

@@ -6,7 +6,6 @@ of the folder is executed.
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -31,11 +30,6 @@ _TRAINING = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 _QUANTISED = ("qweight", "qzeros", "scales", "weight_scale", "weight_scale_inv", "absmax", "weight.absmax")
 _INPUT_NAMES = ("embed", "wte", "word_embeddings", "emb.")
 _OUTPUT_NAMES = ("lm_head", "embed_out", "output.", "head.")
-_PREDICTION: tuple[tuple[re.Pattern[str], Role], ...] = (
-    (re.compile(r"model\.(language_model\.)?layers\.\d+\.embed_tokens\.weight"), "input"),
-    (re.compile(r"model\.(language_model\.)?layers\.\d+\.shared_head\.head\.weight"), "output"),
-)
-"""Tables of layers for multi-token prediction (DeepSeek-V3, GLM-4.5)."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +56,6 @@ class VocabTensor:
     info: TensorInfo
     file: TensorFile
     role: Role
-    for_prediction: bool = False
-    """Whether it belongs to a layer for multi-token prediction, which has tables of its own."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +195,9 @@ def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
     families = _architectures()["architectures"]
     known = next((name for name in names if name in families), None)
-    prediction = [*_prediction_tables(checkpoint)]
     tensors = _by_name(checkpoint, families[known]) if known else _by_shape(checkpoint)
     found_by = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
-    vocabulary = _checked(checkpoint, tensors, prediction, found_by)
+    vocabulary = _checked(checkpoint, tensors, found_by)
     listed_names = {tensor.info.name for tensor in vocabulary.tensors}
     everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
     others = (tensor for tensor in everything if tensor.name not in listed_names)
@@ -227,23 +218,13 @@ def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
     return [VocabTensor(*held[name], role) for role, names in wanted.items() for name in names if name in held]
 
 
-def _prediction_tables(checkpoint: Checkpoint) -> Iterator[VocabTensor]:
-    """The tables of layers for multi-token prediction."""
-    for file in checkpoint.files:
-        for name, tensor in file.tensors.items():
-            for pattern, role in _PREDICTION:
-                if pattern.fullmatch(name):
-                    yield VocabTensor(tensor, file, role, for_prediction=True)
-
-
 def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     """Tensors whose first axis is as long as the vocabulary, with roles by their names."""
     size = checkpoint.text_config.get("vocab_size")
     candidates = []
     for file in checkpoint.files:
         for tensor in file.tensors.values():
-            is_prediction = any(pattern.fullmatch(tensor.name) for pattern, _ in _PREDICTION)
-            if type(size) is not int or size not in tensor.shape or is_prediction:
+            if type(size) is not int or size not in tensor.shape:
                 continue
             role = _guess(tensor)
             if role is None or tensor.shape[0] != size:
@@ -265,9 +246,7 @@ def _guess(tensor: TensorInfo) -> Role | None:
     return "output" if is_output else "input" if any(part in tensor.name for part in _INPUT_NAMES) else None
 
 
-def _checked(
-    checkpoint: Checkpoint, tensors: list[VocabTensor], prediction: list[VocabTensor], found_by: str
-) -> Vocabulary:
+def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) -> Vocabulary:
     roles = [tensor.role for tensor in tensors]
     if roles.count("input") != 1 or any(roles.count(role) > 1 for role in roles):
         names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
@@ -275,18 +254,18 @@ def _checked(
             f"expected one input embedding, by {found_by}; found: {names}",
             hint="please report the architecture, with the names and shapes of its tensors",
         )
-    for tensor in (*tensors, *prediction):
+    for tensor in tensors:
         if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
             raise CheckpointError(
                 f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
                 hint="download the checkpoint again",
             )
     rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input")
-    for tensor in (*tensors, *prediction):
+    for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
-    ordered = sorted(tensors, key=lambda tensor: order[tensor.role])
-    return Vocabulary((*ordered, *prediction), rows, _is_tied(checkpoint, tensors), found_by)
+    ordered = tuple(sorted(tensors, key=lambda tensor: order[tensor.role]))
+    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found_by)
 
 
 def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:
