@@ -86,7 +86,7 @@ def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int,
         CheckpointError: It names a removed token, or an id without a token that now belongs to a new one; or an id in
             it is not a whole number.
     """
-    changed: dict[str, Any] = _map_ids(dict(config), _Renumbering(plan, rows, name))
+    changed: dict[str, Any] = _map_ids(dict(config), Renumbering(plan, rows, name))
     _resize(changed, *rows)
     nested = changed.get("text_config")
     parts = [part for part in (nested, changed) if isinstance(part, dict)]
@@ -159,7 +159,7 @@ def _resize(config: dict[str, Any], before: int, after: int) -> None:
             config[key] = after
 
 
-class _Renumbering:
+class Renumbering:
     """The new id of every old row that a config may name."""
 
     def __init__(self, plan: VocabPlan, rows: tuple[int, int], name: str) -> None:
@@ -173,6 +173,7 @@ class _Renumbering:
         self.moved |= {i: i for i in holes if i < plan.rows_after and plan.sources[i] is None}
 
     def __call__(self, key: str, token_id: int) -> int:
+        """The new id of an old one, which the field ``key`` holds."""
         if token_id in self.moved:
             return self.moved[token_id]
         if 0 <= token_id < max(self.rows):

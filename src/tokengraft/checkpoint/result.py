@@ -34,6 +34,8 @@ class Transplant:
     """The comparison of the written files with the source; None in a dry run."""
     behaviour: Behaviour | None = None
     """The comparison of the two running models; None without ``verify``."""
+    warnings: tuple[str, ...] = ()
+    """What could not be checked, one sentence each."""
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON-ready data."""
@@ -50,4 +52,5 @@ class Transplant:
             "left_out": list(self.left_out),
             "compared": self.compared._asdict() if self.compared else None,
             "behaviour": self.behaviour._asdict() if self.behaviour else None,
+            "warnings": list(self.warnings),
         }

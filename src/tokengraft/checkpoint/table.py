@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tokengraft.checkpoint.rows import Initialiser, NewTokens, TableInfo
 from tokengraft.checkpoint.rows.fvt import fvt
-from tokengraft.checkpoint.tensors import Raw, Rows, narrow, widen
+from tokengraft.checkpoint.tensors import Raw, Rows, narrow, row_width, widen
 from tokengraft.plan import VocabPlan
 
 BLOCK_BYTES = 1 << 18
@@ -40,7 +40,7 @@ class TableShape:
     @property
     def width(self) -> int:
         """Numbers in a row."""
-        return self.row_bytes // (4 if self.dtype == "F32" else 2)
+        return row_width(self.row_bytes, self.dtype)
 
 
 @dataclass(frozen=True)

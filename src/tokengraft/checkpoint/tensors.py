@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.checkpoint.byte_ranges import read_into
+from tokengraft.checkpoint.q8_0 import BLOCK, BLOCK_BYTES, Q8_0, dequantised, quantised, scales
 from tokengraft.errors import CheckpointError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
@@ -132,6 +133,17 @@ def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) 
     return raw, placed
 
 
+def row_width(row_bytes: int, dtype: str) -> int:
+    """Numbers in a row of so many bytes.
+
+    >>> row_width(34, "Q8_0"), row_width(34, "BF16")
+    (32, 17)
+    """
+    if dtype == Q8_0:
+        return row_bytes // BLOCK_BYTES * BLOCK
+    return row_bytes // ITEM_BYTES.get(dtype, 2)
+
+
 class RowReader:
     """Reads single rows of a tensor without reading the rest."""
 
@@ -157,12 +169,14 @@ class RowReader:
 
 
 def widen(raw: Raw, dtype: str) -> Rows:
-    """Rows as 32-bit floats. Exact for every type in `ITEM_BYTES`.
+    """Rows as 32-bit floats. Exact for every type in `ITEM_BYTES`, and for Q8_0 of GGUF.
 
     >>> widen(np.array([[0x80, 0x3F]], np.uint8), "BF16")
     array([[1.]], dtype=float32)
     """
     contiguous = np.ascontiguousarray(raw)
+    if dtype == Q8_0:
+        return dequantised(contiguous)
     if dtype == "BF16":
         bits = contiguous.view("<u2").astype(np.uint32)
         bits <<= 16
@@ -176,6 +190,10 @@ def all_finite(raw: Raw, dtype: str) -> bool:
     >>> all_finite(np.array([[0x80, 0x3F]], np.uint8), "BF16"), all_finite(np.array([[0x80, 0x7F]], np.uint8), "BF16")
     (True, False)
     """
+    if not raw.size:
+        return True
+    if dtype == Q8_0:
+        raw, dtype = scales(raw), "F16"
     bits, exponent = _EXPONENTS[dtype]
     return not ((np.ascontiguousarray(raw).view(bits) & exponent) == exponent).any()
 
@@ -187,6 +205,8 @@ def narrow(rows: Rows, dtype: str) -> Raw:
     array([[128,  63]], dtype=uint8)
     """
     plain = np.ascontiguousarray(rows, dtype="<f4")
+    if dtype == Q8_0:
+        return quantised(plain)
     if dtype == "BF16":
         bits = plain.view("<u4")
         # subtle: adding half of the removed bits, less one if the last kept bit is even, rounds ties to even. A NaN

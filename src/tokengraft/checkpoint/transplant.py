@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tokengraft import _core
 from tokengraft.checkpoint.behaviour import compare_models, require_torch
+from tokengraft.checkpoint.gguf import GgufOptions, transplant_gguf
+from tokengraft.checkpoint.gguf_file import is_gguf
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
 from tokengraft.checkpoint.other_tables import require_fixed_ids
@@ -33,6 +35,7 @@ def transplant(
     new_tokenizer: Tokenizer | str | os.PathLike[str],
     out: str | os.PathLike[str] | None,
     *,
+    base: Tokenizer | str | os.PathLike[str] | None = None,
     init: str = "fvt",
     output_init: str | None = None,
     pad_multiple: PadMultiple = "keep",
@@ -50,23 +53,26 @@ def transplant(
     the source, and then renamed into place.
 
     Args:
-        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer. It is not changed.
+        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; or a GGUF file, which needs
+            the `gguf` package. It is not changed.
         new_tokenizer: The new tokenizer, or its folder, file or hub name.
-        out: The folder to write. None is a dry run: nothing is written.
+        out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
+        base: For a GGUF file: the tokenizer that it was converted with, which is then compared with that of the file.
         init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
         output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
         pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
-        hard_link: Hard-link unchanged files to the source. Writing to them in place then changes both.
+        hard_link: Hard-link unchanged files to the source. Writing to them in place then changes both. Not for GGUF.
         seed: Seed for random initialisers.
-        force: Replace a folder that an earlier transplant wrote.
-        verify: Run both models and compare their logits before the result is renamed into place. Needs torch.
+        force: Replace a folder that an earlier transplant wrote; for a GGUF file, any file.
+        verify: Run both models and compare their logits before the result is renamed into place. Needs torch. Not for
+            GGUF.
         others: Additional files for the folder, by name. They replace files of the source with the same name.
         progress: Called with the bytes written as files are finished.
 
     Raises:
         SourceNotFoundError: The folder is not a checkpoint.
         CheckpointError: The checkpoint is damaged, its architecture is not supported, or the models differ.
-        OptionError: An option has an invalid value or no effect, or torch is not installed.
+        OptionError: An option has an invalid value or no effect, or torch or gguf is not installed.
         OutputError: The folder exists or cannot be written.
 
     Examples:
@@ -80,13 +86,26 @@ def transplant(
     _require_options(seed, verify=verify, dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
-        require_distinct([checkpoint, None if isinstance(new_tokenizer, Tokenizer) else new_tokenizer], out)
+        paths = [tokenizer for tokenizer in (new_tokenizer, base) if not isinstance(tokenizer, Tokenizer)]
+        require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
+    if is_gguf(folder):
+        _require_folder_options(hard_link=hard_link, verify=verify, others=others)
+        return transplant_gguf(
+            folder,
+            _loaded(new_tokenizer),
+            None if out is None else Path(out),
+            base=None if base is None else _loaded(base),
+            options=GgufOptions(init, output_init, pad_multiple, seed),
+            force=force,
+            progress=progress,
+        )
+    _refuse_base(base)
     source = open_checkpoint(folder)
     vocabulary = find_vocabulary(source)
     require_untied(output_init, tied=vocabulary.tied)
     old = load_folder(folder)
-    new = new_tokenizer if isinstance(new_tokenizer, Tokenizer) else load(new_tokenizer)
+    new = _loaded(new_tokenizer)
     changes = plan(old, new)
     _require_rows(changes, vocabulary)
     rows = padded_rows(changes, vocabulary.rows, pad_multiple)
@@ -116,6 +135,24 @@ def _require_options(seed: int, *, verify: bool, dry: bool) -> None:
         )
     if verify:
         require_torch()
+
+
+def _require_folder_options(*, hard_link: bool, verify: bool, others: Mapping[str, bytes] | None) -> None:
+    """Refuses options that have no effect on a GGUF file."""
+    for given, flag in ((hard_link, "--hard-link"), (verify, "--verify"), (others, "others")):
+        if given:
+            raise OptionError(f"{flag} does not apply to a GGUF file", hint=f"leave out {flag}")
+
+
+def _refuse_base(base: object) -> None:
+    if base is not None:
+        raise OptionError(
+            "--base applies to GGUF files; a folder has its own tokenizer", hint="leave out --base (base)"
+        )
+
+
+def _loaded(tokenizer: Tokenizer | str | os.PathLike[str]) -> Tokenizer:
+    return tokenizer if isinstance(tokenizer, Tokenizer) else load(tokenizer)
 
 
 def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:

@@ -24,9 +24,16 @@ def add(commands: Commands) -> None:
         "Kept rows are copied bit for bit, new rows are initialised, and ids in configs are rewritten. The result is "
         "compared with the source, then renamed into place.",
     )
-    command.add_argument("model", type=Path, metavar="MODEL", help="folder with safetensors and the old tokenizer")
+    command.add_argument(
+        "model", type=Path, metavar="MODEL", help="folder with safetensors and the old tokenizer, or a GGUF file"
+    )
     command.add_argument("tokenizer", metavar="NEW_TOKENIZER", help="the new tokenizer: folder, file, or hub name")
-    command.add_argument("--out", type=Path, metavar="DIR", help="output folder; must not exist")
+    command.add_argument("--out", type=Path, metavar="PATH", help="output folder, or GGUF file; must not exist")
+    command.add_argument(
+        "--base",
+        metavar="TOKENIZER",
+        help="for a GGUF file: the tokenizer that it was converted with, to compare with that in the file",
+    )
     command.add_argument(
         "--init", choices=tuple(INITIALISERS), default="fvt", help="initialiser for new embedding rows (default: fvt)"
     )
@@ -65,15 +72,16 @@ def _multiple(text: str) -> PadMultiple:
 
 
 def _run(options: argparse.Namespace) -> int:
-    require(options.dry_run or options.out is not None, "no output was given", hint="pass --out DIR, or --dry-run")
+    require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
-        require_distinct(input_paths([options.model, options.tokenizer]), options.out)
+        require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
     with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
             options.tokenizer,
             None if options.dry_run else options.out,
+            base=options.base,
             init=options.init,
             output_init=options.output_init,
             pad_multiple=options.pad_multiple,
@@ -105,13 +113,15 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
         ("tables found by", done.found_by),
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),
-        ("unchanged files", f"{len(done.copied):,} other weight files"),
     ]
+    if done.copied:
+        rows.append(("unchanged files", f"{len(done.copied):,} other weight files"))
     if done.carried:
         rows.append(
             ("kept files", f"{', '.join(f'`{name}`' for name in done.carried)}: the new tokenizer does not have them")
         )
     rows += [("left out", f"`{name}`: it belongs to the old vocabulary") for name in done.left_out]
+    rows += [("warning", warning) for warning in done.warnings]
     if hard_link:
         rows.append(("warning", "unchanged files are hard links: writing to them in place changes the source too"))
     if done.compared:

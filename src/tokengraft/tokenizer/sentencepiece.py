@@ -168,7 +168,7 @@ class PieceModel:
         """So many scores, descending, each another number in 32 bits."""
         score, floor = self._lowest, max(self.last_runs.values(), default=-math.inf)
         for _ in range(n):
-            score = _next_below(score)
+            score = next_below(score)
             if score <= floor:
                 raise UnsupportedTokenizerError(
                     f"there is no room for {n:,} scores between {self._lowest} and {floor}, the score of "
@@ -263,7 +263,7 @@ def _placeholder(token_id: int) -> Piece:
     return _piece(f"<unused id {token_id}>", 0.0, UNUSED)
 
 
-def _next_below(score: float) -> float:
+def next_below(score: float) -> float:
     """The next lower score: one less, or the next 32-bit float if subtracting one changes nothing."""
     (less,) = struct.unpack("<f", struct.pack("<f", score - 1))
     if less < score:

@@ -1,0 +1,164 @@
+"""The check of llama.cpp's converter: it encodes one text, hashes the ids, and looks the hash up.
+
+The hash decides which pre-tokenizer llama.cpp will use. A folder with an unknown hash is not converted. The text and
+the hashes are facts of llama.cpp; `scripts/llama_cpp_hashes.py` writes them to `llama_cpp.json`, with the version.
+Folders with a SentencePiece `tokenizer.model` of Llama and Gemma types are converted without this check.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+ADDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer")
+"""Classes of transformers 4 that put BOS and EOS around text by `add_bos_token` and `add_eos_token`, whatever the
+post-processor of the file does."""
+
+
+@dataclass(frozen=True)
+class ConverterTable:
+    """What the converter knows."""
+
+    source: str
+    """The version of llama.cpp, and where its source is from."""
+    file: str
+    """The file of llama.cpp that has the check."""
+    check_text: str
+    types: Mapping[str, str]
+    """The type of pre-tokenizer for each hash."""
+
+
+@dataclass(frozen=True)
+class ConverterCheck:
+    """Whether llama.cpp's converter recognises a tokenizer."""
+
+    hash: str
+    type: str | None
+    """The type of pre-tokenizer for the hash; None if the converter does not know the hash."""
+    base_type: str | None = None
+    """The same for the tokenizer that this one was made from, if that one was given."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the stock converter recognises the tokenizer, as what its base is."""
+        return self.type is not None and self.base_type in (None, self.type)
+
+    @property
+    def line(self) -> str | None:
+        """The lines to add to `get_vocab_base_pre` of the converter; None if none are needed, or the type is unknown.
+
+        >>> print(ConverterCheck("4f", None, "llama-bpe").line)
+                if chkhsh == "4f":
+                    res = "llama-bpe"
+        """
+        if self.known or self.base_type is None:
+            return None
+        return f'        if chkhsh == "{self.hash}":\n            res = "{self.base_type}"'
+
+
+@cache
+def converter_table() -> ConverterTable:
+    """The text and the hashes of the converter."""
+    text = resources.files("tokengraft.tokenizer").joinpath("llama_cpp.json").read_text(encoding="utf-8")
+    return ConverterTable(**json.loads(text))
+
+
+def converter_check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> ConverterCheck:
+    """Whether llama.cpp's converter recognises a tokenizer.
+
+    Args:
+        tokenizer: The tokenizer.
+        base: The tokenizer that it was made from, whose type it should have.
+    """
+    types = converter_table().types
+    digest = ids_hash(check_ids(tokenizer))
+    base_type = types.get(ids_hash(check_ids(base))) if base is not None else None
+    return ConverterCheck(digest, types.get(digest), base_type)
+
+
+def check_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The tokens of the check text, for `Protection.tokens`: if they are pruned or moved, the hash changes.
+
+    Special tokens that the post-processor puts around text are included.
+    """
+    return tuple(sorted(tokenizer.strings[token_id] for token_id in {*check_ids(tokenizer)}))
+
+
+def check_ids(tokenizer: Tokenizer) -> list[int]:
+    """The ids that the converter hashes: the check text as transformers encodes it, with special tokens around it.
+
+    As transformers 4 does it, which llama.cpp requires. Version 5 differs for the classes in `ADDING`, where it follows
+    the post-processor of the file, and for classes that then ignore parts of `tokenizer.json`.
+    """
+    before, after = _by_class(tokenizer) or _around(tokenizer.document.get("post_processor"))
+    return [*before, *tokenizer.encode(converter_table().check_text), *after]
+
+
+def ids_hash(ids: Sequence[int]) -> str:
+    """The converter's hash of some ids.
+
+    >>> ids_hash([1, 2])[:8]
+    '3a316d6d'
+    """
+    return sha256(str([*ids]).encode()).hexdigest()
+
+
+def _by_class(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
+    """The ids that the class puts before and after a text; None if the post-processor of the file decides."""
+    try:
+        settings = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
+    except ValueError:
+        return None
+    if not isinstance(settings, dict) or str(settings.get("tokenizer_class")).removesuffix("Fast") not in ADDING:
+        return None
+    before = _named(tokenizer, settings, "bos") if settings.get("add_bos_token", True) else []
+    return before, _named(tokenizer, settings, "eos") if settings.get("add_eos_token", False) else []
+
+
+def _named(tokenizer: Tokenizer, settings: Mapping[str, Any], name: str) -> list[int]:
+    """The id of a special token that the settings name, if they do."""
+    token = settings.get(f"{name}_token")
+    content = token.get("content") if isinstance(token, dict) else token
+    return [tokenizer.ids[content]] if isinstance(content, str) and content in tokenizer.ids else []
+
+
+def _around(processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
+    """The ids that a post-processor puts before and after a text."""
+    before: list[int] = []
+    after: list[int] = []
+    for step in _steps(processor):
+        first, last = _step(step)
+        before, after = first + before, after + last
+    return before, after
+
+
+def _steps(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    if processor is None:
+        return
+    if processor.get("type") == "Sequence":
+        for step in processor.get("processors") or ():
+            yield from _steps(step)
+    else:
+        yield processor
+
+
+def _step(step: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    if step.get("type") in ("RobertaProcessing", "BertProcessing"):
+        return [step["cls"][1]], [step["sep"][1]]
+    if step.get("type") != "TemplateProcessing":
+        return [], []
+    parts = [_template_ids(part, step.get("special_tokens") or {}) for part in step.get("single") or ()]
+    at = next((place for place, ids in enumerate(parts) if ids is None), len(parts))
+    before = [token_id for ids in parts[:at] for token_id in ids or ()]
+    return before, [token_id for ids in parts[at + 1 :] for token_id in ids or ()]
+
+
+def _template_ids(part: Mapping[str, Any], tokens: Mapping[str, Any]) -> list[int] | None:
+    """The ids of one part of a template; None for the text itself."""
+    special = part.get("SpecialToken")
+    return None if special is None else [*tokens.get(special["id"], {}).get("ids", ())]
