@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokengraft.evaluate.curve import Curve, curve
     from tokengraft.extend import Extension, LearnedMerge, Limits, extend, extend_naively
     from tokengraft.formats import load
+    from tokengraft.formats.convert import convert
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
     from tokengraft.tokenizer.added import AddedToken
@@ -70,6 +71,7 @@ __all__ = [
     "adapt",
     "check",
     "compare",
+    "convert",
     "count",
     "curve",
     "estimate",
@@ -106,6 +108,7 @@ _EXPORTS = {
     "evaluate.curve": ("Curve", "curve"),
     "extend": ("Extension", "LearnedMerge", "Limits", "extend", "extend_naively"),
     "formats": ("load",),
+    "formats.convert": ("convert",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
     "tokenizer.added": ("AddedToken",),

@@ -32,7 +32,7 @@ from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
 from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 CONTINUED_ONLY = ("min_count", "character_coverage", "max_token_bytes", "deny", "deny_pattern", "extension")
@@ -193,7 +193,7 @@ def _report(
     warnings: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    left_out = stale_files(base.files)
+    reasons = left_out(base, extended)
     if options.json:
         summary: dict[str, Any] = {
             "out": options.out,
@@ -202,7 +202,7 @@ def _report(
             "characters": len(extension.characters),
             "merges": len(extension.merges),
             "rows": extended.n_rows,
-            "left_out": left_out,
+            "left_out": [*reasons],
             "loaded_by": verified.loaders,
             "notes": verified.notes,
             "warnings": warnings,
@@ -224,7 +224,7 @@ def _report(
             ("characters", f"{len(extension.characters):,} of the new tokens: {shown}"),
             ("piece rules", f"{origin}; {_rules(extension)}"),
         ]
-    rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
+    rows += [("warning", f"left out `{name}`: {reason}") for name, reason in reasons.items()]
     rows += [("warning", note) for note in verified.notes]
     if len(extension) < extension.asked:
         hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"

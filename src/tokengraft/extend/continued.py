@@ -13,7 +13,7 @@ from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerErro
 from tokengraft.extend.extension import Extension, LearnedMerge
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
-from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, unreachable_ranks
+from tokengraft.tokenizer.edit import add_tokens, first_whitespace_merge, require_room, unreachable_ranks
 from tokengraft.tokenizer.sentencepiece import NORMAL, PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -209,6 +209,7 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
             "would be listed there, and merge skipping would then bring it out inside other words too",
             hint="set `single_word` to false for it, or `ignore_merges` to false",
         )
+    require_room(tokenizer)
 
 
 def _allow(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:

@@ -52,9 +52,10 @@ def extend_naively(
     """
     if method not in NAIVE_METHODS:
         raise OptionError(f"there is no method {method!r}", hint=f"take one of {', '.join(NAIVE_METHODS)}")
-    if tokenizer.piece_model and method != "naive-regen":
+    by_product = tokenizer.piece_file or tokenizer.rank_file
+    if by_product and method != "naive-regen":
         raise UnsupportedTokenizerError(
-            f"{method} cannot be written to `{tokenizer.piece_file}`, where a piece merges by its score",
+            f"{method} cannot be written to `{by_product}`, where tokens merge by what they make",
             hint="pass the path of the tokenizer.json alone, or take naive-regen",
         )
     tokens, merges = _donated(tokenizer, donor) if donor else fresh_tokens(tokenizer, counts, n)
