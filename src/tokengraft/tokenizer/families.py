@@ -20,7 +20,10 @@ _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-CL100K = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+_CL100K = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+LLAMA3 = f"{_CL100K}|{_SPACES}"
+CL100K = rf"{_CL100K}|\s+(?![\s\S])|{_SPACES}"
+"""As Llama-3's, but white space at the end of the text is one pretoken, whatever line ends it has."""
 O200K = "|".join(
     [
         rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?",
@@ -31,7 +34,7 @@ O200K = "|".join(
     ]
 )
 
-QWEN2 = CL100K.replace("{1,3}", "")
+QWEN2 = LLAMA3.replace("{1,3}", "")
 TEKKEN = O200K.replace("{1,3}", "").replace(f"{_CONTRACTIONS}?", "")
 
 SpecialTokens = Mapping[str, int] | tuple[str, ...]
@@ -138,7 +141,7 @@ FAMILIES = (
     Family(
         "llama3",
         "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55",
-        Encoding(CL100K, _llama3()),
+        Encoding(LLAMA3, _llama3()),
     ),
     Family(
         "llama4",
