@@ -15,7 +15,7 @@ from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import write_folder
 from tokengraft.tokenizer.families import ENCODING
-from tokengraft.tokenizer.rank_file import is_rank_file, rank_file
+from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
 from tokengraft.tokenizer.sentencepiece import NAMES, piece_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -87,10 +87,7 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
     """
     raw, nothing = _read(path), FrozenDict[str, bytes]({})
     if is_rank_file(raw):
-        file = (
-            path.name if rank_file({path.name: raw}) else ("tekken.json" if raw[:1] == b"{" else "tokenizer.tiktoken")
-        )
-        return read_ranks(raw, name=str(path), file=file, files=nothing, given=given)
+        return read_ranks(raw, name=str(path), file=rank_file_name(path.name, raw), files=nothing, given=given)
     given.require_none(str(path))
     file = path.name if path.name in NAMES else NAMES[0]
     if piece_file({file: raw}) and path.suffix != ".json":

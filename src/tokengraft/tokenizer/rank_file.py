@@ -28,9 +28,12 @@ from tokengraft.tokenizer.families import ENCODING, family_encoding, read_encodi
 Format = Literal["tiktoken", "tekken"]
 _NAMES = re.compile(r"(.*/)?(tekken\.json|tiktoken\.model|tokenizer\.model.*|[^/]*\.tiktoken)")
 _FIRST_LINE = re.compile(rb"(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/=]{4} [0-9]{1,10}\r?\n")
+_TEKKEN_ENTRY = re.compile(rb'"token_bytes"\s*:\s*"')
 _BYTES = {ord(character): byte for character, byte in BYTE_OF.items()}
 _UNUSED = b"\xff<unused rank %d>"
 """The bytes at a rank that no token has. No text gives them: UTF-8 has no byte 0xFF."""
+MAX_UNUSED = 2**20
+"""Ranks that may have a placeholder."""
 _OLD_SPECIALS = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
     *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
@@ -63,7 +66,7 @@ class RankFile:
             UnreadableFileError: It is not a rank file.
             InvalidTokenizerError: A token or a rank is listed twice, or a byte is missing.
         """
-        return _read_tekken(raw, name) if raw.lstrip()[:1] == b"{" else _read_tiktoken(raw, name)
+        return _read_tekken(raw, name) if _is_json(raw) else _read_tiktoken(raw, name)
 
     def vocabulary(self, specials: Mapping[str, int]) -> _core.Vocabulary:
         """The tokens and the special tokens, with the merges that encode as the rule of rank files does.
@@ -139,6 +142,8 @@ class RankFile:
                 "extend it as a tokenizer.json (`tokengraft convert SOURCE --to huggingface`); after that, `tokengraft "
                 "convert --to tiktoken --renumber` moves the special tokens behind the new ones",
             )
+        if shift is not None and end - self.first - len(learned) > MAX_UNUSED:
+            _refuse(name, f"more than {MAX_UNUSED:,} ranks would have no token", "renumber tokens: `Tokenizer.compact`")
         ids = FrozenDict({token: learned[token] for token in order})
         return replace(self, ids=ids, end=end)
 
@@ -166,9 +171,16 @@ def rank_file(files: Mapping[str, bytes]) -> str | None:
 
 def is_rank_file(raw: bytes) -> bool:
     """Whether the bytes are those of a rank file."""
-    if raw.lstrip()[:1] == b"{":
-        return b'"token_bytes"' in raw and b'"default_vocab_size"' in raw
-    return bool(_FIRST_LINE.match(raw))
+    return bool(_TEKKEN_ENTRY.search(raw) if _is_json(raw) else _FIRST_LINE.match(raw))
+
+
+def rank_file_name(name: str, raw: bytes) -> str:
+    """The name of a rank file in a folder: its own, if a folder may have a file of that name."""
+    return name if _NAMES.fullmatch(name) else "tekken.json" if _is_json(raw) else "tokenizer.tiktoken"
+
+
+def _is_json(raw: bytes) -> bool:
+    return raw[:100].lstrip()[:1] == b"{"
 
 
 def follows_ranks(files: Mapping[str, bytes], ranks: RankFile, special_ids: Sequence[int]) -> bool:

@@ -143,11 +143,13 @@ def _rewritten_ranks(files: Mapping[str, bytes], change: Change, main: str | Non
     if name is None:
         return
     try:
-        yield name, rewritten_ranks(files, name, change)
+        rewritten = rewritten_ranks(files, name, change)
     except UnsupportedTokenizerError:
         if name == main:
             raise
         return
+    # Llama-3 may be in a folder twice: as `tokenizer.model` and as `original/tokenizer.model`.
+    yield from ((twin, rewritten) for twin in files if files[twin] == files[name])
     if ENCODING in files:
         yield ENCODING, _rewritten_settings(ENCODING, files[ENCODING], change)
     elif name == main and (encoding := family_encoding(RankFile.read(files[name], name).sha256)):
