@@ -107,3 +107,10 @@ def both(folder, make):
     document = json.loads(write_tokenizer_json(tg.load(folder)))
     (folder / ENCODING).unlink(missing_ok=True)
     return builders.write(folder, document)
+
+
+def isolated(document, pattern):
+    """A tokenizer.json that splits text by a pattern, as Llama-3 does."""
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return document | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, step]}}

@@ -5,16 +5,11 @@ import json
 import builders
 import pytest
 import rank_files as ranks
+from rank_files import isolated
 
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.tokenizer.families import CL100K, ENCODING, GPT2, QWEN2
-
-
-def isolated(document, pattern):
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    return document | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, step]}}
 
 
 @pytest.fixture
