@@ -6,6 +6,7 @@ import builders
 import pytest
 import rank_files as ranks
 from rank_files import isolated
+from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -88,7 +89,9 @@ def test_what_a_format_cannot_express_is_refused_with_the_reason(tmp_path):
     refused(base | spaced, "tekken", "a space in front", tmp_path)
     refused(base, "sentencepiece", "made of bytes", tmp_path)
     refused(builders.sentencepiece(), "tiktoken", "made of characters", tmp_path)
-    refused(builders.sentencepiece(), "sentencepiece", "no SentencePiece model beside it", tmp_path)
+    nmt = builders.sentencepiece() | {"normalizer": {"type": "NFKC"}}
+    refused(nmt, "sentencepiece", "its pipeline is .*NFKC", tmp_path)
+    refused(builders.sentencepiece(metaspace=True), "sentencepiece", "its pipeline is .*Metaspace", tmp_path)
     strip = base | {"added_tokens": [entry | {"lstrip": True} for entry in base["added_tokens"]]}
     refused(strip, "tiktoken", "takes white space along", tmp_path)
 
@@ -127,6 +130,35 @@ def test_a_sentencepiece_model_becomes_a_tokenizer_json_and_back(tmp_path):
     assert "tokenizer.model" not in plain.files
     assert tg.load(tg.save(plain, tmp_path / "out")).ids == model.ids
     assert tg.convert(model, "sentencepiece") == model
+    again = tg.convert(plain, "sentencepiece")
+    out = tg.save(again, tmp_path / "again")
+    library = SentencePieceProcessor(model_file=str(out / "tokenizer.model"))
+    for text in [*ranks.TEXTS, "kass istus  matil", "<0x41>A", "🙂 ▁"]:
+        ids = model.encode(text.strip(" "))
+        assert again.encode(text.strip(" ")) == ids
+        assert library.encode(text.strip(" ")) == ids
+
+
+@pytest.mark.parametrize("scheme", [None, "never"])
+def test_a_tokenizer_json_of_a_sentencepiece_type_becomes_a_model(scheme, tmp_path, capsys):
+    document = builders.sentencepiece(metaspace=scheme is not None)
+    if scheme:
+        document["pre_tokenizer"]["prepend_scheme"] = scheme
+    folder = builders.write(tmp_path / "base", document)
+    base = tg.load(folder)
+    arguments = ["convert", folder, "--to", "sentencepiece", "--out", tmp_path / "out"]
+    assert cli.main([*map(str, arguments)]) == 0
+    assert "tokenizers, sentencepiece: the same ids" in " ".join(capsys.readouterr().out.split())
+    assert tg.load(tmp_path / "out").ids == base.ids
+
+
+def test_pieces_that_sentencepiece_would_merge_otherwise_are_refused(tmp_path):
+    document = builders.sentencepiece()
+    document["model"]["merges"].remove(["▁t", "he"])
+    refused(document, "sentencepiece", "'▁the' is made of nothing", tmp_path)
+    unknown = builders.sentencepiece()
+    unknown["model"]["unk_token"] = None
+    refused(unknown, "sentencepiece", "no unknown token", tmp_path)
 
 
 def test_formats_that_do_not_exist_are_refused(plain):

@@ -46,6 +46,8 @@ LAYERS = [
     "formats.ranks",
     "formats.files",
     "formats.sources",
+    "formats.priority",
+    "formats.pieces",
     "formats.convert",
     "formats",
     "corpus.options",

@@ -140,7 +140,7 @@ def test_a_new_token_on_a_low_id_is_refused_before_training(tmp_path):
 
 def test_an_extension_that_would_move_special_tokens_is_refused(tmp_path):
     base = tg.load(following(tmp_path))
-    with pytest.raises(errors.UnsupportedTokenizerError, match="its loader gives those the ids after all others") as e:
+    with pytest.raises(errors.UnsupportedTokenizerError, match="which have the ids after all ranks there") as e:
         tg.extend(base, counts_of(base), 5)
     assert "--renumber" in e.value.hint
 

@@ -4,12 +4,14 @@ Rank files (tiktoken, tekken) have no list of merges: two neighbours merge if th
 if each of its tokens is made by the same pair under that rule, and in the order of the ids.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NoReturn, get_args
 
 from tokengraft.errors import OptionError, UnsupportedTokenizerError
 from tokengraft.formats.files import MAIN
+from tokengraft.formats.pieces import as_piece_model
+from tokengraft.formats.priority import by_priority
 from tokengraft.formats.ranks import Given, merge_differences, read_ranks, require_same_meaning, split_pattern
 from tokengraft.formats.sentencepiece import read_piece_model
 from tokengraft.frozen import FrozenDict
@@ -75,14 +77,8 @@ def _huggingface(tokenizer: Tokenizer) -> Tokenizer:
 
 def _sentencepiece(tokenizer: Tokenizer) -> Tokenizer:
     file = tokenizer.piece_file
-    if tokenizer.kind != "sentencepiece":
-        _refuse("sentencepiece", "its tokens are made of bytes, and pieces of SentencePiece of characters", _STAY)
     if file is None:
-        _refuse(
-            "sentencepiece",
-            "there is no SentencePiece model beside it, and tokenizer.json lacks the normalizer and rules of one",
-            "pass the folder with the `tokenizer.model` of this tokenizer: every edit changes both files",
-        )
+        return as_piece_model(tokenizer)
     return read_piece_model(tokenizer.files[file], name=file, file=file, files={})
 
 
@@ -172,23 +168,12 @@ def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], spe
 def _renumbered(tokenizer: Tokenizer, to: Target) -> dict[str, int]:
     """New ids for all tokens: in the order in which they merge, special tokens where the format has them."""
     specials = [token.content for token in tokenizer.added]
-    learned = [*_by_priority(tokenizer, {*specials})]
+    learned = by_priority(tokenizer, {*specials})
     if to == "tekken":
         bytes_first = [CHARACTER_OF[byte] for byte in range(256)]
         learned = [*bytes_first, *(token for token in learned if len(token) > 1)]
     ordered = [*specials, *learned] if to == "tekken" else [*learned, *specials]
     return {token: place for place, token in enumerate(ordered)}
-
-
-def _by_priority(tokenizer: Tokenizer, specials: set[str]) -> Iterator[str]:
-    """Learned tokens in the order in which they merge. One that merges do not make stays behind the one before it."""
-    places = {pair: place for place, pair in enumerate(tokenizer.merges)}
-    splits, keys, last = tokenizer.structure.splits, dict[str, tuple[int, int]](), -1
-    for token in tokenizer.tokens:
-        if token.string not in specials:
-            last = places[splits[token.id]] if token.id in splits else last
-            keys[token.string] = (-1 if len(token.string) == 1 else last, token.id)
-    return iter(sorted(keys, key=keys.__getitem__))
 
 
 def _refuse(to: Target, reason: str, hint: str) -> NoReturn:

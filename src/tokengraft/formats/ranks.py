@@ -219,17 +219,12 @@ def _differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
 
 
 def merge_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    """Where the merges of a tokenizer encode differently from the ranks. Nothing means: the same for every pretoken.
-
-    A token that encodes to itself is always made by the same pair, and any other is never made by a merge. So two lists
-    of merges encode alike if these pairs are the same, in the same order.
-    """
+    """Where the merges of a tokenizer encode differently from the ranks. Nothing means: the same for every pretoken."""
     listed, wanted = tokenizer.core_vocabulary, ranks.vocabulary({})
     if not listed.n_merges == wanted.n_merges == listed.common_merges(wanted):
-        other = _with_merges(tokenizer, wanted.merge_strings())
-        yield from _split_differences(tokenizer, other)
-        if [*_firing(tokenizer)] != [*_firing(other)]:
-            yield "the merges of tokenizer.json are not in the order of the tokens that they make"
+        vocab = tokenizer.vocab
+        merges = tuple([(vocab[left], vocab[right]) for left, right in wanted.merge_strings()])
+        yield from split_differences(tokenizer, replace(tokenizer, merges=merges, files=FrozenDict()))
     if not tokenizer.ignore_merges and (whole := tokenizer.structure.unreachable):
         yield (
             f"merges do not make the token {tokenizer.strings[whole[0]]!r} (one of {len(whole):,}), which rank files "
@@ -237,18 +232,20 @@ def merge_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
         )
 
 
-def _split_differences(tokenizer: Tokenizer, other: Tokenizer) -> Iterator[str]:
+def split_differences(tokenizer: Tokenizer, other: Tokenizer) -> Iterator[str]:
+    """Where two tokenizers with the same ids encode pretokens differently, merge skipping aside.
+
+    A token that encodes to itself is always made by the same pair, and any other is never made by a merge. So two lists
+    of merges encode alike if these pairs are the same, in the same order.
+    """
     ours, theirs = tokenizer.structure.splits, other.structure.splits
     for token_id, string in sorted(tokenizer.strings.items()):
         one, two = ours.get(token_id), theirs.get(token_id)
         if one != two:
             said = [" + ".join(repr(tokenizer.strings[i]) for i in pair) if pair else "nothing" for pair in (one, two)]
-            yield f"{string!r} is made of {said[0]} by the merges of tokenizer.json, of {said[1]} by ranks"
-
-
-def _with_merges(tokenizer: Tokenizer, merges: list[tuple[str, str]]) -> Tokenizer:
-    vocab = tokenizer.vocab
-    return replace(tokenizer, merges=tuple([(vocab[left], vocab[right]) for left, right in merges]), files=FrozenDict())
+            yield f"{string!r} is made of {said[0]} by the merges of {tokenizer.main}, of {said[1]} by its own priority"
+    if [*_firing(tokenizer)] != [*_firing(other)]:
+        yield f"the merges of {tokenizer.main} are not in the order of the tokens that they make"
 
 
 def _firing(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:

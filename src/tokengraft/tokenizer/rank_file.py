@@ -138,9 +138,10 @@ class RankFile:
         if min(learned.values(), default=self.first) < self.first or highest >= end:
             _refuse(
                 name,
-                f"the id {highest:,} is after the special tokens, and its loader gives those the ids after all others",
+                f"the id {highest:,} is after the special tokens, which have the ids after all ranks there",
                 "extend it as a tokenizer.json (`tokengraft convert SOURCE --to huggingface`); after that, `tokengraft "
-                "convert --to tiktoken --renumber` moves the special tokens behind the new ones",
+                "convert --to tiktoken --renumber` moves the special tokens behind the new ones. If no loader counts "
+                "ranks, give special tokens their ids: `tokengraft convert --special-tokens` with a JSON object",
             )
         if shift is not None and end - self.first - len(learned) > MAX_UNUSED:
             _refuse(name, f"more than {MAX_UNUSED:,} ranks would have no token", "renumber tokens: `Tokenizer.compact`")
