@@ -243,7 +243,10 @@ def split_differences(tokenizer: Tokenizer, other: Tokenizer) -> Iterator[str]:
         one, two = ours.get(token_id), theirs.get(token_id)
         if one != two:
             said = [" + ".join(repr(tokenizer.strings[i]) for i in pair) if pair else "nothing" for pair in (one, two)]
-            yield f"{string!r} is made of {said[0]} by the merges of {tokenizer.main}, of {said[1]} by its own priority"
+            yield (
+                f"{string!r} is made of {said[0]} by the merges of {tokenizer.main}, and of {said[1]} where any two "
+                "tokens merge that make a token"
+            )
     if [*_firing(tokenizer)] != [*_firing(other)]:
         yield f"the merges of {tokenizer.main} are not in the order of the tokens that they make"
 
