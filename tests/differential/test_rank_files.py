@@ -92,8 +92,14 @@ def test_libraries_agree_on_flores_before_and_after_edits(family, request, share
             assert encode(text) == tokenizer.encode(text), (name, text)
 
 
-def test_the_converted_files_have_the_tokens_of_the_official_ones():
-    """Llama-4 alone: every token of the file encodes as in tiktoken, with the pattern of its family."""
+def test_a_tokenizer_json_of_llama3_becomes_the_official_file_and_back(llama3_folder):
+    converted = tg.convert(tg.load(llama3_folder), "tiktoken")
+    official = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    assert converted.files["tokenizer.tiktoken"] == official.read_bytes()
+    assert tg.convert(tg.load(official), "huggingface").merges == tg.load(llama3_folder).merges
+
+
+def test_llama4_encodes_as_in_tiktoken():
     path = builders._package("llama_models") / "llama4" / "tokenizer.model"
     tokenizer = tg.load(path)
     ranks = {b64decode(a): int(b) for a, b in (line.split() for line in path.read_bytes().splitlines())}

@@ -179,6 +179,27 @@ def test_an_unknown_tiktoken_file_without_a_pattern_is_refused(tmp_path):
         assert wanted in caught.value.hint
 
 
+def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tmp_path):
+    """As Kimi has it: a tiktoken file, settings with ids that have gaps, and code that is not executed."""
+    folder = following(tmp_path / "base")
+    (folder / ENCODING).unlink()
+    end = len(tiny_ranks())
+    entries = {
+        end: builders.added(0, "[BOS]"),
+        end + 9: builders.added(0, "<|end|>"),
+        end + 4: builders.added(0, "<x>"),
+    }
+    listing = {str(token_id): {k: v for k, v in entry.items() if k != "id"} for token_id, entry in entries.items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listing}))
+    base = tg.load(folder, pattern="o200k_base")
+    assert {token.content: token.id for token in base.added} == {"[BOS]": end, "<x>": end + 4, "<|end|>": end + 9}
+    extended = tg.extend(base, counts_of(base), 12).apply(base)
+    assert {t.content: t.id for t in extended.added} == {t.content: t.id for t in base.added}
+    out = tg.save(extended, tmp_path / "out", base=base)
+    assert tg.load(out) == extended
+    assert_library_agrees(out, extended)
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [
@@ -251,7 +272,7 @@ def test_damaged_tiktoken_files_are_refused(name, tmp_path):
         (lambda d: d["special_tokens"][0].update(rank=7), "in the order of their ranks"),
         (lambda d: d["special_tokens"][0].update(token_str="</s>"), "each once"),
         (lambda d: d.update(special_tokens=5), "in the order of their ranks"),
-        (lambda d: d.update(vocab={"token_bytes": 1}), "no `vocab`"),
+        (lambda d: d.update(vocab={"token_bytes": "x"}), "no `vocab`"),
     ],
 )
 def test_damaged_tekken_files_are_refused(change, match, tmp_path):

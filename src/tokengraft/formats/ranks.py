@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import require_added_ids
 from tokengraft.frozen import FrozenDict
-from tokengraft.output.json_file import JsonStyle
+from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.tokenizer.families import ENCODING, PATTERNS, Encoding, family_encoding, read_encoding
 from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.rank_file import RankFile
-from tokengraft.tokenizer.settings import FLAGS
+from tokengraft.tokenizer.settings import FLAGS, LISTING, SETTINGS, decoder_entries
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SpecialTokens = Mapping[str, int] | Sequence[str]
@@ -81,13 +81,20 @@ def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Giv
         pattern = known.pattern if given.pattern is None else given.pattern
         return Encoding.of(pattern, known.special_tokens if given[1] is None else given.special_tokens, name=name)
     if given.pattern is not None:
-        return Encoding.of(given.pattern, given.special_tokens or {}, name=name)
+        listed = _listed_specials(files) if given.special_tokens is None else given.special_tokens
+        return Encoding.of(given.pattern, listed, name=name)
     raise UnsupportedTokenizerError(
         f"`{name}` has {len(ranks.ids):,} ranks and is no known tiktoken file; its split pattern is not in the file",
         hint="pass the pattern: `--pattern` of `tokengraft convert`, or `load(..., pattern=...)`, as one of "
         f"{', '.join(PATTERNS)} or as a regular expression; and its special tokens. A folder with a `{ENCODING}` has "
         "both",
     )
+
+
+def _listed_specials(files: Mapping[str, bytes]) -> dict[str, int]:
+    """The added tokens that `tokenizer_config.json` lists, with the ids there, which code beside a tiktoken file uses."""
+    settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
+    return {entry["content"]: token_id for token_id, entry in decoder_entries(settings.get(LISTING) or {})}
 
 
 def _tokenizer(ranks: RankFile, encoding: Encoding, files: FrozenDict[str, bytes], file: str, name: str) -> Tokenizer:

@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -120,33 +120,26 @@ class RankFile:
             UnsupportedTokenizerError: The format cannot express the change.
         """
         order = [token for token in self.ids if token in learned] + [token for token in new if token in learned]
-        if len(order) < len(learned):
-            other = next(iter(learned.keys() - set(order)))
-            _refuse(name, f"it lacks the token {other!r}, which is not new", "remove the file from the folder")
-        for before, after in pairwise(order):
-            if learned[before] > learned[after]:
-                what = "a new token" if after in new else f"the token {after!r}"
-                _refuse(
-                    name,
-                    f"{what} has the id {learned[after]:,}, and {before!r}, which merges before it, has "
-                    f"{learned[before]:,}: ids are priorities there, so a new token cannot take a lower one",
-                    "close the holes before you extend (`tokengraft prune --ids compact`, `Tokenizer.compact`)",
-                )
+        _require_order(order, learned, {*new}, name)
         shift = self._shift(specials, name)
-        highest = max(learned.values(), default=-1)
-        end = highest + 1 if shift is None or self.header is not None else self.end + shift
-        if min(learned.values(), default=self.first) < self.first or highest >= end:
+        end = max(learned.values(), default=-1) + 1 if shift is None or self.header is not None else self.end + shift
+        self._require_room(learned, end, name)
+        if shift is not None and end - self.first - len(learned) > MAX_UNUSED:
+            _refuse(name, f"more than {MAX_UNUSED:,} ranks would have no token", "renumber tokens: `Tokenizer.compact`")
+        return replace(self, ids=FrozenDict({token: learned[token] for token in order}), end=end)
+
+    def _require_room(self, learned: Mapping[str, int], end: int, name: str) -> None:
+        lowest, highest = min(learned.values(), default=self.first), max(learned.values(), default=-1)
+        if lowest < self.first or highest >= end:
             _refuse(
                 name,
-                f"the id {highest:,} is after the special tokens, which have the ids after all ranks there",
+                f"the id {highest:,} is after the special tokens, which have the ids after all ranks there"
+                if highest >= end
+                else f"the id {lowest:,} is one of a special token there",
                 "extend it as a tokenizer.json (`tokengraft convert SOURCE --to huggingface`); after that, `tokengraft "
                 "convert --to tiktoken --renumber` moves the special tokens behind the new ones. If no loader counts "
                 "ranks, give special tokens their ids: `tokengraft convert --special-tokens` with a JSON object",
             )
-        if shift is not None and end - self.first - len(learned) > MAX_UNUSED:
-            _refuse(name, f"more than {MAX_UNUSED:,} ranks would have no token", "renumber tokens: `Tokenizer.compact`")
-        ids = FrozenDict({token: learned[token] for token in order})
-        return replace(self, ids=ids, end=end)
 
     def _shift(self, specials: Mapping[str, tuple[int, int | None]], name: str) -> int | None:
         """By how much the ids of the special tokens change; None if their ids do not depend on the ranks."""
@@ -160,6 +153,22 @@ class RankFile:
 
     def _by_rank(self) -> list[tuple[bytes, int]]:
         return [(token_to_bytes(token), token_id - self.first) for token, token_id in self.ids.items()]
+
+
+def _require_order(order: Sequence[str], learned: Mapping[str, int], new: Collection[str], name: str) -> None:
+    """Refuses ids that are not in the order in which tokens merge."""
+    if len(order) < len(learned):
+        other = min(learned.keys() - set(order))
+        _refuse(name, f"it lacks the token {other!r}, which is not new", "remove the file from the folder")
+    for before, after in pairwise(order):
+        if learned[before] > learned[after]:
+            what = "a new token" if after in new else f"the token {after!r}"
+            _refuse(
+                name,
+                f"{what} has the id {learned[after]:,}, and {before!r}, which merges before it, has "
+                f"{learned[before]:,}: ids are priorities there, so a new token cannot take a lower one",
+                "close the holes before you extend (`tokengraft prune --ids compact`, `Tokenizer.compact`)",
+            )
 
 
 def rank_file(files: Mapping[str, bytes]) -> str | None:
