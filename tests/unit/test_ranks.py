@@ -159,6 +159,16 @@ def test_the_alternative_to_moving_special_tokens_works(tmp_path):
     assert json.loads((out / ENCODING).read_bytes())["special_tokens"] == SPECIALS
 
 
+def test_a_file_with_billions_of_unused_ranks_does_not_get_placeholders_for_them(tmp_path):
+    ranks = tiny_ranks() | {b"far away": 2**31}
+    (tmp_path / "x.tiktoken").write_bytes(builders.tiktoken_file(ranks))
+    base = tg.load(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=SPECIALS)
+    assert base.n_rows == 2**31 + 1 + len(SPECIALS)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="ranks would have no token"):
+        tg.prune_order(base, method="last-id")[:1].apply(base)
+    assert base.compact().n_rows == len(ranks) + len(SPECIALS)
+
+
 def test_removed_special_tokens_are_refused_where_their_place_is_their_id(tmp_path):
     for make in (following, write_tekken):
         base = tg.load(make(tmp_path / make.__name__))

@@ -92,7 +92,7 @@ def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Giv
 
 
 def _listed_specials(files: Mapping[str, bytes]) -> dict[str, int]:
-    """The added tokens that `tokenizer_config.json` lists, with the ids there, which code beside a tiktoken file uses."""
+    """The added tokens that `tokenizer_config.json` lists, with the ids there: code beside a tiktoken file has them."""
     settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
     return {entry["content"]: token_id for token_id, entry in decoder_entries(settings.get(LISTING) or {})}
 

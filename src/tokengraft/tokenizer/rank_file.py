@@ -93,9 +93,16 @@ class RankFile:
         return sha256(b"".join(_lines(self._by_rank()))).hexdigest()
 
     def write(self, *, fill: bool = False) -> bytes:
-        """The bytes of the file. With ``fill``, ranks without a token have a placeholder, as in every tekken file."""
+        """The bytes of the file. With ``fill``, ranks without a token have a placeholder, as in every tekken file.
+
+        Raises:
+            UnsupportedTokenizerError: Too many ranks have no token.
+        """
         entries = self._by_rank()
         if fill or self.header is not None:
+            unused = self.end - self.first - len(entries)
+            if unused > MAX_UNUSED:
+                _refuse(self.format, f"{unused:,} ranks would have no token", "close the holes: `Tokenizer.compact`")
             tokens = {rank: token for token, rank in entries}
             entries = [(tokens.get(rank, _UNUSED % rank), rank) for rank in range(self.end - self.first)]
         if self.header is None:
@@ -124,8 +131,6 @@ class RankFile:
         shift = self._shift(specials, name)
         end = max(learned.values(), default=-1) + 1 if shift is None or self.header is not None else self.end + shift
         self._require_room(learned, end, name)
-        if shift is not None and end - self.first - len(learned) > MAX_UNUSED:
-            _refuse(name, f"more than {MAX_UNUSED:,} ranks would have no token", "renumber tokens: `Tokenizer.compact`")
         return replace(self, ids=FrozenDict({token: learned[token] for token in order}), end=end)
 
     def _require_room(self, learned: Mapping[str, int], end: int, name: str) -> None:
