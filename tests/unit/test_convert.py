@@ -92,6 +92,10 @@ def test_what_a_format_cannot_express_is_refused_with_the_reason(tmp_path):
     nmt = builders.sentencepiece() | {"normalizer": {"type": "NFKC"}}
     refused(nmt, "sentencepiece", "its pipeline is .*NFKC", tmp_path)
     refused(builders.sentencepiece(metaspace=True), "sentencepiece", "its pipeline is .*Metaspace", tmp_path)
+    for odd in ("a b", "猫"):
+        vocab = base["model"]["vocab"] | {odd: len(base["model"]["vocab"])}
+        model = base["model"] | {"vocab": vocab, "ignore_merges": True}
+        refused(base | {"model": model}, "tiktoken", f"the token '{odd}' is not spelled in bytes", tmp_path)
     strip = base | {"added_tokens": [entry | {"lstrip": True} for entry in base["added_tokens"]]}
     refused(strip, "tiktoken", "takes white space along", tmp_path)
 

@@ -16,7 +16,7 @@ from tokengraft.formats.ranks import Given, merge_differences, read_ranks, requi
 from tokengraft.formats.sentencepiece import read_piece_model
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.tokenizer.alphabet import CHARACTER_OF
+from tokengraft.tokenizer.alphabet import BYTE_OF, CHARACTER_OF
 from tokengraft.tokenizer.families import PATTERNS
 from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.rank_file import Format, RankFile
@@ -104,8 +104,8 @@ def _require_rank_pipeline(tokenizer: Tokenizer, to: Target) -> None:
         steps = [*pipeline_parts(tokenizer.document.get("normalizer"))]
         steps += pipeline_parts(tokenizer.document.get("pre_tokenizer"))
         _refuse(to, f"its pipeline is {', '.join(step['type'] for step in steps)}, and {_STEPS}", _STAY)
-    is_isolated = '"Isolated"' in tokenizer.rest
-    if is_isolated and pattern not in PATTERNS.values():
+    steps = [*pipeline_parts(tokenizer.document.get("pre_tokenizer"))]
+    if steps[0].get("behavior") == "Isolated" and pattern not in PATTERNS.values():
         _refuse(
             to,
             f"its pattern {pattern!r} is none of those known to match all text ({', '.join(PATTERNS)}), and tiktoken "
@@ -127,6 +127,9 @@ def _in_ranks(tokenizer: Tokenizer, to: Format) -> Tokenizer:
     missing = next((byte for byte, character in CHARACTER_OF.items() if character not in learned), None)
     if missing is not None:
         _refuse(to, f"it has no token for the byte 0x{missing:02X}", _STAY)
+    unspelled = next((token for token in learned if not BYTE_OF.keys() >= {*token}), None)
+    if unspelled is not None:
+        _refuse(to, f"the token {unspelled!r} is not spelled in bytes", _STAY)
     ranks = _rank_file(tokenizer, to, learned, specials)
     difference = next(merge_differences(tokenizer, ranks), None)
     if difference is not None:
