@@ -9,7 +9,8 @@ import tokengraft as tg
 
 PAGE = Path(__file__).parent / "api.md"
 GROUPS = {
-    "Steps": "load save inspect count extend prune_order plan transplant transplant_model check check_serving evaluate "
+    "Steps": "load save convert inspect count extend prune_order plan transplant transplant_model check check_serving "
+    "evaluate "
     "compare curve",
     "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
     "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",

@@ -169,6 +169,41 @@ def merges_by_rank(products: dict[str, int], ranks: dict[str, int]) -> list[list
     return [list(pair) for pair in merges]
 
 
+def ranks_of(document: Document) -> dict[bytes, int]:
+    """The learned tokens of a byte-level tokenizer.json, as bytes, with their ids."""
+    special = {entry["content"] for entry in document["added_tokens"]}
+    byte = dict(zip(byte_alphabet(), [*BYTE_CHARACTERS, *sorted({*range(256)} - {*BYTE_CHARACTERS})], strict=True))
+    vocab = document["model"]["vocab"]
+    return {bytes(byte[c] for c in token): token_id for token, token_id in vocab.items() if token not in special}
+
+
+def tiktoken_file(ranks: dict[bytes, int]) -> bytes:
+    """The bytes of a tiktoken file."""
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
+
+
+def tekken_file(tokens: list[bytes], specials: list[str], pattern: str, *, unused: int = 2, **config: Any) -> bytes:
+    """The bytes of a tekken file: the 256 bytes, these tokens, and some that the size of the vocabulary cuts off."""
+    extra = [b"unused %d" % number for number in range(unused)]
+    vocab = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": _utf8(token)}
+        for rank, token in enumerate([*(bytes([byte]) for byte in range(256)), *tokens, *extra])
+    ]
+    n = len(specials)
+    sizes = {"num_vocab_tokens": len(vocab), "default_vocab_size": 256 + len(tokens) + n}
+    settings = {"pattern": pattern} | sizes | {"default_num_special_tokens": n, "version": "v11"} | config
+    listed = [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(specials)]
+    return json.dumps({"config": settings, "vocab": vocab, "special_tokens": listed, "audio": None}, indent=2).encode()
+
+
+def _utf8(token: bytes) -> str | None:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 TINY: dict[str, Callable[[], Document]] = {
     "byte-level": byte_level,
     "ignore-merges": lambda: byte_level(ignore_merges=True),

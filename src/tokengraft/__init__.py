@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         preserve_cost,
     )
     from tokengraft.formats import load
+    from tokengraft.formats.convert import convert
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
     from tokengraft.tokenizer.added import AddedToken
@@ -95,6 +96,7 @@ __all__ = [
     "check_serving",
     "choose_size",
     "compare",
+    "convert",
     "count",
     "curve",
     "curves",
@@ -148,6 +150,7 @@ _EXPORTS = {
         "preserve_cost",
     ),
     "formats": ("load",),
+    "formats.convert": ("convert",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
     "tokenizer.added": ("AddedToken",),

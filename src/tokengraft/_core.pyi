@@ -41,6 +41,13 @@ class Vocabulary:
 
         ``inserted`` has new merges, each with the rank of the merge that it stands before, in ascending order.
         """
+    @staticmethod
+    def by_products(ids: dict[str, int], apart: Sequence[int]) -> Vocabulary:
+        """The vocabulary of these tokens, by ascending id, in which every pair that makes a token is a merge.
+
+        Merges are in the order of the ids of their products, then of their parts. The tokens with the ids ``apart`` are
+        neither parts nor products.
+        """
     def __len__(self) -> int: ...
     @property
     def n_merges(self) -> int: ...

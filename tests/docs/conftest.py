@@ -27,7 +27,9 @@ def place(tmp_path, monkeypatch):
         "deny.txt": "ad\n",
         "words.txt": "ibuprofen\nCOX-2\n",
         "keep.txt": "Ġcat\n",
+        "special-tokens.json": '{"<|start|>": 500, "<|end|>": 501}',
     }
+    (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

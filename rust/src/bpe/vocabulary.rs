@@ -44,6 +44,25 @@ impl Vocabulary {
         Ok(Self::new(tokens, pairs))
     }
 
+    /// Tokens with every pair that makes a token as a merge: by the id of the product, then by those of the parts.
+    ///
+    /// This is the rule of rank files, where two neighbours merge if their product has a rank. Tokens for which
+    /// `is_apart` holds are neither parts nor products.
+    pub(crate) fn by_products(tokens: Tokens, is_apart: impl Fn(u32) -> bool + Sync) -> Self {
+        let known = |string: &str| tokens.index(string).filter(|&token| !is_apart(token));
+        let pairs = |product: u32| {
+            let string = tokens.string(product);
+            let cuts = string.char_indices().skip(1).map(|(at, _)| string.split_at(at));
+            let cuts = cuts.filter(|_| !is_apart(product));
+            let mut pairs: Vec<(u32, u32)> = cuts.filter_map(|(left, right)| known(left).zip(known(right))).collect();
+            pairs.sort_unstable();
+            pairs.into_iter().map(move |pair| (pair, product))
+        };
+        let all = (0..tokens.len() as u32).into_par_iter().with_min_len(1 << 10).flat_map_iter(pairs);
+        let (merges, products) = all.unzip();
+        Self { tokens, merges, products }
+    }
+
     /// The vocabulary with other tokens, and the merges whose parts and product are among them.
     ///
     /// `inserted` has new merges as strings, each with the rank of the merge that it stands before; ascending ranks.
@@ -94,6 +113,16 @@ mod tests {
         let mut list = TokenList::default();
         strings.iter().zip(0..).for_each(|(string, id)| list.push(string, id));
         list.tokens().unwrap()
+    }
+
+    #[test]
+    fn every_pair_that_makes_a_token_is_a_merge_by_product_and_then_by_parts() {
+        let list = tokens(&["b", "a", "õ", "aõ", "ba", "<a>", "baõ", "b<a>"]);
+        let special = list.index("<a>");
+        let vocabulary = Vocabulary::by_products(list, |token| Some(token) == special);
+        let pairs: Vec<String> = vocabulary.merge_strings().map(|(left, right)| format!("{left} {right}")).collect();
+        assert_eq!(pairs, ["a õ", "b a", "b aõ", "ba õ"]);
+        assert_eq!(vocabulary.products, [3, 4, 6, 6]);
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use rustc_hash::FxHashSet;
 
 use crate::bpe::{TokenList, Vocabulary};
+use crate::error::Error;
 use crate::tokenizer_json::{hashed_parts, read, Layout, Read};
 
 #[pyclass(frozen, name = "Vocabulary", module = "tokengraft._core")]
@@ -30,16 +32,20 @@ impl PyVocabulary {
         ids: &Bound<'_, PyDict>,
         inserted: Vec<(usize, String, String)>,
     ) -> PyResult<Self> {
-        let mut tokens = Vec::with_capacity(ids.len());
-        for (string, id) in ids {
-            tokens.push((id.extract::<u32>()?, string.cast_into::<PyString>()?));
-        }
-        tokens.sort_by_key(|(id, _)| *id);
-        let mut list = TokenList::with_capacity(tokens.len());
-        for (id, string) in &tokens {
-            list.push(string.to_str()?, *id);
-        }
+        let list = by_id(ids)?;
         let vocabulary = py.detach(|| self.0.edited(list.tokens()?, &inserted))?;
+        Ok(Self(Arc::new(vocabulary)))
+    }
+
+    /// The vocabulary of these tokens, by ascending id, in which every pair that makes a token is a merge.
+    #[staticmethod]
+    fn by_products(py: Python<'_>, ids: &Bound<'_, PyDict>, apart: Vec<u32>) -> PyResult<Self> {
+        let (list, apart) = (by_id(ids)?, FxHashSet::from_iter(apart));
+        let vocabulary = py.detach(|| {
+            let tokens = list.tokens()?;
+            let apart: FxHashSet<u32> = apart.into_iter().filter_map(|id| tokens.index_of_id(id)).collect();
+            Ok::<_, Error>(Vocabulary::by_products(tokens, |token| apart.contains(&token)))
+        })?;
         Ok(Self(Arc::new(vocabulary)))
     }
 
@@ -125,4 +131,18 @@ impl PyVocabulary {
         let (strings, merges) = py.detach(|| hashed_parts(&self.0, &more));
         (PyBytes::new(py, strings.as_bytes()), PyBytes::new(py, &merges))
     }
+}
+
+/// The tokens of a dict, by ascending id.
+fn by_id(ids: &Bound<'_, PyDict>) -> PyResult<TokenList> {
+    let mut tokens = Vec::with_capacity(ids.len());
+    for (string, id) in ids {
+        tokens.push((id.extract::<u32>()?, string.cast_into::<PyString>()?));
+    }
+    tokens.sort_by_key(|(id, _)| *id);
+    let mut list = TokenList::with_capacity(tokens.len());
+    for (id, string) in &tokens {
+        list.push(string.to_str()?, *id);
+    }
+    Ok(list)
 }

@@ -9,6 +9,7 @@ from tokengraft.check.settings_file import read_settings
 from tokengraft.check.verify import sample_texts, verify_folder
 from tokengraft.errors import InvalidTokenizerError, TokengraftError, UnreadableFileError
 from tokengraft.formats.files import save
+from tokengraft.formats.ranks import require_rank_agreement
 from tokengraft.formats.sentencepiece import require_agreement
 from tokengraft.output.json_file import parse_settings
 from tokengraft.tokenizer.added import AddedToken
@@ -131,6 +132,7 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
     if tokenizer.main == "tokenizer.json":
         try:
             require_agreement(tokenizer, "the folder")
+            require_rank_agreement(tokenizer, "the folder")
         except TokengraftError as error:
             yield error.message
     for entry in tokenizer.document.get("added_tokens") or ():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tokengraft import _core
+from tokengraft.check.rank_libraries import rank_encoder, rank_library
 from tokengraft.check.transformers_loader import (
     CannotLoadError,
     announce,
@@ -20,8 +21,10 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.formats.files import MAIN, save
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.formats.ranks import require_rank_agreement
 from tokengraft.formats.sentencepiece import read_piece_model
 from tokengraft.tokenizer.alphabet import SPACE, Kind, token_bytes
+from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.settings import FLAGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -140,6 +143,8 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[
         raw = (folder / tokenizer.piece_file).read_bytes()
         _require_same_merging(raw, tokenizer, samples)
         yield from _sentencepiece_problems(raw, tokenizer, samples)
+    if tokenizer.rank_file:
+        yield from _rank_problems(folder, tokenizer, samples)
 
 
 def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
@@ -152,7 +157,9 @@ def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
 def _installed(tokenizer: Tokenizer) -> list[str]:
     """The installed libraries that can load these files."""
     others = ["transformers"] if tokenizer.main == MAIN and transformers_installed() else []
-    return ["tokenizers", *others, *(["sentencepiece"] if tokenizer.piece_file and _piece_processor() else [])]
+    others += ["sentencepiece"] if tokenizer.piece_file and _piece_processor() else []
+    library = rank_library(tokenizer)
+    return ["tokenizers", *others, *([library] if library else [])]
 
 
 def _tokenizers_problems(
@@ -270,6 +277,32 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
             f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts differently from {MAIN}, such as "
             f"{different[0]!r}: the two normalize differently",
         )
+
+
+def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
+    """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone.
+
+    Raises:
+        InvalidTokenizerError: The rank file merges differently from the tokenizer.
+    """
+    name = tokenizer.rank_file or ""
+    require_rank_agreement(tokenizer, str(folder), RankFile.read((folder / name).read_bytes(), name))
+    library = rank_library(tokenizer)
+    if library is None:
+        return
+    texts = _without(samples, [token.content for token in tokenizer.added])
+    texts += [token.content for token in tokenizer.added] if library == "tiktoken" else []
+    try:
+        encode = rank_encoder(folder, tokenizer)
+        different = [text for text in texts if encode(text) != tokenizer.encode(text)]
+    except Exception as error:  # tiktoken raises ValueError and panics, mistral-common AssertionError and others
+        yield _Problem(library, "refused", f"{library} refuses `{name}`: {summary(error)}")
+        return
+    if different:
+        text = (
+            f"{library} encodes {len(different):,} of {len(texts):,} sample texts differently, such as {different[0]!r}"
+        )
+        yield _Problem(library, "other ids", text)
 
 
 def _piece_processor() -> Any:

@@ -9,7 +9,7 @@ from tokengraft.check.verify import Verification
 from tokengraft.cli.display import readable
 from tokengraft.evaluate.size import SizeChoice
 from tokengraft.extend import Extension, PreserveCost
-from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SHOWN = 8
@@ -41,7 +41,7 @@ def summary_of(learned: Learned) -> dict[str, Any]:
         "characters": len(extension.characters),
         "merges": len(extension.merges),
         "rows": learned.extended.n_rows,
-        "left_out": stale_files(learned.base.files),
+        "left_out": [*left_out(learned.base, learned.extended)],
         "loaded_by": learned.verified.loaders,
         "notes": learned.verified.notes,
         "size": learned.choice.as_dict() if learned.choice else None,
@@ -74,8 +74,7 @@ def rows_of(learned: Learned) -> list[tuple[str, str]]:
     if learned.cost:
         refused = f"all pretokens have the same ids; {len(extension.refused):,} candidates were refused"
         rows.append(("preserved", f"{refused}, which costs {learned.cost.share:.2%} more tokens of the training text"))
-    left_out = stale_files(base.files)
-    rows += [("warning", f"left out `{name}`: it lists the old tokens and cannot be rewritten") for name in left_out]
+    rows += [("warning", f"left out `{name}`: {reason}") for name, reason in left_out(base, extended).items()]
     rows += [("warning", note) for note in learned.verified.notes]
     if len(extension) < extension.asked:
         hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"

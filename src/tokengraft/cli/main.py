@@ -27,6 +27,7 @@ COMMANDS = (
     "curve",
     "plan",
     "transplant",
+    "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."

@@ -31,7 +31,7 @@ from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
 from tokengraft.prune.methods import COUNTED
-from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SCRIPTS = ("script", "script-leaf")
@@ -182,7 +182,7 @@ def _report(
     verified: Verification,
     options: argparse.Namespace,
 ) -> None:
-    broken = len(_unreachable(pruned) - _unreachable(base))
+    broken, reasons = len(_unreachable(pruned) - _unreachable(base)), left_out(base, pruned)
     if options.json:
         summary = {
             "out": options.out,
@@ -193,7 +193,7 @@ def _report(
             "rows": pruned.n_rows,
             "newly_unreachable": broken,
             "tokens_in_text": text.lengths,
-            "left_out": stale_files(base.files),
+            "left_out": [*reasons],
             "loaded_by": verified.loaders,
             "notes": verified.notes,
             "warnings": text.warnings,
@@ -211,7 +211,7 @@ def _report(
     if text.lengths and text.lengths[0]:
         change = f"{text.lengths[0]:,} → {text.lengths[1]:,} ({text.lengths[1] / text.lengths[0] - 1:+.2%})"
         rows.insert(3, ("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
-    rows += [("warning", f"left out `{name}`: it lists the old tokens") for name in stale_files(base.files)]
+    rows += [("warning", f"left out `{name}`: {reason}") for name, reason in reasons.items()]
     rows += [("warning", note) for note in verified.notes]
     if options.ids == "compact" and len(order):
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))

@@ -18,7 +18,7 @@ from tokengraft.extend.limits import Limits
 from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of, texts_of
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
-from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, unreachable_ranks
+from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, require_room, unreachable_ranks
 from tokengraft.tokenizer.sentencepiece import NORMAL
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -323,6 +323,7 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
             "would be listed there, and merge skipping would then bring it out inside other words too",
             hint="set `single_word` to false for it, or `ignore_merges` to false",
         )
+    require_room(tokenizer)
 
 
 def _allow(tokenizer: Tokenizer, limits: Limits) -> Callable[[str], bool] | None:

@@ -31,6 +31,8 @@ are added and count (MEDVOC-LLM)."""
 NAIVE_METHODS: tuple[NaiveMethod, ...] = get_args(NaiveMethod)
 IN_A_MODEL: tuple[NaiveMethod, ...] = ("naive-regen", "two-piece")
 """The methods that a SentencePiece model can express: any pair of pieces that makes a piece is a merge there."""
+IN_A_RANK_FILE: tuple[NaiveMethod, ...] = ("naive-regen",)
+"""The same for tiktoken and tekken files."""
 Pair = tuple[str, str]
 
 
@@ -69,10 +71,12 @@ def extend_naively(
     """
     if method not in NAIVE_METHODS:
         raise OptionError(f"there is no method {method!r}", hint=f"take one of {', '.join(NAIVE_METHODS)}")
-    if tokenizer.piece_model and method not in IN_A_MODEL:
+    by_product = tokenizer.piece_file or tokenizer.rank_file
+    exact = IN_A_MODEL if tokenizer.piece_file else IN_A_RANK_FILE
+    if by_product and method not in exact:
         raise UnsupportedTokenizerError(
-            f"{method} cannot be written to `{tokenizer.piece_file}`, where a piece merges by its score",
-            hint=f"pass the path of the tokenizer.json alone, or take {' or '.join(IN_A_MODEL)}",
+            f"{method} cannot be written to `{by_product}`, where tokens merge by what they make",
+            hint=f"pass the path of the tokenizer.json alone, or take {' or '.join(exact)}",
         )
     two_piece = method == "two-piece"
     if donor:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from tokengraft.errors import SourceNotFoundError, UnreadableFileError
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
+from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks, require_rank_agreement
 from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import write_folder
+from tokengraft.tokenizer.families import ENCODING
+from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
 from tokengraft.tokenizer.sentencepiece import NAMES, piece_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -26,7 +29,9 @@ PATTERNS = (
     "merges.txt",
     "vocab.txt",
     "tokenizer.model*",
+    "original/tokenizer.model",
     "*.tiktoken",
+    ENCODING,
     "tiktoken.model",
     "tekken.json",
     "spiece.model",
@@ -45,34 +50,45 @@ def is_tokenizer_file(path: Path) -> bool:
     return any(len(path.parts) == len(parts) and all(map(fnmatch, path.parts, parts)) for parts in wanted)
 
 
-def load_folder(folder: Path, *, name: str | None = None) -> Tokenizer:
+def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING_GIVEN) -> Tokenizer:
     """The tokenizer of a model folder, with all its tokenizer files. Errors call it ``name``.
 
     Raises:
-        SourceNotFoundError: The folder has neither a `tokenizer.json` nor a SentencePiece model.
-        InvalidTokenizerError: It has both, and they differ.
+        SourceNotFoundError: The folder has neither a `tokenizer.json` nor a SentencePiece model or rank file.
+        InvalidTokenizerError: It has two of them, and they differ.
     """
     paths = sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()})
     main = folder / MAIN
     files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
+    model, ranks = piece_file(files), rank_file(files)
     if main in paths:
+        given.require_none(str(folder))
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
+        require_rank_agreement(tokenizer, name or str(folder))
         return tokenizer
-    model = piece_file(files)
-    if model is None:
-        others = ", ".join(f"`{path.relative_to(folder)}`" for path in paths) or "no tokenizer file at all"
-        raise SourceNotFoundError(
-            f"`{folder}` has neither a `{MAIN}` nor a SentencePiece model; it has {others}",
-            hint="pass another folder, or write the file: "
-            f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
-        )
-    return read_piece_model(files[model], name=name or str(folder / model), file=model, files=files)
+    if model is not None:
+        given.require_none(str(folder))
+        return read_piece_model(files[model], name=name or str(folder / model), file=model, files=files)
+    if ranks is not None:
+        return read_ranks(files[ranks], name=name or str(folder / ranks), file=ranks, files=files, given=given)
+    others = ", ".join(f"`{path.relative_to(folder)}`" for path in paths) or "no tokenizer file at all"
+    raise SourceNotFoundError(
+        f"`{folder}` has neither a `{MAIN}` nor a SentencePiece model or rank file; it has {others}",
+        hint="pass another folder, or write the file: "
+        f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
+    )
 
 
-def load_file(path: Path) -> Tokenizer:
-    """The tokenizer of a single `tokenizer.json` or SentencePiece model. The other files of its folder are ignored."""
+def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
+    """The tokenizer of a single file: `tokenizer.json`, SentencePiece model or rank file, by content.
+
+    The other files of its folder are ignored.
+    """
     raw, nothing = _read(path), FrozenDict[str, bytes]({})
+    if is_rank_file(raw):
+        return read_ranks(raw, name=str(path), file=rank_file_name(path.name, raw), files=nothing, given=given)
+    given.require_none(str(path))
     file = path.name if path.name in NAMES else NAMES[0]
     if piece_file({file: raw}) and path.suffix != ".json":
         return read_piece_model(raw, name=str(path), file=file, files=nothing)

@@ -12,18 +12,29 @@ from typing import Any
 from tokengraft.errors import SourceNotFoundError, UnsupportedTokenizerError
 from tokengraft.formats.files import PATTERNS, load_file, load_folder
 from tokengraft.formats.huggingface import read_tokenizer_json
+from tokengraft.formats.ranks import Given, SpecialTokens
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
-def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
+def load(
+    source: str | os.PathLike[str] | Any,
+    *,
+    pattern: str | None = None,
+    special_tokens: SpecialTokens | None = None,
+) -> Tokenizer:
     """The tokenizer at ``source``, checked for consistency.
 
     Args:
-        source: A model folder, a `tokenizer.json`, a SentencePiece `tokenizer.model`, the name of a model on the hub,
-            or a fast tokenizer object of `transformers` or `tokenizers`. A path that exists is never looked up on the
+        source: A model folder, a `tokenizer.json`, a SentencePiece `tokenizer.model`, a tiktoken file or a
+            `tekken.json`, the name of a model on the hub, or a fast tokenizer object of `transformers` or
+            `tokenizers`. The format of a file is decided by its content. A path that exists is never looked up on the
             hub.
+        pattern: For a tiktoken file that is none of the known ones: its split pattern as a regular expression, or the
+            name of a known one such as ``"o200k_base"``.
+        special_tokens: For a tiktoken file: its special tokens with their ids, or a list if they have the ids after the
+            ranks, in this order.
 
     Raises:
         SourceNotFoundError: There is no such folder, file or hub model.
@@ -38,18 +49,20 @@ def load(source: str | os.PathLike[str] | Any) -> Tokenizer:
         tokengraft.errors.SourceNotFoundError: there is no folder, file or hub model `no/such/folder`
         hint: pass a folder that has a tokenizer.json, or the path of the file
     """
+    given = Given(pattern, special_tokens)
     if not isinstance(source, str | os.PathLike):
+        given.require_none(f"a {type(source).__name__} object")
         return _load_object(source)
     path = Path(source)
     try:
         if str(source) and path.is_dir():
-            return load_folder(path)
+            return load_folder(path, given=given)
         if str(source) and path.exists():
-            return load_file(path)
+            return load_file(path, given)
     except (OSError, ValueError) as error:  # a name too long, a folder that may not be entered, a NUL
         raise SourceNotFoundError(f"cannot look at `{path}`: {error}", hint="check the path") from error
     if isinstance(source, str) and _HUB_NAME.fullmatch(source):
-        return load_folder(_download(source))
+        return load_folder(_download(source), given=given)
     raise SourceNotFoundError(
         f"there is no folder, file or hub model `{source}`",
         hint="pass a folder that has a tokenizer.json, or the path of the file",

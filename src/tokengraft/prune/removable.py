@@ -9,6 +9,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
+from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
@@ -117,7 +118,7 @@ def _named(tokenizer: Tokenizer) -> Iterator[str]:
 
 def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
     """Reserved added tokens that occur in no chat template, post-processor, setting or counted text."""
-    listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file)
+    listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file, *stale_files(tokenizer.files))
     settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
     # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
     texts = [_without_listing(raw) for raw in settings]

@@ -14,7 +14,8 @@ from itertools import accumulate, chain, count
 from math import inf
 
 from tokengraft.errors import InvalidTokenizerError
-from tokengraft.tokenizer.alphabet import SPACE
+from tokengraft.tokenizer.alphabet import CHARACTER_OF, SPACE
+from tokengraft.tokenizer.rewrite import rank_refusal, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
@@ -24,8 +25,8 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
     """The tokenizer with new tokens and new merges.
 
     New merges are placed after all others, with two exceptions for SentencePiece: merges that make runs of white space
-    stay last, and with a SentencePiece model, a merge that makes a token of the base is placed by the score of that
-    token.
+    stay last, and with a SentencePiece model or a rank file, a merge that makes a token of the base is placed by the
+    priority of that token.
 
     Raises:
         InvalidTokenizerError: A token exists already, or a merge names one that does not.
@@ -60,6 +61,33 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
             f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
         )
     return tokenizer.edited({string: token_id for string, token_id in ids.items() if string not in gone})
+
+
+def require_room(tokenizer: Tokenizer) -> None:
+    """Refuses a tokenizer whose main file cannot have new tokens, before any are learned.
+
+    Raises:
+        UnsupportedTokenizerError: It is a rank file, and its loaders would give tokens other ids.
+    """
+    if tokenizer.main == tokenizer.rank_file:
+        token = CHARACTER_OF[255] * (1 + max(map(len, tokenizer.vocab)))
+        ids = dict(tokenizer.ids) | _new_ids([token], tokenizer.ids, tokenizer.freed)
+        refusal = rank_refusal(tokenizer.files, tokenizer.main, tokenizer.change_to(ids, [token]))
+        if refusal:
+            raise refusal
+
+
+def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
+    """The files of a tokenizer that a changed one does not have, each with the reason."""
+    names = [name for name in stale_files(base.files) if name not in changed.files]
+    if not names:
+        return {}
+    new = sorted((token for token in changed.ids if token not in base.ids), key=changed.ids.__getitem__)
+    reasons = dict.fromkeys(names, "it lists the old tokens and cannot be rewritten")
+    if base.rank_file in reasons:
+        refusal = rank_refusal(base.files, base.rank_file, base.change_to(changed.ids, new))
+        reasons |= {base.rank_file: refusal.message.partition(": ")[2]} if refusal else {}
+    return reasons
 
 
 def require_base(tokenizer: Tokenizer, base_hash: str, *, what: str) -> None:
@@ -121,27 +149,26 @@ def before_whitespace_merges(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
-    """Tokens that merges cannot reach but SentencePiece could if it had their parts, each with its rank.
+    """Tokens that merges cannot reach but that could be merged if their parts existed, each with its rank.
 
     The rank is the position of the merge that it precedes, and its order among the tokens that precede the same merge.
 
-    SentencePiece merges any two pieces that make a piece, by the score of what they make; `tokenizer.json` only those
-    listed. The two differ if a new token is the missing part of an old one. Without a SentencePiece model the result is
-    empty.
+    SentencePiece models and rank files merge any two tokens that make a token, by the priority of what they make;
+    `tokenizer.json` only those listed. The two differ if a new token is the missing part of an old one. Without a file
+    of that rule the result is empty.
     """
-    model = tokenizer.piece_model
-    if not model or not tokenizer.structure.unreachable:
+    priorities = tokenizer.priorities
+    if priorities is None or not tokenizer.structure.unreachable:
         return {}
-    scores = model.normal
     unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
-    pieces = [string for string in unreachable if string in scores]
+    tokens = [string for string in unreachable if string in priorities]
     products = (left + right for left, right in tokenizer.merge_strings())
-    # A product that is not a normal piece has no score: it is ranked with the merge before it.
-    descending = list(accumulate((-scores.get(product, inf) for product in products), max))
+    # A product that has no priority is ranked with the merge before it.
+    ascending = list(accumulate((priorities.get(product, -inf) for product in products), max))
     ranks: dict[str, tuple[int, int]] = {}
     at_place = Counter[int]()
-    for string in sorted(pieces, key=lambda string: (-scores[string], tokenizer.ids[string])):
-        place = bisect_right(descending, -scores[string])
+    for string in sorted(tokens, key=lambda string: (priorities[string], tokenizer.ids[string])):
+        place = bisect_right(ascending, priorities[string])
         ranks[string] = (place, at_place[place])
         at_place[place] += 1
     return ranks

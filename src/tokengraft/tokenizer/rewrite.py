@@ -9,12 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokengraft.errors import UnsupportedTokenizerError
 from tokengraft.output.json_file import JsonStyle, parse_settings
+from tokengraft.tokenizer.families import ENCODING, family_encoding
+from tokengraft.tokenizer.rank_file import RankFile, follows_ranks, rank_file
 from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
 
 ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
 """Fields of settings and configs that hold an id or a list of ids."""
-STALE = ("tekken.json", "tiktoken.model")
+STALE = ("tekken.json", "tiktoken.model", ENCODING)
 
 
 @dataclass(frozen=True)
@@ -84,23 +87,37 @@ def _renumber_processor(step: Any, ids: Mapping[str, int]) -> None:
 
 
 def stale_files(files: Mapping[str, bytes]) -> list[str]:
-    """Files that list the old tokens in a format that tokengraft cannot write. A changed tokenizer leaves them out."""
+    """Files that list the old tokens in a format other than a SentencePiece model.
+
+    A changed tokenizer leaves them out, except for a rank file that can express the change.
+    """
     model = piece_file(files)
-    return sorted(
-        name
-        for name in files
-        if name != model
-        and (name in STALE or name.startswith("tokenizer.model") or name.endswith((".tiktoken", ".model")))
-    )
+    return sorted(name for name in files if name != model and _lists_tokens(name.rpartition("/")[2]))
+
+
+def _lists_tokens(name: str) -> bool:
+    return name in STALE or name.startswith("tokenizer.model") or name.endswith((".tiktoken", ".model"))
 
 
 def rewrite_files(
-    files: Mapping[str, bytes], change: Change, merges: Iterable[tuple[str, str]]
+    files: Mapping[str, bytes], change: Change, merges: Iterable[tuple[str, str]], *, main: str | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """The other files of a tokenizer after a change, given the merges after it."""
-    stale, model = stale_files(files), piece_file(files)
+    """The other files of a tokenizer after a change, without those that cannot express it.
+
+    Args:
+        files: The files before.
+        change: The change.
+        merges: The merges after it.
+        main: The file that must be rewritten.
+
+    Raises:
+        UnsupportedTokenizerError: The main file cannot express the change.
+    """
+    model = piece_file(files)
+    ranks = dict(_rewritten_ranks(files, change, main))
+    yield from ranks.items()
     for name, raw in files.items():
-        if name in stale:
+        if name in stale_files(files):
             continue
         if name == model:
             yield name, PieceModel.read(raw, name).rewritten(change.new, change.moved, change.specials).write()
@@ -109,11 +126,64 @@ def rewrite_files(
             lines += (f"{left} {right}" for left, right in merges)
             yield name, "".join(f"{line}\n" for line in lines).encode()
         elif name in _BY_NAME:
-            content = parse_settings(raw, name)
-            changed = _BY_NAME[name](content, change)
-            yield name, raw if changed == content else JsonStyle.of(raw).dump(changed)
+            yield name, _rewritten_settings(name, raw, change)
         else:
             yield name, raw
+
+
+def _rewritten_settings(name: str, raw: bytes, change: Change) -> bytes:
+    content = parse_settings(raw, name)
+    changed = _BY_NAME[name](content, change)
+    return raw if changed == content else JsonStyle.of(raw).dump(changed)
+
+
+def _rewritten_ranks(files: Mapping[str, bytes], change: Change, main: str | None) -> Iterator[tuple[str, bytes]]:
+    """The rank file after a change, with the file that has its pattern; nothing if it cannot express the change."""
+    name = rank_file(files)
+    if name is None:
+        return
+    try:
+        rewritten = rewritten_ranks(files, name, change)
+    except UnsupportedTokenizerError:
+        if name == main:
+            raise
+        return
+    # Llama-3 may be in a folder twice: as `tokenizer.model` and as `original/tokenizer.model`.
+    yield from ((twin, rewritten) for twin in files if files[twin] == files[name])
+    if ENCODING in files:
+        yield ENCODING, _rewritten_settings(ENCODING, files[ENCODING], change)
+    elif name == main and (encoding := family_encoding(RankFile.read(files[name], name).sha256)):
+        # By its ranks, the file is no longer known.
+        yield ENCODING, _rewritten_settings(ENCODING, JsonStyle().dump(encoding.as_dict()), change)
+
+
+def rewritten_ranks(files: Mapping[str, bytes], name: str, change: Change) -> bytes:
+    """The rank file of this name after a change.
+
+    Raises:
+        UnsupportedTokenizerError: It cannot express the change.
+    """
+    ranks = RankFile.read(files[name], name)
+    texts = {text for text, _ in change.specials.values()}
+    before = {after: token_id for token_id, after in change.moved.items()}
+    specials: dict[str, tuple[int, int | None]] = {
+        text: (before[after], after) for after, (text, _) in change.specials.items() if after in before
+    }
+    specials |= {text: (token_id, None) for text, token_id in change.gone.items() if text not in ranks.ids}
+    by_place = follows_ranks(files, ranks, [token_id for token_id, _ in specials.values()])
+    if not by_place and ranks.header is None:
+        specials = {}
+    learned = {token: token_id for token, token_id in change.ids.items() if token not in texts}
+    return ranks.rewritten(learned, [*change.new], specials, name).write(fill=by_place)
+
+
+def rank_refusal(files: Mapping[str, bytes], name: str, change: Change) -> UnsupportedTokenizerError | None:
+    """Why a rank file cannot express a change; None if it can."""
+    try:
+        rewritten_ranks(files, name, change)
+    except UnsupportedTokenizerError as error:
+        return error
+    return None
 
 
 def _vocabulary(content: dict[str, Any], change: Change) -> dict[str, Any]:
@@ -155,4 +225,15 @@ def _new_id(value: Any, moved: Mapping[int, int], gone: Collection[int]) -> Any:
     return None if value in gone else moved.get(value, value)
 
 
-_BY_NAME = {"vocab.json": _vocabulary, "added_tokens.json": _added_tokens, "tokenizer_config.json": _settings}
+def _encoding(content: dict[str, Any], change: Change) -> dict[str, Any]:
+    """The special tokens of a tiktoken file. A list has no ids: they follow from the number of ranks."""
+    tokens = content.get("special_tokens")
+    return content | ({"special_tokens": _added_tokens(tokens, change)} if isinstance(tokens, dict) else {})
+
+
+_BY_NAME = {
+    "vocab.json": _vocabulary,
+    "added_tokens.json": _added_tokens,
+    "tokenizer_config.json": _settings,
+    ENCODING: _encoding,
+}

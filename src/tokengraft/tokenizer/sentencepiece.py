@@ -6,8 +6,8 @@ all other fields, of kept pieces, and of the settings of trainer and normalizer 
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _PIECES, _TRAINER, _NORMALIZER = b"\x0a", 2, 3
 _BPE = 2
 _MODEL_TYPES: dict[object, str] = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
-_MODEL_TYPE, _BYTE_FALLBACK, _DELIMITER = 3, 35, 53
+_MODEL_TYPE, _BYTE_FALLBACK, _UNKNOWN_PIECE, _DELIMITER = 3, 35, 45, 53
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_EXTRA, _ESCAPE = 2, 3, 4, 5
 _RULES = {
     "max_sentencepiece_length": (20, 16),
@@ -202,6 +202,39 @@ class PieceModel:
             value for field, value, _, _ in _fields(self.others) if field == number and isinstance(value, bytes)
         ]
         return {field: value for raw in messages for field, value, _, _ in _fields(raw)}
+
+
+def new_model(pieces: Sequence[tuple[str, float, int]], *, byte_fallback: bool, add_dummy_prefix: bool) -> PieceModel:
+    """A model without normalization, with the rules of Llama's trainer.
+
+    Args:
+        pieces: String, score and type of each piece, by id. None of the strings is the placeholder of an id.
+        byte_fallback: Whether unknown characters become ``<0xNN>`` pieces.
+        add_dummy_prefix: Whether text gets a ``▁`` in front.
+    """
+    rules = asdict(PieceRules())
+    trainer = _number_field(_MODEL_TYPE, _BPE)
+    trainer += b"".join(_number_field(number, int(rules[name])) for name, (number, _) in _RULES.items())
+    trainer += _number_field(_BYTE_FALLBACK, int(byte_fallback))
+    unknown = next((string for string, _, kind in pieces if kind == UNKNOWN), "<unk>")
+    trainer += _bytes_field(_UNKNOWN_PIECE, unknown.encode())
+    normalizer = _bytes_field(1, b"identity") + _number_field(_DUMMY_PREFIX, int(add_dummy_prefix))
+    normalizer += _number_field(_REMOVE_EXTRA, 0) + _number_field(_ESCAPE, 1)
+    others = _bytes_field(_TRAINER, trainer) + _bytes_field(_NORMALIZER, normalizer)
+    return PieceModel(tuple(_piece(*piece) for piece in pieces), others)
+
+
+def placeholder(token_id: int) -> tuple[str, float, int]:
+    """String, score and type of the piece of an id without a token."""
+    return _placeholder(token_id)[:3]
+
+
+def _number_field(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
 def piece_file(files: Mapping[str, bytes]) -> str | None:

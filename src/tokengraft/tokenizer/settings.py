@@ -44,7 +44,7 @@ def settings_entries(files: Mapping[str, bytes], listed: Sequence[Mapping[str, A
     specials = {} if LISTING in settings else _specials(_read(files, SPECIAL_MAP))
     arguments = _arguments(settings, specials)
     if LISTING in settings:
-        by_id = dict(_decoder_entries(settings[LISTING]))
+        by_id = dict(decoder_entries(settings[LISTING]))
     else:
         by_id = dict(_old_entries(_read(files, ADDED), _special_texts(arguments, specials)))
         by_id |= {entry["id"]: dict(entry) for entry in listed} if by_id else {}
@@ -134,8 +134,12 @@ def _read(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
     return parse_settings(files[name], name) if name in files else {}
 
 
-def _decoder_entries(listing: Any) -> Iterator[tuple[int, Entry]]:
-    """The entries of `added_tokens_decoder` with their ids."""
+def decoder_entries(listing: Any) -> Iterator[tuple[int, Entry]]:
+    """The entries of `added_tokens_decoder` with their ids.
+
+    Raises:
+        InvalidTokenizerError: It is not such a listing.
+    """
     if not isinstance(listing, dict):
         raise _refusal("added_tokens_decoder", listing, "an object of ids and tokens")
     for key, value in listing.items():

@@ -20,6 +20,7 @@ from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token
 from tokengraft.tokenizer.content_hash import content_hash
 from tokengraft.tokenizer.kind import detect_kind
 from tokengraft.tokenizer.merge_tree import MergeStructure
+from tokengraft.tokenizer.rank_file import RankFile, rank_file
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
 from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
 from tokengraft.tokenizer.settings import FLAGS, Entry
@@ -65,8 +66,8 @@ class Tokenizer:
     merges_as_text: bool = False
     """Whether the file lists merges as ``"a b"`` rather than as pairs."""
     main: str = "tokenizer.json"
-    """The main file: `tokenizer.json`, or the name of a SentencePiece model among the files. In the second case the
-    other fields were derived from the model, and no `tokenizer.json` is written."""
+    """The main file: `tokenizer.json`, or the name of a SentencePiece model or rank file among the files. If it is one
+    of those, the other fields were derived from it, and no `tokenizer.json` is written."""
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
@@ -127,6 +128,27 @@ class Tokenizer:
         """The SentencePiece model among the files, if there is one."""
         name = self.piece_file
         return PieceModel.read(self.files[name], name) if name else None
+
+    @cached_property
+    def rank_file(self) -> str | None:
+        """The name of the rank file (tiktoken or tekken) among the files, if there is one."""
+        return rank_file(self.files)
+
+    @cached_property
+    def ranks(self) -> RankFile | None:
+        """The rank file among the files, if there is one."""
+        name = self.rank_file
+        return RankFile.read(self.files[name], name) if name else None
+
+    @property
+    def priorities(self) -> Mapping[str, float] | None:
+        """The tokens that merge by what the product is, whichever its parts are, each with a number: lowest first.
+
+        A SentencePiece model and a rank file say so. None without one of these: only the listed pairs merge.
+        """
+        if self.piece_model:
+            return {string: -score for string, score in self.piece_model.normal.items()}
+        return self.ranks.ids if self.ranks else None
 
     @property
     def ignore_merges(self) -> bool:
@@ -255,11 +277,11 @@ class Tokenizer:
         return [(token.id, token.content) for token in self.added if core.id_of(token.content) is None]
 
     def _score_order(self) -> list[str]:
-        """The pieces by descending score, then by id, where an extension depends on it."""
-        if not self.piece_model or not self.structure.unreachable:
+        """The tokens by priority, then by id, where an extension depends on it."""
+        priorities = self.priorities
+        if priorities is None or not self.structure.unreachable:
             return []
-        scores = self.piece_model.normal
-        return sorted(scores, key=lambda string: (-scores[string], self.ids.get(string, -1)))
+        return sorted(priorities, key=lambda string: (priorities[string], self.ids.get(string, -1)))
 
     def with_tokens(
         self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
@@ -303,12 +325,14 @@ class Tokenizer:
 
     def _changed(self, ids: Mapping[str, int], vocabulary: _core.Vocabulary, learned: Sequence[str]) -> "Tokenizer":
         """The tokenizer with another vocabulary; ``ids`` has its tokens."""
-        specials = {ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids}
-        change = Change.of(self.ids, ids, learned, specials)
+        change = self.change_to(ids, learned)
+        if self.main == self.rank_file:
+            vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])  # as its loaders merge
+        files = rewrite_files(self.files, change, _pairs(vocabulary), main=self.main)
         changed = Tokenizer.of_core(
             vocabulary,
             rest=rewrite_document(self.rest, self.added_entries, change),
-            files=FrozenDict(rewrite_files(self.files, change, _pairs(vocabulary))),
+            files=FrozenDict(files),
             style=self.style,
             merges_as_text=self.merges_as_text,
             main=self.main,
@@ -317,6 +341,16 @@ class Tokenizer:
         _ = changed.bpe  # building the table checks every id and merge
         _require_nothing_added(changed)
         return changed
+
+    def change_to(self, ids: Mapping[str, int], learned: Sequence[str]) -> Change:
+        """The change from the tokens of this tokenizer to others.
+
+        Args:
+            ids: All tokens after the change.
+            learned: The tokens that are new, in the order they were learned.
+        """
+        specials = {ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids}
+        return Change.of(self.ids, ids, learned, specials)
 
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""

@@ -1,0 +1,101 @@
+"""`tokengraft convert`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tokengraft.check.prove import Proof, prove_conversion
+from tokengraft.check.save import save_verified
+from tokengraft.check.transformers_loader import transformers_started
+from tokengraft.check.verify import Verification
+from tokengraft.cli.display import print_table
+from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths
+from tokengraft.errors import OptionError
+from tokengraft.formats import load
+from tokengraft.formats.convert import TARGETS, convert
+from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.tokenizer.families import PATTERNS
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "convert",
+        help="write a tokenizer in another file format",
+        description="Write a tokenizer in another file format, if it can express the tokenizer exactly, and prove that "
+        "both encode alike: on the text of every token, on text of random tokens, and with the library of the format.",
+    )
+    add_source(command)
+    command.add_argument("--to", required=True, choices=TARGETS, help="the format")
+    command.add_argument(
+        "--renumber",
+        action="store_true",
+        help="for tiktoken and tekken: give tokens new ids in the order in which they merge, and special tokens those "
+        "that the format has for them",
+    )
+    command.add_argument(
+        "--pattern",
+        metavar="REGEX",
+        help=f"split pattern of a tiktoken file that is not known, or the name of a known one: {', '.join(PATTERNS)}",
+    )
+    command.add_argument(
+        "--special-tokens",
+        type=Path,
+        metavar="FILE",
+        help="special tokens of a tiktoken file, as a JSON object of texts and ids, or a list if they have the ids "
+        "after the ranks",
+    )
+    add_output(command, "folder for the converted tokenizer")
+    add_json(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
+    require_distinct(input_paths([options.source, options.special_tokens]), options.out)
+    with transformers_started():
+        source = load(options.source, pattern=options.pattern, special_tokens=_special_tokens(options.special_tokens))
+        converted = convert(source, options.to, renumber=options.renumber)
+        proof = prove_conversion(source, converted)
+        verified = save_verified(converted, options.out, base=None, force=options.force)
+    _report(converted, proof, verified, options)
+    return 0
+
+
+def _special_tokens(path: Path | None) -> Any:
+    try:
+        return json.loads(path.read_bytes()) if path else None
+    except (OSError, ValueError) as error:
+        raise OptionError(f"cannot read `{path}`: {error}", hint="check --special-tokens") from error
+
+
+def _report(converted: Tokenizer, proof: Proof, verified: Verification, options: argparse.Namespace) -> None:
+    files = [converted.main, *(name for name in converted.files if name != converted.main)]
+    if options.json:
+        summary = {
+            "out": options.out,
+            "format": options.to,
+            "files": files,
+            "tokens": len(converted.tokens),
+            "rows": converted.n_rows,
+            "proven": proof._asdict(),
+            "loaded_by": verified.loaders,
+            "notes": verified.notes,
+        }
+        print(json.dumps(summary, ensure_ascii=False))
+        return
+    rows = [
+        ("format", f"{options.to}: {', '.join(files)}"),
+        ("tokens", f"{len(converted.tokens):,}; {proof.moved:,} of them have other ids"),
+        ("proven", f"the same tokens for the text of all {proof.tokens:,} tokens and for {proof.texts:,} other texts"),
+        ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
+    ]
+    rows += [("warning", note) for note in verified.notes]
+    if proof.moved:
+        rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
+    print_table(rows)
+    print(f"wrote `{options.out}`", file=sys.stderr)

@@ -1,0 +1,183 @@
+"""`convert`: a tokenizer in another file format, if that format can express it exactly.
+
+Rank files (tiktoken, tekken) have no list of merges: two neighbours merge if their product has a rank. A tokenizer fits
+if each of its tokens is made by the same pair under that rule, and in the order of the ids.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, NoReturn, get_args
+
+from tokengraft.errors import OptionError, UnsupportedTokenizerError
+from tokengraft.formats.files import MAIN
+from tokengraft.formats.pieces import as_piece_model
+from tokengraft.formats.priority import by_priority
+from tokengraft.formats.ranks import Given, merge_differences, read_ranks, require_same_meaning, split_pattern
+from tokengraft.formats.sentencepiece import read_piece_model
+from tokengraft.frozen import FrozenDict
+from tokengraft.output.json_file import JsonStyle
+from tokengraft.tokenizer.alphabet import BYTE_OF, CHARACTER_OF
+from tokengraft.tokenizer.families import PATTERNS
+from tokengraft.tokenizer.kind import pipeline_parts
+from tokengraft.tokenizer.rank_file import Format, RankFile
+from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.settings import SETTINGS
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+Target = Literal["huggingface", "tiktoken", "tekken", "sentencepiece"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+_FILES: Mapping[Format, str] = {"tiktoken": "tokenizer.tiktoken", "tekken": "tekken.json"}
+
+
+def convert(tokenizer: Tokenizer, to: Target, *, renumber: bool = False) -> Tokenizer:
+    """The tokenizer in another file format, which `save` then writes.
+
+    It encodes every text to the same tokens, or the conversion is refused. Settings files and chat templates are kept
+    only for `huggingface`.
+
+    Args:
+        tokenizer: The tokenizer. It is not changed.
+        to: `huggingface` (`tokenizer.json`), `tiktoken`, `tekken` (Mistral's `tekken.json`) or `sentencepiece`.
+        renumber: For the rank formats, where ids are priorities: give tokens new ids in the order in which they merge,
+            and special tokens the ids that the format has for them.
+
+    Raises:
+        OptionError: There is no such format, or ``renumber`` is for another one.
+        UnsupportedTokenizerError: The format cannot express the tokenizer. The message says why.
+
+    Examples:
+        >>> tok = tg.load("model")
+        >>> ranks = tg.convert(tok, "tiktoken")
+        >>> ranks.main, ranks.encode("the cat") == tok.encode("the cat")
+        ('tokenizer.tiktoken', True)
+    """
+    if to not in TARGETS:
+        raise OptionError(f"there is no format {to!r}", hint=f"take one of {', '.join(TARGETS)}")
+    if to in ("huggingface", "sentencepiece") and renumber:
+        raise OptionError(f"--renumber is for tiktoken and tekken, not for {to}", hint="drop --renumber")
+    if to == "huggingface":
+        return _huggingface(tokenizer)
+    if to == "sentencepiece":
+        return _sentencepiece(tokenizer)
+    if not renumber and tokenizer.rank_file and tokenizer.ranks and tokenizer.ranks.format == to:
+        return _ranks_alone(tokenizer, tokenizer.rank_file)
+    plain = _huggingface(tokenizer)
+    _require_rank_pipeline(plain, to)
+    if renumber:
+        plain = plain.edited(_renumbered(plain, to))
+    return _in_ranks(plain, to)
+
+
+def _huggingface(tokenizer: Tokenizer) -> Tokenizer:
+    dropped = {*stale_files(tokenizer.files), tokenizer.piece_file}
+    files = {name: raw for name, raw in tokenizer.files.items() if name not in dropped}
+    files.setdefault(SETTINGS, JsonStyle().dump({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    return replace(tokenizer, main=MAIN, files=FrozenDict(files))
+
+
+def _sentencepiece(tokenizer: Tokenizer) -> Tokenizer:
+    file = tokenizer.piece_file
+    if file is None:
+        return as_piece_model(tokenizer)
+    return read_piece_model(tokenizer.files[file], name=file, file=file, files={})
+
+
+def _ranks_alone(tokenizer: Tokenizer, file: str) -> Tokenizer:
+    """The rank file beside a `tokenizer.json`; `load` has proven that the two agree."""
+    if tokenizer.main == file:
+        return tokenizer
+    if tokenizer.ranks and tokenizer.ranks.format == "tekken":
+        return read_ranks(tokenizer.files[file], name=file, file=file, files={})
+    return _in_ranks(_huggingface(tokenizer), "tiktoken")
+
+
+_STAY = "use it in the format that it has"
+_STEPS = "text is split by the matches of one pattern there, without a normalizer or a space in front"
+
+
+def _require_rank_pipeline(tokenizer: Tokenizer, to: Target) -> None:
+    """Refuses pipelines that tiktoken does not have."""
+    if tokenizer.kind != "byte-level":
+        _refuse(to, "its tokens are made of characters, with single bytes as a fallback, and ranks are of bytes", _STAY)
+    pattern = split_pattern(tokenizer)
+    if pattern is None:
+        steps = [*pipeline_parts(tokenizer.document.get("normalizer"))]
+        steps += pipeline_parts(tokenizer.document.get("pre_tokenizer"))
+        _refuse(to, f"its pipeline is {', '.join(step['type'] for step in steps)}, and {_STEPS}", _STAY)
+    steps = [*pipeline_parts(tokenizer.document.get("pre_tokenizer"))]
+    if steps[0].get("behavior") == "Isolated" and pattern not in PATTERNS.values():
+        _refuse(
+            to,
+            f"its pattern {pattern!r} is none of those known to match all text ({', '.join(PATTERNS)}), and tiktoken "
+            "drops what is not matched",
+            "if the pattern matches all text, write the Split step with `behavior` Removed and `invert` true",
+        )
+    require_same_meaning(pattern, to)
+    flags = ("lstrip", "rstrip", "single_word")
+    odd = next((token.content for token in tokenizer.added if any(getattr(token, flag) for flag in flags)), None)
+    if odd is not None:
+        _refuse(to, f"the added token {odd!r} takes white space along or must be a whole word", _STAY)
+
+
+def _in_ranks(tokenizer: Tokenizer, to: Format) -> Tokenizer:
+    """The tokenizer as a rank file, with the ids that it has."""
+    specials = {token.content: token.id for token in tokenizer.added}
+    learned = {token: token_id for token, token_id in tokenizer.vocab.items() if token not in specials}
+    learned = dict(sorted(learned.items(), key=lambda item: item[1]))
+    missing = next((byte for byte, character in CHARACTER_OF.items() if character not in learned), None)
+    if missing is not None:
+        _refuse(to, f"it has no token for the byte 0x{missing:02X}", _STAY)
+    unspelled = next((token for token in learned if not BYTE_OF.keys() >= {*token}), None)
+    if unspelled is not None:
+        _refuse(to, f"the token {unspelled!r} is not spelled in bytes", _STAY)
+    ranks = _rank_file(tokenizer, to, learned, specials)
+    difference = next(merge_differences(tokenizer, ranks), None)
+    if difference is not None:
+        _refuse(to, difference, f"{_STAY}; if only the order of the ids differs, pass --renumber")
+    given = Given(split_pattern(tokenizer), _special_tokens(specials, ranks.end)) if to == "tiktoken" else Given()
+    name = _FILES[to]
+    return read_ranks(ranks.write(), name=name, file=name, files={}, given=given)
+
+
+def _special_tokens(specials: Mapping[str, int], end: int) -> Mapping[str, int] | list[str]:
+    """The special tokens with their ids; as a list if these are the ids after the ranks."""
+    ordered = sorted(specials, key=specials.__getitem__)
+    return ordered if [specials[text] for text in ordered] == [*range(end, end + len(ordered))] else specials
+
+
+def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], specials: Mapping[str, int]) -> RankFile:
+    end = max(learned.values()) + 1
+    if to == "tiktoken":
+        return RankFile(to, FrozenDict(learned), end)
+    first = len(specials)
+    in_place = [*learned][:256] == [CHARACTER_OF[byte] for byte in range(256)]
+    if sorted(specials.values()) != [*range(first)] or min(learned.values()) != first or not in_place:
+        _refuse(to, "ids do not begin with the special tokens, then the 256 bytes in order", "pass --renumber")
+    by_id = sorted(specials, key=specials.__getitem__)
+    header = {
+        "config": {
+            "pattern": split_pattern(tokenizer),
+            "num_vocab_tokens": 0,
+            "default_vocab_size": 0,
+            "default_num_special_tokens": first,
+            "version": "v3",
+        },
+        "vocab": None,
+        "special_tokens": [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(by_id)],
+    }
+    return RankFile(to, FrozenDict(learned), end, first, FrozenDict(header), JsonStyle(ascii_only=True))
+
+
+def _renumbered(tokenizer: Tokenizer, to: Target) -> dict[str, int]:
+    """New ids for all tokens: in the order in which they merge, special tokens where the format has them."""
+    specials = [token.content for token in tokenizer.added]
+    learned = by_priority(tokenizer, {*specials})
+    if to == "tekken":
+        bytes_first = [CHARACTER_OF[byte] for byte in range(256)]
+        learned = [*bytes_first, *(token for token in learned if len(token) > 1)]
+    ordered = [*specials, *learned] if to == "tekken" else [*learned, *specials]
+    return {token: place for place, token in enumerate(ordered)}
+
+
+def _refuse(to: Target, reason: str, hint: str) -> NoReturn:
+    raise UnsupportedTokenizerError(f"the tokenizer cannot be written as {to}: {reason}", hint=hint)

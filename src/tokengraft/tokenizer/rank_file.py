@@ -1,0 +1,318 @@
+"""Rank files: `.tiktoken`, the `tokenizer.model` of Llama-3, and Mistral's `tekken.json`.
+
+They list tokens as bytes, each with its rank. Two neighbours merge if their product has a rank, the lowest rank first:
+there is no list of merges. So the rank is the priority of a token, and new tokens must come after all others.
+
+A *tiktoken* file has one token per line, and the id is the rank. A *tekken* file is JSON: ranks have no gaps, the first
+256 are the bytes, and special tokens are before them, so that an id is the rank plus their number.
+"""
+
+import binascii
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, Literal, NoReturn
+
+from tokengraft import _core
+from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.frozen import FrozenDict
+from tokengraft.output.json_file import JsonStyle, parse_json
+from tokengraft.tokenizer.alphabet import BYTE_OF, CHARACTER_OF
+from tokengraft.tokenizer.families import ENCODING, family_encoding, read_encoding
+
+Format = Literal["tiktoken", "tekken"]
+_NAMES = re.compile(r"(.*/)?(tekken\.json|tiktoken\.model|tokenizer\.model.*|[^/]*\.tiktoken)")
+_FIRST_LINE = re.compile(rb"(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/=]{4} [0-9]{1,10}\r?\n")
+_TEKKEN_ENTRY = re.compile(rb'"token_bytes"\s*:\s*"')
+_BYTES = {ord(character): byte for character, byte in BYTE_OF.items()}
+_UNUSED = b"\xff<unused rank %d>"
+"""The bytes at a rank that no token has. No text gives them: UTF-8 has no byte 0xFF."""
+MAX_UNUSED = 2**20
+"""Ranks that may have a placeholder."""
+_OLD_SPECIALS = (
+    *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
+    *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
+    *("[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
+)
+"""The first special tokens of tekken files that list none: version 7 and earlier."""
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """The tokens of a rank file."""
+
+    format: Format
+    ids: Mapping[str, int]
+    """The tokens by ascending rank, spelled in the byte-level alphabet, with their ids. Special tokens are not here."""
+    end: int
+    """The id after the last rank, tokens or not."""
+    first: int = 0
+    """The id of the first rank."""
+    header: Mapping[str, Any] | None = None
+    """What a tekken file has beside its tokens."""
+    style: JsonStyle | None = None
+    """The layout of a tekken file."""
+
+    @classmethod
+    def read(cls, raw: bytes, name: str) -> "RankFile":
+        """The tokens in the bytes of a file.
+
+        Raises:
+            UnreadableFileError: It is not a rank file.
+            InvalidTokenizerError: A token or a rank is listed twice, or a byte is missing.
+        """
+        return _read_tekken(raw, name) if _is_json(raw) else _read_tiktoken(raw, name)
+
+    def vocabulary(self, specials: Mapping[str, int]) -> _core.Vocabulary:
+        """The tokens and the special tokens, with the merges that encode as the rule of rank files does.
+
+        They are all pairs of tokens that make a token, by the rank of what they make: the list of Hugging Face's
+        converter. The pairs of one token do not compete (see docs/architecture.md).
+        """
+        return _core.Vocabulary.by_products({**self.ids, **specials}, [*specials.values()])
+
+    @property
+    def pattern(self) -> str | None:
+        """The split pattern, if the file has one."""
+        pattern = self.header["config"].get("pattern") if self.header else None
+        return pattern if isinstance(pattern, str) else None
+
+    @cached_property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens that the file has: of a tekken file, those before the first rank."""
+        return _tekken_specials(self.header, self.first) if self.header else ()
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the lines of a tiktoken file."""
+        return sha256(b"".join(_lines(self._by_rank()))).hexdigest()
+
+    def write(self, *, fill: bool = False) -> bytes:
+        """The bytes of the file. With ``fill``, ranks without a token have a placeholder, as in every tekken file.
+
+        Raises:
+            UnsupportedTokenizerError: Too many ranks have no token.
+        """
+        entries = self._by_rank()
+        if fill or self.header is not None:
+            unused = self.end - self.first - len(entries)
+            if unused > MAX_UNUSED:
+                _refuse(self.format, f"{unused:,} ranks would have no token", "close the holes: `Tokenizer.compact`")
+            tokens = {rank: token for token, rank in entries}
+            entries = [(tokens.get(rank, _UNUSED % rank), rank) for rank in range(self.end - self.first)]
+        if self.header is None:
+            return b"".join(_lines(entries))
+        vocab = [{"rank": r, "token_bytes": b64encode(t).decode(), "token_str": _text(t)} for t, r in entries]
+        sizes = {"num_vocab_tokens": len(vocab), "default_vocab_size": len(vocab) + self.first}
+        content = {**self.header, "config": {**self.header["config"], **sizes}, "vocab": vocab}
+        return (self.style or JsonStyle()).dump(content)
+
+    def rewritten(
+        self, learned: Mapping[str, int], new: Sequence[str], specials: Mapping[str, tuple[int, int | None]], name: str
+    ) -> "RankFile":
+        """The file with other tokens.
+
+        Args:
+            learned: All tokens with their ids, without special ones.
+            new: Those that are new, in the order they were learned.
+            specials: Special tokens: the id before, and after or None.
+            name: What to call the file in errors.
+
+        Raises:
+            UnsupportedTokenizerError: The format cannot express the change.
+        """
+        order = [token for token in self.ids if token in learned] + [token for token in new if token in learned]
+        _require_order(order, learned, {*new}, name)
+        shift = self._shift(specials, name)
+        end = max(learned.values(), default=-1) + 1 if shift is None or self.header is not None else self.end + shift
+        self._require_room(learned, end, name)
+        return replace(self, ids=FrozenDict({token: learned[token] for token in order}), end=end)
+
+    def _require_room(self, learned: Mapping[str, int], end: int, name: str) -> None:
+        lowest, highest = min(learned.values(), default=self.first), max(learned.values(), default=-1)
+        if lowest < self.first or highest >= end:
+            _refuse(
+                name,
+                f"the id {highest:,} is after the special tokens, which have the ids after all ranks there"
+                if highest >= end
+                else f"the id {lowest:,} is one of a special token there",
+                "extend it as a tokenizer.json (`tokengraft convert SOURCE --to huggingface`); after that, `tokengraft "
+                "convert --to tiktoken --renumber` moves the special tokens behind the new ones. If no loader counts "
+                "ranks, give special tokens their ids: `tokengraft convert --special-tokens` with a JSON object",
+            )
+
+    def _shift(self, specials: Mapping[str, tuple[int, int | None]], name: str) -> int | None:
+        """By how much the ids of the special tokens change; None if their ids do not depend on the ranks."""
+        own = {t: ids for t, ids in specials.items() if self.header is None or ids[0] < self.first}
+        gone = next((token for token, (_, after) in own.items() if after is None), None)
+        shifts = {after - before for before, after in own.values() if after is not None}
+        if gone is not None or len(shifts) > 1 or (self.header is not None and shifts - {0}):
+            what = f"the special token {gone!r} was removed" if gone is not None else "special tokens have other ids"
+            _refuse(name, f"{what}, and their loader gives them ids by their place", "keep the special tokens")
+        return next(iter(shifts), None)
+
+    def _by_rank(self) -> list[tuple[bytes, int]]:
+        return [(token_to_bytes(token), token_id - self.first) for token, token_id in self.ids.items()]
+
+
+def _require_order(order: Sequence[str], learned: Mapping[str, int], new: Collection[str], name: str) -> None:
+    """Refuses ids that are not in the order in which tokens merge."""
+    if len(order) < len(learned):
+        other = min(learned.keys() - set(order))
+        _refuse(name, f"it lacks the token {other!r}, which is not new", "remove the file from the folder")
+    for before, after in pairwise(order):
+        if learned[before] > learned[after]:
+            what = "a new token" if after in new else f"the token {after!r}"
+            _refuse(
+                name,
+                f"{what} has the id {learned[after]:,}, and {before!r}, which merges before it, has "
+                f"{learned[before]:,}: ids are priorities there, so a new token cannot take a lower one",
+                "close the holes before you extend (`tokengraft prune --ids compact`, `Tokenizer.compact`)",
+            )
+
+
+def rank_file(files: Mapping[str, bytes]) -> str | None:
+    """The name of the rank file among the files of a folder, if there is one. Decided by content.
+
+    Llama-3 calls its list `tokenizer.model`, as SentencePiece does.
+    """
+    return next((name for name in sorted(files) if _NAMES.fullmatch(name) and is_rank_file(files[name])), None)
+
+
+def is_rank_file(raw: bytes) -> bool:
+    """Whether the bytes are those of a rank file."""
+    return bool(_TEKKEN_ENTRY.search(raw) if _is_json(raw) else _FIRST_LINE.match(raw))
+
+
+def rank_file_name(name: str, raw: bytes) -> str:
+    """The name of a rank file in a folder: its own, if a folder may have a file of that name."""
+    return name if _NAMES.fullmatch(name) else "tekken.json" if _is_json(raw) else "tokenizer.tiktoken"
+
+
+def _is_json(raw: bytes) -> bool:
+    return raw[:100].lstrip()[:1] == b"{"
+
+
+def follows_ranks(files: Mapping[str, bytes], ranks: RankFile, special_ids: Sequence[int]) -> bool:
+    """Whether a loader gives special tokens the ids after the ranks, so that more ranks would move them.
+
+    Known for known files. Otherwise assumed where special tokens have these ids.
+    """
+    if ranks.format == "tekken":
+        return False
+    encoding = read_encoding(files[ENCODING]) if ENCODING in files else family_encoding(ranks.sha256)
+    return encoding.follows_ranks if encoding else ranks.end in special_ids
+
+
+def token_to_bytes(token: str) -> bytes:
+    """The bytes of a token in the byte-level alphabet."""
+    return token.translate(_BYTES).encode("latin-1")
+
+
+def bytes_to_token(data: bytes) -> str:
+    """Bytes in the byte-level alphabet."""
+    return data.decode("latin-1").translate(CHARACTER_OF)
+
+
+def _lines(entries: Sequence[tuple[bytes, int]]) -> Iterator[bytes]:
+    return (b"%b %d\n" % (b64encode(token), rank) for token, rank in entries)
+
+
+def _text(token: bytes) -> str | None:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _read_tiktoken(raw: bytes, name: str) -> RankFile:
+    entries = []
+    for number, line in enumerate(raw.splitlines(), start=1):
+        if line:
+            try:
+                token, rank = line.split()
+                entries.append((b64decode(token, validate=True), int(rank)))
+            except (ValueError, binascii.Error):
+                _unreadable(name, f"line {number:,} is {line[:60]!r}; expected a token in base64 and its rank")
+    return RankFile("tiktoken", *_checked(entries, name))
+
+
+def _read_tekken(raw: bytes, name: str) -> RankFile:
+    content = parse_json(raw, name)
+    vocab, config = content.get("vocab"), content.get("config")  # it begins with `{`
+    if not isinstance(vocab, list) or not isinstance(config, dict):
+        _unreadable(name, "it has no `vocab` and `config` as tekken files have")
+    size, first = _number(config, "default_vocab_size"), _number(config, "default_num_special_tokens")
+    if not 0 <= first <= size <= len(vocab) + first:
+        _unreadable(name, f"`config` gives {size:,} tokens, {first:,} of them special, and `vocab` has {len(vocab):,}")
+    entries = []
+    for rank, entry in enumerate(vocab[: size - first]):
+        try:
+            entries.append((b64decode(entry["token_bytes"], validate=True), int(entry["rank"])))
+        except (ValueError, TypeError, KeyError, binascii.Error):
+            _unreadable(name, f"the entry at rank {rank:,} is {entry!r:.80}; expected `rank` and `token_bytes`")
+        if entries[-1][1] != rank or (rank < 256 and entries[-1][0] != bytes([rank])):
+            _unreadable(
+                name, f"the entry at rank {rank:,} is {entry!r:.80}; ranks have no gaps and begin with the bytes"
+            )
+    ids, end = _checked(entries, name, first)
+    header = FrozenDict({key: None if key == "vocab" else value for key, value in content.items()})
+    return RankFile("tekken", ids, end, first, header, JsonStyle.of(raw))
+
+
+def _number(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    return value if isinstance(value, int) else -1
+
+
+def _checked(entries: list[tuple[bytes, int]], name: str, first: int = 0) -> tuple[FrozenDict[str, int], int]:
+    """Tokens with their ids by ascending rank, without placeholders; and the id after the last."""
+    by_rank = dict(sorted((rank, token) for token, rank in entries))
+    tokens = {bytes_to_token(token): rank + first for rank, token in by_rank.items() if token != _UNUSED % rank}
+    problem = None
+    if len(by_rank) < len(entries):
+        problem = "two tokens have the same rank"
+    elif len({token for token, _ in entries}) < len(entries):
+        problem = "a token is listed twice"
+    elif "" in tokens:
+        problem = "a token is empty"
+    elif missing := [byte for byte, character in CHARACTER_OF.items() if character not in tokens]:
+        problem = f"{len(missing)} of the 256 bytes have no rank, such as 0x{missing[0]:02X}"
+    elif max(by_rank) + first >= 2**32:
+        problem = f"the rank {max(by_rank):,} is too high for an id"
+    if problem:
+        raise InvalidTokenizerError(f"`{name}`: {problem}", hint="check what wrote the file")
+    return FrozenDict(tokens), max(by_rank) + first + 1
+
+
+def _tekken_specials(header: Mapping[str, Any], size: int) -> tuple[str, ...]:
+    """The special tokens of a tekken file, in the order of their ids; those that it does not list are numbered."""
+    entries: Any = header.get("special_tokens")
+    if entries is None:
+        entries = [{"rank": rank, "token_str": text} for rank, text in enumerate(_OLD_SPECIALS)]
+    try:
+        texts = [str(entry["token_str"]) for entry in entries]
+        in_order = [entry["rank"] for entry in entries] == [*range(len(entries))]
+    except (TypeError, KeyError):
+        in_order, texts = False, []
+    texts += [f"<SPECIAL_{rank}>" for rank in range(len(texts), size)]
+    if not in_order or len(set(texts)) < len(texts) or len(texts) > size:
+        raise InvalidTokenizerError(
+            f"`special_tokens` of the tekken file lists {json.dumps(entries)[:120]}; expected at most {size:,} tokens, "
+            "each once, in the order of their ranks",
+            hint="check what wrote the file",
+        )
+    return tuple(texts)
+
+
+def _unreadable(name: str, problem: str) -> NoReturn:
+    raise UnreadableFileError(f"`{name}`: {problem}", hint="download the file again, or check what wrote it")
+
+
+def _refuse(name: str, reason: str, hint: str) -> NoReturn:
+    raise UnsupportedTokenizerError(f"`{name}` cannot express the change: {reason}", hint=hint)

@@ -1,0 +1,460 @@
+"""Rank files (tiktoken and tekken): reading, writing, editing, and a rank file beside a tokenizer.json."""
+
+import json
+import random
+from base64 import b64decode
+from contextlib import suppress
+
+import builders
+import pytest
+import tiktoken
+import tiktoken_ext.openai_public as public
+from rank_files import (
+    SPECIALS,
+    TEXTS,
+    assert_library_agrees,
+    both,
+    counts_of,
+    drawn,
+    explicit,
+    following,
+    tiny_ranks,
+    write_tekken,
+)
+
+import tokengraft as tg
+from tokengraft import _core, cli, errors
+from tokengraft.formats.ranks import split_pattern
+from tokengraft.tokenizer.edit import left_out
+from tokengraft.tokenizer.families import ENCODING, FAMILIES, PATTERNS, TEKKEN
+from tokengraft.tokenizer.rank_file import bytes_to_token, token_to_bytes
+
+FORMATS = {"explicit": explicit, "following": following, "tekken": write_tekken}
+
+
+@pytest.fixture(params=FORMATS)
+def folder(request, tmp_path):
+    return FORMATS[request.param](tmp_path / request.param)
+
+
+def test_an_untouched_rank_file_is_written_back_byte_for_byte(folder, tmp_path):
+    tokenizer = tg.load(folder)
+    out = tg.save(tokenizer, tmp_path / "out")
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert tg.load(out) == tokenizer
+    assert_library_agrees(out, tokenizer)
+
+
+def test_the_format_is_decided_by_the_content_not_by_the_name(tmp_path):
+    tekken, model = write_tekken(tmp_path / "a"), following(tmp_path / "b")
+    (tmp_path / "x.bin").write_bytes((tekken / "tekken.json").read_bytes())
+    (tmp_path / "y.bin").write_bytes((model / "tokenizer.model").read_bytes())
+    assert tg.load(tmp_path / "x.bin").ids == tg.load(tekken).ids
+    other = tg.load(tmp_path / "y.bin", pattern="cl100k_base", special_tokens=SPECIALS)
+    assert other.ids == tg.load(model).ids
+    assert other.main == "tokenizer.tiktoken"
+    assert tg.load(tg.save(other, tmp_path / "out")) == other
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_vocabulary_encodes_as_tiktoken_does(seed, tmp_path):
+    """Random tokens with random ranks: most cannot be reached, and pairs of one token are many."""
+    generator = random.Random(seed)
+    tokens = {"".join(generator.choices("aab ", k=generator.randint(2, 6))).encode() for _ in range(40)}
+    ordered = [bytes([byte]) for byte in range(256)] + sorted(tokens)
+    generator.shuffle(ordered)
+    ranks = {token: 3 * rank for rank, token in enumerate(ordered)}
+    (tmp_path / "x.tiktoken").write_bytes(builders.tiktoken_file(ranks))
+    tokenizer = tg.load(tmp_path / "x.tiktoken", pattern="[^q]+")
+    encoding = tiktoken.Encoding("x", pat_str="[^q]+", mergeable_ranks=ranks, special_tokens={})
+    for _ in range(300):
+        text = "".join(generator.choices("aaabb qé", k=generator.randint(0, 24)))
+        assert tokenizer.encode(text) == encoding.encode(text), text
+
+
+def test_merges_are_all_pairs_that_make_a_token_as_in_the_slow_version(tmp_path):
+    tokenizer = tg.load(explicit(tmp_path))
+    ranks = {bytes_to_token(token): rank for token, rank in tiny_ranks().items()}
+    assert [[*pair] for pair in tokenizer.merge_strings()] == builders.merges_by_rank(ranks, ranks)
+    apart = _core.Vocabulary.by_products({"a": 0, "b": 5, "ab": 7, "aba": 9}, [7])
+    assert (apart.merge_strings(), len(apart)) == ([], 4)
+
+
+def test_every_byte_is_spelled_both_ways():
+    data = bytes(range(256))
+    assert token_to_bytes(bytes_to_token(data)) == data
+
+
+def test_pruned_extended_and_both_are_valid_for_the_library(folder, tmp_path):
+    base = tg.load(folder)
+    counts = counts_of(base)
+    pruned = tg.prune_order(base, counts)[:30].apply(base)
+    for name, new in {"holes": pruned, "compact": pruned.compact()}.items():
+        out = tg.save(new, tmp_path / name, base=base)
+        assert tg.load(out) == new
+        assert_library_agrees(out, new)
+        tg.check(new, base=base).raise_for_failures()
+    if folder.name == "following":
+        return
+    for name, start in {"extended": base, "both": pruned.compact()}.items():
+        new = tg.extend(start, counts, 30).apply(start)
+        out = tg.save(new, tmp_path / name, base=start)
+        assert len(new.ids) == len(start.ids) + 30
+        assert tg.load(out) == new
+        assert_library_agrees(out, new)
+        tg.check(new, base=start).raise_for_failures()
+
+
+def test_a_second_extension_of_a_written_one_equals_one_in_memory(tmp_path):
+    base = tg.load(write_tekken(tmp_path / "base"))
+    once = tg.extend(base, counts_of(base), 10).apply(base)
+    again = tg.load(tg.save(once, tmp_path / "once"))
+    for start in (once, again):
+        twice = tg.extend(start, counts_of(start), 10).apply(start)
+        assert twice.ids == tg.extend(base, counts_of(base), 20).apply(base).ids
+
+
+def test_a_new_token_makes_an_old_one_reachable_as_in_the_library(tmp_path):
+    """`abcd` has a rank and no pair. When `abc` is learned, every text with `abc` and `d` merges to it at its rank."""
+    write_tekken(tmp_path / "base")
+    raw = builders.tekken_file([b"abcd", b"ab", b"dd"], SPECIALS, TEKKEN)
+    (tmp_path / "base" / "tekken.json").write_bytes(raw)
+    base = tg.load(tmp_path / "base")
+    assert [base.strings[i] for i in base.structure.unreachable] == ["abcd"]
+    extension = tg.extend(base, tg.count(base, iter(["abc abc abc abcdd xabcd abcab"])), 2)
+    assert extension.tokens[0] == "abc"
+    new = extension.apply(base)
+    out = tg.save(new, tmp_path / "out", base=base)
+    assert not new.structure.unreachable
+    assert_library_agrees(out, new, ["abcdd", "xabcd", "abcdabcd", "xabcdd", "abcabcd"])
+
+
+def test_a_new_token_on_a_low_id_is_refused_before_training(tmp_path):
+    base = tg.load(write_tekken(tmp_path))
+    pruned = tg.prune_order(base, counts_of(base))[:5].apply(base)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="cannot take a lower one") as caught:
+        tg.extend(pruned, counts_of(base), 5)
+    assert "compact" in caught.value.hint
+    assert len(tg.extend(pruned.compact(), counts_of(base), 5)) == 5
+
+
+def test_an_extension_that_would_move_special_tokens_is_refused(tmp_path):
+    base = tg.load(following(tmp_path))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="which have the ids after all ranks there") as e:
+        tg.extend(base, counts_of(base), 5)
+    assert "--renumber" in e.value.hint
+
+
+def test_the_alternative_to_moving_special_tokens_works(tmp_path):
+    base = tg.load(following(tmp_path / "base"))
+    plain = tg.convert(base, "huggingface")
+    extended = tg.extend(plain, counts_of(plain), 20).apply(plain)
+    assert [token.id for token in extended.added] == [token.id for token in base.added]
+    with pytest.raises(errors.OptionError, match="--renumber is for tiktoken and tekken"):
+        tg.convert(extended, "huggingface", renumber=True)
+    moved = tg.convert(extended, "tiktoken", renumber=True)
+    assert [token.id for token in moved.added] == [token.id + 20 for token in base.added]
+    out = tg.save(moved, tmp_path / "out")
+    assert_library_agrees(out, moved)
+    assert json.loads((out / ENCODING).read_bytes())["special_tokens"] == SPECIALS
+
+
+def test_a_file_with_billions_of_unused_ranks_does_not_get_placeholders_for_them(tmp_path):
+    ranks = tiny_ranks() | {b"far away": 2**31}
+    (tmp_path / "x.tiktoken").write_bytes(builders.tiktoken_file(ranks))
+    base = tg.load(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=SPECIALS)
+    assert base.n_rows == 2**31 + 1 + len(SPECIALS)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="ranks would have no token"):
+        tg.prune_order(base, method="last-id")[:1].apply(base)
+    assert base.compact().n_rows == len(ranks) + len(SPECIALS)
+
+
+def test_removed_special_tokens_are_refused_where_their_place_is_their_id(tmp_path):
+    for make in (following, write_tekken):
+        base = tg.load(make(tmp_path / make.__name__))
+        ids = {token: token_id for token, token_id in base.ids.items() if token != "</s>"}
+        with pytest.raises(errors.UnsupportedTokenizerError, match="'</s>' was removed"):
+            base.edited(ids)
+    base = tg.load(explicit(tmp_path / "explicit"))
+    without = base.edited({token: token_id for token, token_id in base.ids.items() if token != "</s>"})
+    assert tg.load(tg.save(without, tmp_path / "out")) == without
+
+
+def test_an_unknown_tiktoken_file_without_a_pattern_is_refused(tmp_path):
+    path = tmp_path / "x.tiktoken"
+    path.write_bytes(builders.tiktoken_file(tiny_ranks()))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="is no known tiktoken file") as caught:
+        tg.load(path)
+    for wanted in ("--pattern", "pattern=", "o200k_base", ENCODING):
+        assert wanted in caught.value.hint
+
+
+def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tmp_path):
+    """As Kimi has it: a tiktoken file, settings with ids that have gaps, and code that is not executed."""
+    folder = following(tmp_path / "base")
+    (folder / ENCODING).unlink()
+    end = len(tiny_ranks())
+    entries = {
+        end: builders.added(0, "[BOS]"),
+        end + 9: builders.added(0, "<|end|>"),
+        end + 4: builders.added(0, "<x>"),
+    }
+    listing = {str(token_id): {k: v for k, v in entry.items() if k != "id"} for token_id, entry in entries.items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listing}))
+    base = tg.load(folder, pattern="o200k_base")
+    assert {token.content: token.id for token in base.added} == {"[BOS]": end, "<x>": end + 4, "<|end|>": end + 9}
+    extended = tg.extend(base, counts_of(base), 12).apply(base)
+    assert {t.content: t.id for t in extended.added} == {t.content: t.id for t in base.added}
+    out = tg.save(extended, tmp_path / "out", base=base)
+    assert tg.load(out) == extended
+    assert_library_agrees(out, extended)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"pattern": r"\p{N}{1,3}+|\s"}, "means something else"),
+        ({"pattern": r"\s+$|\S"}, "means something else"),
+        ({"pattern": ""}, "expected a regular expression"),
+        ({"pattern": "gpt2", "special_tokens": {"<s>": 5}}, "have the same id"),
+        ({"pattern": "gpt2", "special_tokens": {"the": 5000}}, "have the same id"),
+        ({"pattern": "gpt2", "special_tokens": {"<s>": -1}}, "expected texts with their ids"),
+        ({"pattern": "gpt2", "special_tokens": ["<s>", "<s>"]}, "expected texts with their ids"),
+        ({"pattern": "gpt2", "special_tokens": {"a": 900, "b": 900}}, "expected texts with their ids"),
+        ({"pattern": "gpt2", "special_tokens": 3}, "expected texts with their ids"),
+        ({"pattern": "(a"}, "pattern|regex|parse|end"),
+    ],
+)
+def test_patterns_and_special_tokens_that_do_not_fit_are_refused(given, match, tmp_path):
+    path = tmp_path / "x.tiktoken"
+    path.write_bytes(builders.tiktoken_file(tiny_ranks()))
+    with pytest.raises(errors.TokengraftError, match=match):
+        tg.load(path, **given)
+
+
+def test_classes_and_escapes_in_a_pattern_are_not_anchors(tmp_path):
+    path = tmp_path / "x.tiktoken"
+    path.write_bytes(builders.tiktoken_file(tiny_ranks()))
+    pattern = r"[^$^\s]+|\$|\^|\s|[\]$]"
+    tokenizer = tg.load(path, pattern=pattern)
+    encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=tiny_ranks(), special_tokens={})
+    for text in ["a$b^c $ ^ the cat", "$$^^ x]$"]:
+        assert tokenizer.encode(text) == encoding.encode(text)
+
+
+def test_a_pattern_is_refused_for_a_file_that_has_one(tmp_path):
+    with pytest.raises(errors.OptionError, match="has its pattern"):
+        tg.load(write_tekken(tmp_path / "a"), pattern="gpt2")
+    with pytest.raises(errors.OptionError, match="has its pattern"):
+        tg.load(builders.write(tmp_path / "b", builders.byte_level()), special_tokens=["<s>"])
+
+
+def damaged_tiktoken():
+    good = builders.tiktoken_file(tiny_ranks())
+    lines = good.splitlines(keepends=True)
+    return {
+        "not base64": (good + b"!!! 999\n", "expected a token in base64"),
+        "no rank": (good + b"YWI=\n", "expected a token in base64"),
+        "same rank": (good + b"eHl6eg== 5\n", "two tokens have the same rank"),
+        "twice": (good + b"IQ== 9999\n", "a token is listed twice"),
+        "no byte": (b"".join(lines[1:]), "have no rank, such as 0x00"),
+        "high rank": (good + b"eHl6eg== 4294967296\n", "too high"),
+    }
+
+
+@pytest.mark.parametrize("name", damaged_tiktoken())
+def test_damaged_tiktoken_files_are_refused(name, tmp_path):
+    raw, match = damaged_tiktoken()[name]
+    (tmp_path / "x.tiktoken").write_bytes(raw)
+    with pytest.raises(errors.TokengraftError, match=match):
+        tg.load(tmp_path / "x.tiktoken", pattern="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d["vocab"][300].update(rank=301), "ranks have no gaps"),
+        (lambda d: d["vocab"][3].update(token_bytes="AA=="), "ranks have no gaps|begin with the bytes"),
+        (lambda d: d["vocab"][300].pop("token_bytes"), "expected `rank`"),
+        (lambda d: d["config"].update(default_vocab_size=10**6), "`config` gives 1,000,000 tokens"),
+        (lambda d: d["config"].update(default_num_special_tokens=None), "`config` gives"),
+        (lambda d: d["config"].update(pattern=None), "expected a regular expression"),
+        (lambda d: d["special_tokens"][0].update(rank=7), "in the order of their ranks"),
+        (lambda d: d["special_tokens"][0].update(token_str="</s>"), "each once"),
+        (lambda d: d.update(special_tokens=5), "in the order of their ranks"),
+        (lambda d: d.update(vocab={"token_bytes": "x"}), "no `vocab`"),
+    ],
+)
+def test_damaged_tekken_files_are_refused(change, match, tmp_path):
+    folder = write_tekken(tmp_path)
+    content = json.loads((folder / "tekken.json").read_bytes())
+    change(content)
+    (folder / "tekken.json").write_bytes(json.dumps(content).encode())
+    with pytest.raises(errors.TokengraftError, match=match):
+        tg.load(folder)
+
+
+def test_files_cut_anywhere_give_an_error_or_a_tokenizer(folder):
+    name = next(p.name for p in folder.iterdir() if p.name != ENCODING)
+    raw = (folder / name).read_bytes()
+    for end in range(0, len(raw), len(raw) // 40):
+        (folder / name).write_bytes(raw[:end])
+        with suppress(errors.TokengraftError):  # anything else is a bug
+            tg.load(folder)
+
+
+def test_a_damaged_encoding_file_is_refused(tmp_path):
+    folder = following(tmp_path)
+    for content in (b"{", b"[]", b'{"pat_str": 3}', b'{"pat_str": "gpt2", "special_tokens": 4}'):
+        (folder / ENCODING).write_bytes(content)
+        with pytest.raises(errors.TokengraftError):
+            tg.load(folder)
+
+
+def test_a_rank_file_beside_a_tokenizer_json_changes_with_it(tmp_path):
+    folder = both(tmp_path / "base", write_tekken)
+    base = tg.load(folder)
+    assert (base.main, base.rank_file) == ("tokenizer.json", "tekken.json")
+    counts = counts_of(base)
+    pruned = tg.prune_order(base, counts)[:20].apply(base)
+    for name, new in {
+        "extended": tg.extend(base, counts, 20).apply(base),
+        "pruned": pruned,
+        "both": tg.extend(pruned.compact(), counts, 20).apply(pruned.compact()),
+    }.items():
+        out = tg.save(new, tmp_path / name, base=base)
+        assert tg.load(out) == new
+        assert left_out(base, new) == {}
+        tekken = tg.load(out / "tekken.json")
+        assert tekken.ids == new.ids
+        assert_library_agrees(out, new)
+
+
+def test_a_rank_file_that_cannot_express_the_change_is_left_out_with_the_reason(tmp_path, capsys):
+    folder = both(tmp_path / "base", following)
+    base = tg.load(folder)
+    extended = tg.extend(base, counts_of(base), 5).apply(base)
+    assert "tokenizer.model" not in extended.files
+    assert "after the special tokens" in left_out(base, extended)["tokenizer.model"]
+    pruned = tg.prune_order(base, counts_of(base))[:5].apply(base)
+    assert tg.load(tg.save(pruned, tmp_path / "pruned", base=base)) == pruned
+    assert "tokenizer.model" in pruned.files
+    (tmp_path / "t.txt").write_text("\n".join(builders.TEXT), encoding="utf-8")
+    out = tmp_path / "out"
+    arguments = ["extend", folder, "--corpus", tmp_path / "t.txt", "--add", "5", "--out", out]
+    assert cli.main([*map(str, arguments)]) == 0
+    assert "left out `tokenizer.model`: the id" in capsys.readouterr().out
+    assert not (out / "tokenizer.model").exists()
+
+
+def test_a_swap_leaves_a_tekken_file_out_with_the_reason(tmp_path):
+    base = tg.load(both(tmp_path, write_tekken))
+    pruned = tg.prune_order(base, counts_of(base))[:5].apply(base)
+    swapped = tg.extend(pruned, counts_of(base), 5).apply(pruned)
+    assert "tekken.json" not in swapped.files
+    assert "cannot take a lower one" in left_out(base, swapped)["tekken.json"]
+
+
+def test_the_file_in_the_folder_original_changes_too(tmp_path):
+    folder = both(tmp_path / "base", following)
+    (folder / "original").mkdir()
+    (folder / "tokenizer.model").rename(folder / "original" / "tokenizer.model")
+    base = tg.load(folder)
+    pruned = tg.prune_order(base, counts_of(base))[:5].apply(base).compact()
+    out = tg.save(pruned, tmp_path / "out", base=base)
+    assert len((out / "original" / "tokenizer.model").read_bytes().splitlines()) == len(tiny_ranks()) - 5
+
+
+def test_a_rank_file_that_differs_from_the_tokenizer_json_is_refused(tmp_path):
+    folder = both(tmp_path, write_tekken)
+    original = (folder / "tokenizer.json").read_bytes()
+
+    def refusal(change):
+        document = json.loads(original)
+        change(document)
+        builders.write(folder, document)
+        with pytest.raises(errors.InvalidTokenizerError, match="differ: ") as caught:
+            tg.load(folder)
+        return str(caught.value)
+
+    merges = len(json.loads(original)["model"]["merges"])
+    assert "not in the order" in refusal(lambda d: d["model"]["merges"].insert(0, d["model"]["merges"].pop(9)))
+    assert "is made of" in refusal(lambda d: d["model"]["merges"].pop(0))
+    assert "by the pattern" in refusal(
+        lambda d: d.update(pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True})
+    )
+    assert "has the id" in refusal(lambda d: d["model"]["vocab"].update({"the": 999}))
+    assert "is not in the other" in refusal(lambda d: d["model"]["vocab"].update({"zzz": 999}))
+    document = json.loads(original)
+    reached = {tuple(pair) for pair in _firing(tg.load(folder / "tokenizer.json"), document)}
+    document["model"]["merges"] = [pair for pair in document["model"]["merges"] if tuple(pair) in reached]
+    assert len(document["model"]["merges"]) < merges
+    assert tg.load(builders.write(folder, document)).rank_file == "tekken.json"
+
+
+def _firing(_, document):
+    """The merges that make a token when its own text is encoded."""
+    import reference
+
+    merges = [tuple(pair) for pair in document["model"]["merges"]]
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    for left, right in merges:
+        symbols, used = reference.merge_all([*left, *right], ranks)
+        yield used[-1] if len(symbols) == 1 else (left, right)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_known_families_are_those_of_tiktoken(monkeypatch):
+    """The hashes, special tokens and patterns are those of the installed library; its files are not downloaded."""
+    hashes = {}
+
+    def load(url, expected_hash):
+        hashes[url.rsplit("/")[-1].split(".")[0]] = expected_hash
+        return {}
+
+    monkeypatch.setattr(public, "load_tiktoken_bpe", load)
+    for family in FAMILIES:
+        if family.name.startswith("llama"):
+            continue
+        theirs = getattr(public, family.name)()
+        assert family.sha256 == hashes[family.name]
+        assert family.encoding.special_ids(0) == theirs["special_tokens"]
+        ours = tiktoken.Encoding("x", pat_str=family.encoding.pattern, mergeable_ranks=tiny_ranks(), special_tokens={})
+        other = tiktoken.Encoding("x", pat_str=theirs["pat_str"], mergeable_ranks=tiny_ranks(), special_tokens={})
+        generator = random.Random(1)
+        for _ in range(2000):
+            text = "".join(generator.choices("aAb1'sSdlL \n\r\t.,/é猫\u0301ſ\u3000", k=12))
+            assert ours.encode(text) == other.encode(text), text
+
+
+@pytest.mark.parametrize("name", sorted({*PATTERNS} - {"p50k_base", "r50k_base"}))
+def test_known_patterns_split_as_in_tiktoken_whatever_the_character(name):
+    """Characters from all over Unicode, in several places, by both regex engines, with the tokens of Llama-3."""
+    path = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    tokenizer = tg.load(path, pattern=name)
+    ranks = {b64decode(a): int(b) for a, b in (line.split() for line in path.read_bytes().splitlines())}
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
+    assert split_pattern(tokenizer) == PATTERNS[name]
+    for point in [*range(0x250), *range(0x250, 0x30000, 37)]:
+        character = "" if 0xD800 <= point < 0xE000 else chr(point)
+        text = f"a{character}b {character}1{character}{character} '{character} \n{character}\t"
+        assert tokenizer.encode(text) == encoding.encode(text), text
+
+
+def test_llama_loaders_read_what_is_written(tmp_path):
+    """Meta's own loaders, which give special tokens the ids after the ranks."""
+    pytest.importorskip("llama_models")
+    from llama_models.llama3.tokenizer import Tokenizer as Llama3
+
+    path = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    base = tg.load(path)
+    assert Llama3(path).special_tokens == {token.content: token.id for token in base.added}
+    texts = [*TEXTS, *drawn(base, 200)]
+    counts = counts_of(base)
+    pruned = tg.prune_order(base, counts, "last-id-leaf")[:1000].apply(base)
+    for name, new in {"holes": pruned, "compact": pruned.compact()}.items():
+        out = tg.save(new, tmp_path / name, verify=False)
+        loader = Llama3(out / "tokenizer.model")
+        assert loader.special_tokens == {token.content: token.id for token in new.added}
+        for text in texts:
+            assert loader.encode(text, bos=False, eos=False) == new.encode(text)
