@@ -19,6 +19,7 @@ from tokengraft.adapt.write import write_result
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.corpus import Corpus
 from tokengraft.counts.count import HeldOutCounts, count
+from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import Progress
 from tokengraft.evaluate.segments import Text
@@ -140,6 +141,8 @@ def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Pre
         counts.append(given if isinstance(given, PretokenCounts) else _count_all(job, start, given))
     if options.preserve_keep:
         counts.append(parts[KEEP].counts)
+    if start.keep_hash:
+        counts.append(check_text_counts(start.base))
     return sum(counts[1:], counts[0]) if counts else None
 
 

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import islice, takewhile
 from pathlib import Path
@@ -14,6 +14,7 @@ from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Balance, Job
 from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
+from tokengraft.check.serving.stacks import choices_for
 from tokengraft.checkpoint.ids import named_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.padding import padded_rows
@@ -33,6 +34,7 @@ from tokengraft.prune import Protection
 from tokengraft.prune.removable import removable_tokens
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
+from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -64,6 +66,8 @@ class Start:
     """None if only a tokenizer is adapted."""
     report: bool
     """Whether to write a report."""
+    keep_hash: bool
+    """Whether llama.cpp's converter must recognise the result as it recognises the base."""
     warnings: tuple[str, ...]
 
 
@@ -76,6 +80,7 @@ def check_before_start(job: Job) -> Start:
         TokengraftError: An input or an option is wrong.
     """
     _require_targets(job)
+    choices_for(job.options.stacks)
     require_initialisers(job.options.init)
     base = load(job.source)
     weights = _weights(job, base)
@@ -83,14 +88,33 @@ def check_before_start(job: Job) -> Start:
     _require_output(job, weighted=weights is not None)
     text_bytes = _require_text(job)
     _require_read_once(job)
+    keep_hash = _keep_hash(job, base)
     protected = protection(base, job.source, job.options.protection)
+    if keep_hash:
+        protected = replace(protected, tokens=[*protected.tokens, *check_tokens(base)])
     _require_vocabulary(base, protected, job)
     if weights:
         _require_named_holes(base, job)
     _require_space(job.out, weights)
     report = _report(job)
     warnings = () if report or job.options.report is False else (_NO_PLOTLY,)
-    return Start(base, protected, text_bytes, weights, report, (*warnings, *_source_warnings(job, base)))
+    return Start(
+        base, protected, text_bytes, weights, report, keep_hash, (*warnings, *_source_warnings(job, base, weights))
+    )
+
+
+def _keep_hash(job: Job, base: Tokenizer) -> bool:
+    """Whether to keep the hash of llama.cpp's converter: if asked for, or for a swap of a tokenizer that it knows."""
+    asked = job.options.keep_llama_cpp_hash
+    if asked and job.sizes.learn < job.sizes.prune:
+        raise OptionError(
+            "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
+            "learned",
+            hint="pass --swap N, or drop --keep-llama-cpp-hash",
+        )
+    if asked:
+        require_known(base)
+    return bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
 
 
 def _require_targets(job: Job) -> None:
@@ -224,7 +248,8 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
         return None
     current = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
     after = job.sizes.rows(base.n_rows, len(base.ids))
-    rows = padded_rows(_Needed(base.n_rows, after), current.rows_before, "keep")
+    choices = choices_for(job.options.stacks)
+    rows = padded_rows(_Needed(base.n_rows, after), current.rows_before, choices.pad_multiple or "keep")
     growth = rows - current.rows_before
     size = sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files)
     return Weights(
@@ -295,7 +320,13 @@ def _report(job: Job) -> bool:
     return installed and job.options.report is not False
 
 
-def _source_warnings(job: Job, base: Tokenizer) -> Iterator[str]:
+def _source_warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
+    rows = weights.rows_after if weights else 0
+    if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
+        yield (
+            f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
+            "number of tokens"
+        )
     if not Path(job.source).exists():
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     if warning := spelling_warning(base):

@@ -8,11 +8,12 @@ from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation, target_results
 from tokengraft.adapt.vocabulary import NewVocabulary
 from tokengraft.check.check import check
-from tokengraft.check.finding import Check, Finding
+from tokengraft.check.finding import Check, Finding, Outcome
 from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import evaluate
 from tokengraft.plan import plan
+from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -37,6 +38,8 @@ def measured(
     """
     base, new = start.base, vocabulary.tokenizer
     checked = check_against(new, base, preserve)
+    if start.keep_hash:
+        checked = Check((*checked.findings, _converter_hash(new, base)))
     checked.raise_for_failures()
     # Iterators: a list of strings would be read as paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
@@ -54,6 +57,16 @@ def measured(
         choice=vocabulary.choice,
         warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked)),
     )
+
+
+def _converter_hash(new: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether llama.cpp's converter recognises the new tokenizer as it recognises the base."""
+    found = converter_check(new, base)
+    if found.known:
+        return Finding("llama.cpp hash", "pass", f"its converter knows both as `{found.type}`")
+    moved = any(base.ids.get(string, i) != i for string, i in new.ids.items())
+    outcome: Outcome = "note" if moved else "fail"
+    return Finding("llama.cpp hash", outcome, f"its converter knows the base as `{found.base_type}`, not the result")
 
 
 def check_against(new: Tokenizer, base: Tokenizer, preserve: PretokenCounts | None = None) -> Check:

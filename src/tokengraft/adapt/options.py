@@ -117,6 +117,11 @@ class AdaptOptions:
     """With `parity`: the same sentences for every target, and in one more language, the reference."""
     max_share: float | None = None
     """With `parity`: the largest share of the new tokens that one target may get."""
+    keep_llama_cpp_hash: bool | None = None
+    """Keep the tokens and ids of the check text of llama.cpp's converter, so that it recognises the result. By default
+    for a swap, if it recognises the base."""
+    stacks: tuple[str, ...] = ()
+    """Serving stacks that should be able to use the result, as for `check_serving`."""
     size: SizeOptions = field(default_factory=lambda: SizeOptions(multiple=64))
     """How `auto` chooses the number of new tokens."""
     max_add: int = MAX_ADD

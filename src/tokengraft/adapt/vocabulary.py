@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tokengraft.adapt.mix import Mix, extend_by_mix, in_occurrences
 from tokengraft.adapt.options import Job, Sizes
+from tokengraft.check.serving.stacks import choices_for
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError
 from tokengraft.evaluate.segments import Text
@@ -45,12 +46,21 @@ def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: J
     """The tokenizer after pruning and extension.
 
     A swap gives the ids of the pruned tokens to new ones. Without a swap, ids change only if more tokens are pruned
-    than learned. Then all ids are renumbered without holes, as by `prune`, including holes of the base.
+    than learned, or a serving stack cannot use ids with holes. Then all ids are renumbered without holes, as by
+    `prune`, including holes of the base.
 
     Raises:
         OptionError: More tokens should be pruned than can be.
         CorpusError: A swap was asked for, and no token can be learned.
     """
+    made = _new_vocabulary(base, texts, protection, job)
+    has_holes = len(made.tokenizer.ids) < made.tokenizer.n_rows
+    if has_holes and choices_for(job.options.stacks).no_holes:
+        return replace(made, tokenizer=made.tokenizer.compact())
+    return made
+
+
+def _new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> NewVocabulary:
     sizes, choice, first = job.sizes, None, None
     if sizes.auto:
         job.start("choosing the number of tokens")

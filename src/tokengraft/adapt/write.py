@@ -7,8 +7,11 @@ from pathlib import Path
 
 from tokengraft.adapt.options import DEFAULT_INIT, Job
 from tokengraft.adapt.result import Adaptation
+from tokengraft.check.serving.check_serving import check_serving
+from tokengraft.check.serving.stacks import choices_for
 from tokengraft.check.verify import verify_folder
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
+from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.formats.files import folder_files, is_tokenizer_file
 from tokengraft.output.atomic import write_folder
@@ -31,21 +34,34 @@ def write_result(
         TokengraftError: A file cannot be written, or the written folder fails its verification.
     """
     init = job.options.init or DEFAULT_INIT
+    padding: PadMultiple = choices_for(job.options.stacks).pad_multiple or "keep"
     if weighted:
         # A dry run gives the tables that will change, which the report shows.
-        result = replace(result, transplant=transplant(job.source, result.tokenizer, None, init=init))
+        planned = transplant(job.source, result.tokenizer, None, init=init, pad_multiple=padding)
+        result = replace(result, transplant=planned)
     files = _files(job, result, held_out if report else None)
     if weighted:
         force = job.options.force
-        done = transplant(job.source, result.tokenizer, job.out, init=init, force=force, others=files)
-        return replace(result, transplant=done)
+        done = transplant(
+            job.source, result.tokenizer, job.out, init=init, pad_multiple=padding, force=force, others=files
+        )
+        return _served(job, replace(result, transplant=done))
     write_folder(
         folder_files(result.tokenizer) | files,
         job.out,
         replaceable=replaceable(job.out, weighted=False) if job.options.force else None,
         check=lambda folder: verify_folder(folder, result.tokenizer, base=result.base).raise_for_failures(),
     )
-    return result
+    return _served(job, result)
+
+
+def _served(job: Job, result: Adaptation) -> Adaptation:
+    """The result with a warning for everything that a serving stack cannot use, with its fix."""
+    if not job.options.stacks:
+        return result
+    failures = check_serving(job.out, *job.options.stacks, base=result.base).failures
+    warnings = (f"{finding.name}: {finding.detail}; {finding.fix}" for finding in failures)
+    return replace(result, warnings=(*result.warnings, *warnings))
 
 
 def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | None) -> dict[str, bytes]:

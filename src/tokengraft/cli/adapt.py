@@ -10,6 +10,7 @@ from typing import Any
 
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
 from tokengraft.check.finding import Check
+from tokengraft.check.serving.stacks import STACKS
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.display import print_columns, print_table
 from tokengraft.cli.extended import guarantees
@@ -79,6 +80,15 @@ def add(commands: Commands) -> None:
     )
     command.add_argument(
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
+    )
+    command.add_argument(
+        "--for",
+        dest="stacks",
+        action="append",
+        choices=STACKS,
+        default=[],
+        metavar="STACK",
+        help=f"serving stack that should be able to use the result: {', '.join(STACKS)}; may be repeated",
     )
     command.add_argument("--init", choices=tuple(INITIALISERS), help="initialiser for new embedding rows (fvt)")
     command.add_argument(
@@ -168,6 +178,8 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         balance=options.balance or "weights",
         parity_text=named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
         max_share=options.max_share,
+        keep_llama_cpp_hash=options.keep_llama_cpp_hash,
+        stacks=tuple(options.stacks),
         **_size(options),
         report=options.report,
         force=options.force,

@@ -10,7 +10,7 @@ from tokengraft.check.serving.check_serving import check_serving
 from tokengraft.check.serving.stacks import STACKS
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
-from tokengraft.cli.learning import preserve_of
+from tokengraft.cli.learning import counts_of_files
 from tokengraft.cli.options import Commands, add_json, add_read_options, add_source, require, require_unread
 from tokengraft.formats import load
 
@@ -57,10 +57,10 @@ def _run(options: argparse.Namespace) -> int:
         require_unread(options, "--preserve was not given", instead="--preserve")
     with transformers_started():  # it is imported while the other checks run
         base = load(options.base) if options.base else None
-        preserve = preserve_of(base, options) if base else None
+        preserve = counts_of_files(base, options.preserve, options) if base and options.preserve else None
         result = check(load(options.source), base, preserve=preserve)
         if options.stacks:
-            result = Check(result.findings + check_serving(options.source, *options.stacks).findings)
+            result = Check(result.findings + check_serving(options.source, *options.stacks, base=base).findings)
     if options.json:
         print(
             json.dumps({"passed": result.passed, "findings": [asdict(f) for f in result.findings]}, ensure_ascii=False)

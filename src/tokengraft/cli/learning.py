@@ -8,15 +8,17 @@ from typing import Any, Literal
 from tokengraft.cli.options import count_options_of, lines_of, named, read_options_of, require
 from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.count import count
+from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.evaluate.size import MAX_ADD
 from tokengraft.extend import Limits, WordList
+from tokengraft.tokenizer.llama_cpp import require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 AUTO: Literal["auto"] = "auto"
 LEARNING = (
     *("min_count", "max_token_bytes", "deny", "deny_pattern", "scripts"),
-    *("include", "include_exact", "preserve", "balance", "parity_text", "max_share"),
+    *("include", "include_exact", "preserve", "balance", "parity_text", "max_share", "keep_llama_cpp_hash"),
 )
 """The options of `add_learning`."""
 SIZE = ("max_add", "min_support", "max_rare", "multiple")
@@ -68,6 +70,13 @@ def add_learning(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--include-exact", action="store_true", default=None, help="take the lines of --include as they are"
+    )
+    group.add_argument(
+        "--keep-llama-cpp-hash",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="the stock converter of llama.cpp recognises the result: its check text keeps its tokens and ids (default "
+        "for `adapt --swap`)",
     )
     _add_balance(group)
 
@@ -159,8 +168,12 @@ def word_list_of(options: argparse.Namespace) -> WordList | None:
 
 
 def preserve_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts | None:
-    """The counts of the text given by --preserve: loaded from files of counts, or counted."""
-    return counts_of_files(tokenizer, options.preserve, options) if options.preserve else None
+    """The counts of the text given by --preserve, and of the check text of --keep-llama-cpp-hash."""
+    parts = [counts_of_files(tokenizer, options.preserve, options)] if options.preserve else []
+    if options.keep_llama_cpp_hash:
+        require_known(tokenizer)
+        parts.append(check_text_counts(tokenizer))
+    return sum(parts[1:], parts[0]) if parts else None
 
 
 def counts_of_files(tokenizer: Tokenizer, paths: list[str], options: argparse.Namespace) -> PretokenCounts:

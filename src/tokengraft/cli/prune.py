@@ -32,6 +32,7 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
 from tokengraft.prune.methods import COUNTED
 from tokengraft.tokenizer.edit import left_out
+from tokengraft.tokenizer.llama_cpp import check_tokens, require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SCRIPTS = ("script", "script-leaf")
@@ -93,6 +94,12 @@ def add(commands: Commands) -> None:
         help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
         "the highest id is kept so that the number of embedding rows does not change (default: compact)",
     )
+    command.add_argument(
+        "--keep-llama-cpp-hash",
+        action="store_true",
+        help="with --ids keep: the tokens of the check text of llama.cpp's converter are kept, so that it recognises "
+        "the result",
+    )
     command.add_argument("--order", type=Path, metavar="FILE", help="also write the complete order as JSON")
     add_output(command, "folder for the pruned tokenizer")
     add_json(command)
@@ -128,8 +135,12 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
 
 
 def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argparse.Namespace) -> PruneOrder:
+    protected = lines_of(options.protect, "--protect")
+    if options.keep_llama_cpp_hash:
+        require_known(tokenizer)
+        protected += check_tokens(tokenizer)
     protection = Protection(
-        tokens=lines_of(options.protect, "--protect"),
+        tokens=protected,
         pattern=options.protect_pattern,
         characters=options.prune_characters,
         reuse_reserved=options.reuse_reserved,
@@ -152,6 +163,11 @@ def _require_options(options: argparse.Namespace) -> None:
     if not counted:
         require_unread(options, "none was given")
         require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
+    require(
+        options.ids == "keep" or not options.keep_llama_cpp_hash,
+        "--keep-llama-cpp-hash needs ids that do not move",
+        hint="pass --ids keep too",
+    )
     require(
         not options.scripts or options.method in SCRIPTS,
         f"--scripts is for the script methods, not for {options.method}",

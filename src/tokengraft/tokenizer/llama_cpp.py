@@ -13,6 +13,7 @@ from hashlib import sha256
 from importlib import resources
 from typing import Any
 
+from tokengraft.errors import OptionError
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 ADDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer")
@@ -79,6 +80,19 @@ def converter_check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Conv
     digest = ids_hash(check_ids(tokenizer))
     base_type = types.get(ids_hash(check_ids(base))) if base is not None else None
     return ConverterCheck(digest, types.get(digest), base_type)
+
+
+def require_known(tokenizer: Tokenizer) -> None:
+    """Refuses a tokenizer whose hash the converter does not know: there is nothing to keep.
+
+    Raises:
+        OptionError: It is unknown.
+    """
+    if not converter_check(tokenizer).known:
+        raise OptionError(
+            f"the hash of this tokenizer cannot be kept: the converter of {converter_table().source} does not know it",
+            hint="drop --keep-llama-cpp-hash; `tokengraft check --for llama.cpp` says what the converter needs",
+        )
 
 
 def check_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:

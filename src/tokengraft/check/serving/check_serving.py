@@ -35,7 +35,7 @@ _WITH_TRANSFORMERS = {"transformers", "vllm", "llama.cpp"}
 """Stacks that load tokenizers with transformers."""
 
 
-def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str) -> Check:
+def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str, base: Tokenizer | None = None) -> Check:
     """Whether serving stacks can use a folder, with what to do where they cannot.
 
     A stack that is installed is asked: the folder is loaded, and the ids of sample texts are compared. Of the others,
@@ -44,6 +44,7 @@ def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str) -> C
     Args:
         source: A model folder; or a tokenizer, its file or its hub name, to check without a model.
         stacks: `transformers`, `vllm`, `llama.cpp`, `ollama`, `tiktoken`, `mistral-common` or `sentencepiece`.
+        base: The tokenizer that this one was made from. llama.cpp must take both for the same type.
 
     Raises:
         OptionError: There is no such stack, or none was given.
@@ -59,7 +60,8 @@ def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str) -> C
     for stack in stacks:
         require_stack(stack)
     loading = transformers_started() if _WITH_TRANSFORMERS.intersection(stacks) else nullcontext()
-    with loading, open_model_folder(source) as folder:
+    with loading, open_model_folder(source) as opened:
+        folder = replace(opened, base=base)
         return Check(tuple(named for stack in dict.fromkeys(stacks) for named in _named(stack, folder)))
 
 

@@ -13,6 +13,7 @@ from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.serving.stacks import LLAMA_CPP_SIZES
 from tokengraft.check.settings_file import read_settings
 from tokengraft.formats.files import MAIN as TOKENIZER_JSON
+from tokengraft.tokenizer.llama_cpp import converter_check, converter_table
 from tokengraft.tokenizer.settings import ADDED, LISTING, SETTINGS
 
 Reader = Literal["sentencepiece", "scores lost", "gpt2", "tekken", "none"]
@@ -109,7 +110,14 @@ def converter_hash(folder: ModelFolder) -> Finding:
     name = "pre-tokenizer hash"
     if reader(folder) != "gpt2":
         return Finding(name, "pass", "not needed: the vocabulary is not of the GPT-2 type")
-    return not_checked(name, "the hash of the converter's check text is not computed")
+    found, table = converter_check(folder.tokenizer, folder.base), converter_table()
+    if found.known:
+        return Finding(name, "pass", f"known to the converter as `{found.type}`")
+    if found.line:
+        lines = " / ".join(line.strip() for line in found.line.splitlines())
+        return Finding(name, "fail", f"not that of the base, `{found.base_type}`", (), f"add to {table.file}: {lines}")
+    fix = "pass --base to see the type of the base; keep the hash with `tokengraft extend --keep-llama-cpp-hash`"
+    return Finding(name, "fail", f"the converter of {table.source} does not know {found.hash[:16]}…", (), fix)
 
 
 def listed_tokens(folder: ModelFolder) -> Finding:

@@ -35,6 +35,8 @@ class ModelFolder:
     """The tensors with a vocabulary axis."""
     unread: str = ""
     """Why there are no tables."""
+    base: Tokenizer | None = None
+    """The tokenizer that this one was made from, if it is known."""
 
     @property
     def config(self) -> Mapping[str, Any]:
