@@ -9,6 +9,7 @@ LLAMA_CPP is a source folder of llama.cpp: a checkout, or `vendor/llama.cpp` in 
 import argparse
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def hashes(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
             yield ast.literal_eval(node.test.comparators[0]), ast.literal_eval(assignment.value)
 
 
+def skipping(folder: Path) -> list[str]:
+    """The types of pre-tokenizer for which llama.cpp skips merges (`ignore_merges`)."""
+    text = (folder / "src" / "llama-vocab.cpp").read_text(encoding="utf-8")
+    branches = [part for part in re.split(r"\belse if\b", text) if "tokenizer_pre ==" in part]
+    skip = [part for part in branches if re.search(r"ignore_merges\s*=\s*true", part)]
+    return sorted({name for part in skip for name in re.findall(r'tokenizer_pre == "([^"]+)"', part)})
+
+
 def main() -> None:
     """Reads the arguments and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -58,6 +67,7 @@ def main() -> None:
         "source": options.source,
         "file": file,
         "check_text": check_text(function),
+        "skipping": skipping(options.folder),
         "types": dict(hashes(function)),
     }
     TABLE.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")

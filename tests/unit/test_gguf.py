@@ -471,3 +471,8 @@ def test_a_token_with_the_name_of_a_placeholder_is_refused(tmp_path, base):
     new = tg.load(builders.write(tmp_path / "new", document))
     with pytest.raises(CheckpointError, match="same string"):
         tg.transplant(ggufs.write_gguf(tmp_path / "a.gguf", base), new, None)
+
+
+def test_a_pre_tokenizer_that_skips_merges_where_the_tokenizer_does_not_gives_a_warning(tmp_path, base):
+    source = ggufs.write_gguf(tmp_path / "a.gguf", base, pre="llama-bpe")
+    assert "ignore_merges" in tg.transplant(source, base, None, base=base).warnings[0]

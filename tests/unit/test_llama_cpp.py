@@ -15,6 +15,7 @@ from tokengraft.tokenizer.llama_cpp import (
     converter_check,
     converter_table,
     ids_hash,
+    skipping_warning,
 )
 
 TYPES = {"llama3": "smaug-bpe", "mistral_nemo": "tekken", "qwen2_5": "qwen2", "smollm2": "smollm"}
@@ -109,6 +110,23 @@ def test_the_counts_have_the_pretokens_of_the_text(tiny_folder):
     occurrences = {token: ids.count(token) for token in sorted({*ids})}
     assert counts.tokens(tokenizer) == occurrences
     assert counts.totals.documents == 1
+
+
+@pytest.mark.parametrize(
+    ("pre_type", "skips", "warns"),
+    [
+        ("llama-bpe", True, None),
+        ("llama-bpe", False, "llama.cpp skips"),
+        ("smaug-bpe", True, "the tokenizer skips"),
+        ("smaug-bpe", False, None),
+        ("of my own", True, None),
+        (None, True, None),
+    ],
+)
+def test_a_type_that_skips_merges_where_the_tokenizer_does_not_gives_a_warning(tmp_path, pre_type, skips, warns):
+    tokenizer = tg.load(builders.write(tmp_path / "model", builders.byte_level(ignore_merges=skips)))
+    warning = skipping_warning(tokenizer, pre_type)
+    assert warning is None if warns is None else warning.startswith(warns)
 
 
 def test_an_unknown_hash_of_a_known_base_gives_the_lines_to_add():

@@ -32,6 +32,7 @@ from tokengraft.checkpoint.tensors import ITEM_BYTES, RowReader
 from tokengraft.errors import CheckpointError, Progress
 from tokengraft.output.atomic import new_file
 from tokengraft.plan import VocabPlan, plan
+from tokengraft.tokenizer.llama_cpp import skipping_warning
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 INPUT, OUTPUT = "token_embd.weight", "output.weight"
@@ -105,6 +106,8 @@ def _writer(file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: Ggu
     if base is not None:
         require_base(file, vocabulary, tokenizers, base)
     pre, warnings = (vocabulary.pre, ()) if base else pre_tokenizer(file, vocabulary, tokenizers)
+    skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
+    warnings += (skipping,) if skipping else ()
     changes = plan(inside, new)
     rows = padded_rows(changes, len(vocabulary.tokens), options.pad_multiple)
     keys = VocabularyChange(file, vocabulary, inside, new, changes, rows).keys(pre)

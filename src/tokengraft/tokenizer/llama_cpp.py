@@ -30,6 +30,9 @@ class ConverterTable:
     file: str
     """The file of llama.cpp that has the check."""
     check_text: str
+    skipping: Sequence[str]
+    """The types of pre-tokenizer for which llama.cpp encodes a pretoken that is a token as that token, without merges
+    (`ignore_merges`)."""
     types: Mapping[str, str]
     """The type of pre-tokenizer for each hash."""
 
@@ -93,6 +96,23 @@ def require_known(tokenizer: Tokenizer) -> None:
             f"the hash of this tokenizer cannot be kept: the converter of {converter_table().source} does not know it",
             hint="drop --keep-llama-cpp-hash; `tokengraft check --for llama.cpp` says what the converter needs",
         )
+
+
+def skipping_warning(tokenizer: Tokenizer, pre_type: str | None) -> str | None:
+    """A warning if llama.cpp skips merges for a type of pre-tokenizer and the tokenizer does not, or the reverse.
+
+    The files of Llama-3, for example, are of the type `llama-bpe` with BOS before text, which skips merges. Without BOS
+    the converter takes them for `smaug-bpe`, which does not.
+    """
+    table = converter_table()
+    skips = pre_type in table.skipping
+    if skips == tokenizer.ignore_merges or not (skips or pre_type in table.types.values()):
+        return None
+    who, other = ("llama.cpp", "the tokenizer") if skips else ("the tokenizer", "llama.cpp")
+    return (
+        f"{who} skips merges for pretokens that are tokens (`ignore_merges`) and {other} does not, for the "
+        f"pre-tokenizer type {pre_type!r}: llama.cpp splits some text in another way"
+    )
 
 
 def check_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:

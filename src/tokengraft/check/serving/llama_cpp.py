@@ -13,7 +13,7 @@ from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.serving.stacks import LLAMA_CPP_SIZES
 from tokengraft.check.settings_file import read_settings
 from tokengraft.formats.files import MAIN as TOKENIZER_JSON
-from tokengraft.tokenizer.llama_cpp import converter_check, converter_table
+from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, skipping_warning
 from tokengraft.tokenizer.settings import ADDED, LISTING, SETTINGS
 
 Reader = Literal["sentencepiece", "scores lost", "gpt2", "tekken", "none"]
@@ -112,7 +112,8 @@ def converter_hash(folder: ModelFolder) -> Finding:
         return Finding(name, "pass", "not needed: the vocabulary is not of the GPT-2 type")
     found, table = converter_check(folder.tokenizer, folder.base), converter_table()
     if found.known:
-        return Finding(name, "pass", f"known to the converter as `{found.type}`")
+        warning, detail = skipping_warning(folder.tokenizer, found.type), f"known to the converter as `{found.type}`"
+        return Finding(name, "note", f"{detail}; {warning}") if warning else Finding(name, "pass", detail)
     if found.line:
         lines = " / ".join(line.strip() for line in found.line.splitlines())
         return Finding(name, "fail", f"not that of the base, `{found.base_type}`", (), f"add to {table.file}: {lines}")
