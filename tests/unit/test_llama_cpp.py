@@ -5,8 +5,10 @@ import re
 
 import builders
 import pytest
+from checkpoints import ESTONIAN, checkpoint
 
 import tokengraft as tg
+from tokengraft import cli
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.tokenizer.llama_cpp import (
     ConverterCheck,
@@ -137,3 +139,74 @@ def test_an_unknown_hash_of_a_known_base_gives_the_lines_to_add():
     assert ConverterCheck("00ff", "qwen2", "llama-bpe").line is not None
     assert ConverterCheck("00ff", None, None).line is None
     assert ConverterCheck("00ff", "qwen2", "qwen2").line is None
+
+
+CHECK_WORDS = "apple's don't 3333 Führer 🚀 Здравейте"
+TEXT = "\n".join(f"{CHECK_WORDS} põdrad põõsas õunad õues kass {n}" for n in range(200))
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """A folder that the converter knows, as `tiny`, with a text that would change its hash."""
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    monkeypatch.setitem(converter_table().types, converter_check(tg.load(folder)).hash, "tiny")
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tg.load(folder)
+
+
+def found(folder, base):
+    return converter_check(tg.load(folder), base)
+
+
+def test_extend_keeps_the_hash_where_it_is_asked_to(known, capsys):
+    command = ["extend", "model", "--corpus", "text.txt", "--add", "30", "--quiet", "--out"]
+    assert cli.main([*command, "free"]) == 0
+    assert not found("free", known).known
+    assert cli.main([*command, "kept", "--keep-llama-cpp-hash"]) == 0
+    assert found("kept", known).known
+    capsys.readouterr()
+    assert cli.main(["check", "free", "--base", "model", "--for", "llama.cpp"]) == 1
+    assert 'res = "tiny"' in capsys.readouterr().out
+    assert cli.main(["check", "kept", "--base", "model", "--for", "llama.cpp"]) == 0
+    assert "known to the converter as `tiny`" in capsys.readouterr().out
+
+
+def test_prune_keeps_the_hash_where_it_is_asked_to(known, capsys):
+    command = ["prune", "model", "--method", "last-id-leaf", "--remove", "60", "--quiet"]
+    assert cli.main([*command, "--ids", "keep", "--out", "free"]) == 0
+    assert not found("free", known).known
+    assert cli.main([*command, "--ids", "keep", "--keep-llama-cpp-hash", "--out", "kept"]) == 0
+    assert found("kept", known).known
+    assert cli.main([*command, "--keep-llama-cpp-hash", "--out", "moved"]) == 2
+    assert "pass --ids keep too" in capsys.readouterr().err
+
+
+def test_a_swap_keeps_the_hash_unless_told_otherwise(known):
+    kept = tg.adapt("model", target="text.txt", swap=20, out="kept")
+    assert "llama.cpp hash" in {finding.name for finding in kept.check.findings}
+    assert found("kept", known).known
+    free = tg.adapt("model", target="text.txt", swap=20, out="free", options=tg.AdaptOptions(keep_llama_cpp_hash=False))
+    assert not converter_check(free.tokenizer, known).known
+    with pytest.raises(tg.TokengraftError, match="ids that do not move"):
+        tg.adapt("model", target="text.txt", remove=20, out="x", options=tg.AdaptOptions(keep_llama_cpp_hash=True))
+
+
+def test_a_hash_that_is_unknown_cannot_be_kept(tmp_path, capsys):
+    builders.write(tmp_path / "model", builders.byte_level())
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    command = ["extend", str(tmp_path / "model"), "--corpus", str(tmp_path / "text.txt"), "--add", "5", "--quiet"]
+    assert cli.main([*command, "--keep-llama-cpp-hash", "--out", str(tmp_path / "out")]) == 2
+    assert "cannot be kept" in capsys.readouterr().err
+
+
+def test_adapting_for_a_stack_chooses_rows_and_ids_for_it(tmp_path):
+    checkpoint(tmp_path / "model")
+    (tmp_path / "et.txt").write_text("\n".join(ESTONIAN), encoding="utf-8")
+    options = tg.AdaptOptions(stacks=("vllm", "ollama"))
+    done = tg.adapt(tmp_path / "model", target=tmp_path / "et.txt", add=9, out=tmp_path / "out", options=options)
+    assert done.transplant.rows_after % 64 == 0
+    assert len(done.tokenizer.ids) == done.tokenizer.n_rows
+    options = tg.AdaptOptions(stacks=("vlm",))
+    with pytest.raises(tg.TokengraftError, match="no serving stack 'vlm'"):
+        tg.adapt(tmp_path / "model", target=tmp_path / "et.txt", add=9, out=tmp_path / "x", options=options)
