@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.tokenizer.sentencepiece import PieceModel, _next_below
+from tokengraft.tokenizer.sentencepiece import PieceModel, next_below
 
 TEXTS = [*builders.TEXT[:4], "", " ", "  two  spaces  ", "a\nb\tc", "猫 🙂 e\u0301", "▁", "x" * 300, "1234567890"]
 
@@ -175,10 +175,10 @@ def test_damaged_files_are_refused_whatever_is_cut_or_changed(model_file):
 
 
 def test_scores_go_down_in_steps_that_32_bits_hold():
-    assert _next_below(-3.0) == -4.0
+    assert next_below(-3.0) == -4.0
     far = -(2.0**25)
-    assert _next_below(far) < far
-    assert _next_below(_next_below(far)) < _next_below(far)
+    assert next_below(far) < far
+    assert next_below(next_below(far)) < next_below(far)
 
 
 def test_new_pieces_score_below_all_but_runs_and_change_nothing_else(both):
