@@ -1,6 +1,6 @@
 """`comparisons`: compares a written weight file with its source, byte by byte, in parts that can run in threads."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -46,15 +46,16 @@ class _Range(NamedTuple):
 
 
 def comparisons(
-    old: TensorFile, new: TensorFile, tables: Mapping[str, int], copies: Copies
+    old: TensorFile, new: TensorFile, tables: Container[str], copies: Copies, shorter: Container[str] = ()
 ) -> Iterator[Callable[[], ByteComparison]]:
     """Comparisons that together cover a written file. Each opens the files itself.
 
     Args:
         old: The source.
         new: The written file, with the header that was read back from it.
-        tables: The rows of its tensors with a vocabulary axis, by their names.
-        copies: The sources of the rows of those tensors. A table of fewer rows is for the first ids only.
+        tables: The names of its tensors with a vocabulary axis.
+        copies: The sources of the rows of those tensors.
+        shorter: Those of them that are for the first ids only, and keep their number of rows.
 
     Raises:
         CheckpointError: The files differ where they must be equal, because of a bug or a failing disk. Each comparison
@@ -65,7 +66,7 @@ def comparisons(
     ranges: list[_Range] = []
     for name, tensor in old.tensors.items():
         if name in tables:
-            own = copies[: tables[name]]
+            own = copies[: tensor.shape[0]] if name in shorter else copies
             _require_table(tensor, new.tensors[name], len(own))
             ranges += _row_ranges(tensor, new.tensors[name], own)
             yield from (partial(_compare_rows, old, new, name, rows) for rows in _other_rows(tensor, own))

@@ -75,9 +75,9 @@ class Vocabulary:
     """How the tensors were found: by the names of an architecture, or by their shapes."""
 
     @property
-    def shorter(self) -> list[int]:
-        """Rows of the tables that are for the first ids only."""
-        return [tensor.info.shape[0] for tensor in self.tensors if tensor.info.shape[0] < self.rows]
+    def shorter(self) -> tuple[VocabTensor, ...]:
+        """The tables that are for the first ids only."""
+        return tuple(tensor for tensor in self.tensors if tensor.info.shape[0] < self.rows)
 
 
 def has_weights(source: str | os.PathLike[str]) -> bool:

@@ -109,7 +109,8 @@ def transplant(
     changes = plan(old, new)
     _require_rows(changes, vocabulary)
     rows = padded_rows(changes, vocabulary.rows, pad_multiple)
-    require_fixed_ids(vocabulary.shorter, source.config, changes, (vocabulary.rows, rows))
+    shorter = [table.info.shape[0] for table in vocabulary.shorter]
+    require_fixed_ids(shorter, source.config, changes, (vocabulary.rows, rows))
     files = model_files(source, vocabulary, (old, new), changes, rows)
     writer = CheckpointWriter(source, vocabulary, changes, rows, (init, output_init or init), seed)
     done = writer.describe(files)

@@ -87,9 +87,9 @@ class CheckpointWriter:
     def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
         """Writes one weight file and compares it with its source while it is written to the disk."""
         self.write(file, folder, hard_link, threads.stop)
-        out = folder / file.path.name
-        tables = {tensor.info.name: self.rows_after(tensor.info) for tensor in self.vocabulary.tensors}
-        parts = comparisons(file, TensorFile.open(out), tables, self.copies)
+        out, tables = folder / file.path.name, {tensor.info.name for tensor in self.vocabulary.tensors}
+        shorter = {tensor.info.name for tensor in self.vocabulary.shorter}
+        parts = comparisons(file, TensorFile.open(out), tables, self.copies, shorter)
         compared = [threads.comparisons.submit(part) for part in parts]
         sync(out)
         return ByteComparison.total(part.result() for part in compared)
