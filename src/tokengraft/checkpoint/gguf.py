@@ -268,8 +268,7 @@ class GgufWriter:
                 "after writing, the keys or the places of tensors are not as intended",
                 hint="check the disk and try again; please report this",
             )
-        tables = dict.fromkeys(self.tables, len(self.copies))
-        parts = comparisons(self.source.as_tensor_file(), written.as_tensor_file(), tables, self.copies)
+        parts = comparisons(self.source.as_tensor_file(), written.as_tensor_file(), self.tables, self.copies)
         with ThreadPoolExecutor(2, thread_name_prefix="compare") as pool:
             return ByteComparison.total(pool.map(lambda part: part(), parts))
 
