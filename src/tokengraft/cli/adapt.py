@@ -10,7 +10,6 @@ from typing import Any
 
 from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
 from tokengraft.check.finding import Check
-from tokengraft.check.serving.stacks import STACKS
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.display import print_columns, print_table
 from tokengraft.cli.extended import guarantees
@@ -30,6 +29,7 @@ from tokengraft.cli.options import (
     add_json,
     add_output,
     add_read_options,
+    add_stacks,
     count_options_of,
     lines_of,
     read_options_of,
@@ -81,15 +81,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
     )
-    command.add_argument(
-        "--for",
-        dest="stacks",
-        action="append",
-        choices=STACKS,
-        default=[],
-        metavar="STACK",
-        help=f"serving stack that should be able to use the result: {', '.join(STACKS)}; may be repeated",
-    )
+    add_stacks(command, "serving stack that should be able to use the result")
     command.add_argument("--init", choices=tuple(INITIALISERS), help="initialiser for new embedding rows (fvt)")
     command.add_argument(
         "--report",

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from tokengraft.check.check import check
 from tokengraft.check.finding import Check
 from tokengraft.check.serving.check_serving import check_serving
-from tokengraft.check.serving.stacks import STACKS
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
 from tokengraft.cli.learning import counts_of_files
-from tokengraft.cli.options import Commands, add_json, add_read_options, add_source, require, require_unread
+from tokengraft.cli.options import Commands, add_json, add_read_options, add_source, add_stacks, require, require_unread
 from tokengraft.formats import load
 
 
@@ -33,15 +32,7 @@ def add(commands: Commands) -> None:
         help="with --base: text, or counts of it, that must have the same tokens and ids as with the base",
     )
     command.add_argument("--quiet", action="store_true", help="do not show progress")
-    command.add_argument(
-        "--for",
-        dest="stacks",
-        action="append",
-        choices=STACKS,
-        default=[],
-        metavar="STACK",
-        help=f"also check what a serving stack needs, with fixes: {', '.join(STACKS)}; may be repeated",
-    )
+    add_stacks(command, "also check what a serving stack needs, with fixes")
     add_json(command)
     add_read_options(command)
     command.set_defaults(run=_run)

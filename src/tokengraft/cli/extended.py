@@ -96,7 +96,7 @@ def _sentencepiece(base: Tokenizer, extension: Extension) -> list[tuple[str, str
 
 
 def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tuple[str, str]]:
-    """What was asked of the new tokens, and what came of it."""
+    """What was asked for, and what was done: the chosen size, the words of a list, the languages."""
     if choice:
         yield "size", choice.reason
     if extension.included:
