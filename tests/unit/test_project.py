@@ -166,6 +166,7 @@ LAYERS = [
     "cli.progress",
     "cli.options",
     "cli.learning",
+    "cli.stacks",
     "cli.extended",
     "cli.adapt",
     "cli.check",

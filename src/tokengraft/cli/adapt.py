@@ -29,13 +29,13 @@ from tokengraft.cli.options import (
     add_json,
     add_output,
     add_read_options,
-    add_stacks,
     count_options_of,
     lines_of,
     read_options_of,
     require,
 )
 from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.stacks import add_stacks
 from tokengraft.evaluate.size import MAX_ADD, SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokengraft.check.serving.stacks import STACKS
 from tokengraft.cli.display import print_warnings
 from tokengraft.cli.progress import bytes_read
 from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions
@@ -114,19 +113,6 @@ def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> No
         action="append",
         metavar="W",
         help="weight of one --counts or --corpus, such as 2 or 1/3; give one for each",
-    )
-
-
-def add_stacks(command: argparse.ArgumentParser, what: str) -> None:
-    """Adds --for."""
-    command.add_argument(
-        "--for",
-        dest="stacks",
-        action="append",
-        choices=STACKS,
-        default=[],
-        metavar="STACK",
-        help=f"{what}: {', '.join(STACKS)}; may be repeated",
     )
 
 
