@@ -44,6 +44,7 @@ mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
 mod read;
+mod rows;
 mod tokenizer_json;
 mod train;
 
@@ -54,6 +55,7 @@ pub use pretokenize::{
     encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,
 };
 pub use read::{FileReader, Part};
+pub use rows::bf16_means;
 pub use train::{
     pairs_of, script_properties, Callbacks, Learned, LearnedMerge, MaxShare, RefusedPair, ScriptFilter, Task, Texts,
 };

@@ -14,6 +14,7 @@ __all__ = [
     "Rows",
     "Vocabulary",
     "__version__",
+    "bf16_means",
     "documents",
     "encode_with_tokenizers",
     "extend",
@@ -309,3 +310,6 @@ def scripts(texts: list[str]) -> list[list[str]]:
 
 def encode_with_tokenizers(tokenizer_json: str, texts: list[str]) -> list[list[int]]:
     """The ids that the `tokenizers` library itself gives, without special tokens."""
+
+def bf16_means(rows: bytes, width: int, groups: list[int], places: list[int]) -> bytes:
+    """The mean of each group of rows of bf16. Groups are the numbers of their rows, and the places of these."""

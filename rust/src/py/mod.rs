@@ -6,6 +6,7 @@ mod counts;
 mod extend;
 mod pipeline;
 mod read;
+mod rows;
 mod vocabulary;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -58,6 +59,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(extend::script_properties, module)?)?;
     module.add_function(wrap_pyfunction!(extend::of_scripts, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::bf16_means, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::encode_with_tokenizers, module)?)?;
     module.add_class::<pipeline::PyPipeline>()
 }

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft import _core
 from tokengraft.checkpoint.rows import Initialiser, NewTokens, TableInfo
 from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.tensors import Raw, Rows, narrow, row_width, widen
@@ -86,13 +87,28 @@ def _block(old: OldRows, shape: TableShape, spec: TableSpec, ids: range) -> Raw:
     kept = sources >= 0
     if kept.all():
         return old.raw(sources)
-    fresh = [ids[place] for place in np.flatnonzero(~kept)]
-    made = narrow(spec.initialiser(_with_pieces(old, shape, spec.plan, fresh), spec.info), shape.dtype)
+    made = _made(old, shape, spec, [ids[place] for place in np.flatnonzero(~kept)])
     if not kept.any():
         return made
     block = np.empty((len(ids), shape.row_bytes), np.uint8)
     block[kept], block[~kept] = old.raw(sources[kept]), made
     return block
+
+
+def _made(old: OldRows, shape: TableShape, spec: TableSpec, ids: list[int]) -> Raw:
+    """Rows for new tokens."""
+    pieces = _pieces(spec.plan, ids)
+    if spec.initialiser is fvt and shape.dtype == "BF16" and shape.width > 1 and all(pieces):
+        return _bf16_means(old, shape, pieces)
+    return narrow(spec.initialiser(_with_pieces(old, shape, ids, pieces), spec.info), shape.dtype)
+
+
+def _bf16_means(old: OldRows, shape: TableShape, pieces: list[tuple[int, ...]]) -> Raw:
+    """What `fvt` computes, in the core: the most frequent case, several times as fast."""
+    wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
+    groups = [len(rows) for rows in pieces]
+    means = _core.bf16_means(old.raw(wanted).tobytes(), shape.width, groups, places.tolist())
+    return np.frombuffer(means, np.uint8).reshape(len(pieces), shape.row_bytes)
 
 
 def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int64]:
@@ -112,10 +128,14 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int
     return np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
 
 
-def _with_pieces(old: OldRows, shape: TableShape, plan: VocabPlan, ids: list[int]) -> NewTokens:
-    """New tokens with the old rows of their pieces. Every row is read once."""
+def _pieces(plan: VocabPlan, ids: list[int]) -> list[tuple[int, ...]]:
+    """The pieces of new tokens: old rows. A row without a token has none."""
     sources = [plan.sources[i] if i < plan.rows_after else None for i in ids]
-    pieces = [source if isinstance(source, tuple) else () for source in sources]
+    return [source if isinstance(source, tuple) else () for source in sources]
+
+
+def _with_pieces(old: OldRows, shape: TableShape, ids: list[int], pieces: list[tuple[int, ...]]) -> NewTokens:
+    """New tokens with the old rows of their pieces. Every row is read once."""
     wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
     values = widen(old.raw(wanted), shape.dtype).reshape(len(wanted), shape.width)
     return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), places, values)
