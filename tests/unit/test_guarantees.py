@@ -56,6 +56,20 @@ def test_preserved_text_keeps_its_ids(kind, request, texts, capsys):
         assert tg.load(texts / "out").encode(line) == base.encode(line)
 
 
+@pytest.mark.parametrize("limit", [("--max-bytes", "40"), ("--max-documents", "1"), ("--shard", "0/2")])
+def test_limits_of_the_corpus_do_not_shorten_the_preserved_text(model, texts, capsys, limit):
+    base, kept = tg.load(model), [texts / "kept-1.txt", texts / "kept-2.txt"]
+    for path in kept:
+        path.write_text("kassid ja koerad " * 5 + "\nistuvad põõsas", encoding="utf-8")
+    corpus = [texts / "one.txt", texts / "other.txt"]
+    for path in corpus:
+        path.write_text("istuvad põõsas kassid ja koerad\n" * 9, encoding="utf-8")
+    options = ["--corpus", *corpus, "--add", 9, "--min-count", 1, "--preserve", *kept, *limit]
+    extended(model, texts, capsys, *options)
+    for path in kept:
+        assert tg.load(texts / "out").encode(path.read_text()) == base.encode(path.read_text())
+
+
 def test_a_table_shows_what_was_asked_for(model, texts, capsys):
     command = ["extend", str(model), "--out", str(texts / "out"), "--quiet", "--add", "60", "--balance", "parity"]
     command += ["--corpus", f"et={texts / 'et.txt'}", f"lv={texts / 'lv.txt'}"]

@@ -5,6 +5,7 @@ Every step is also available alone. This module only connects them.
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -150,5 +151,7 @@ def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
     """The counts of a corpus without hold-out, or those in a file of counts."""
     if is_counts_file(corpus):
         return PretokenCounts.load(corpus)
-    options = job.options
-    return count(start.base, corpus, read_options=options.read_options, count_options=options.count_options)
+    # Limits and shards are for the text to learn from.
+    read_options = replace(job.options.read_options, shard=None)
+    count_options = replace(job.options.count_options, max_bytes=None, max_documents=None)
+    return count(start.base, corpus, read_options=read_options, count_options=count_options)

@@ -26,6 +26,7 @@ from tokengraft.cli.learning import (
     preserve_of,
     require_no_size,
     size_options,
+    whole,
     word_list_of,
 )
 from tokengraft.cli.options import (
@@ -180,7 +181,7 @@ def _parity(tokenizer: Tokenizer, texts: dict[str, PretokenCounts], options: arg
     if not options.parity_text:
         return Parity(texts, max_share=max_share)
     given = named_texts(options.parity_text, "--parity-text")
-    parallel = {name: counts_of_files(tokenizer, [path], options) for name, path in given.items()}
+    parallel = {name: counts_of_files(tokenizer, [path], whole(options)) for name, path in given.items()}
     return Parity.of_parallel(texts, parallel, max_share=max_share)
 
 

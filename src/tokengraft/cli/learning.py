@@ -10,7 +10,7 @@ from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.count import count
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
-from tokengraft.evaluate.size import MAX_ADD
+from tokengraft.evaluate.size import MAX_ADD, MAX_RARE
 from tokengraft.extend import Limits, WordList
 from tokengraft.tokenizer.llama_cpp import require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -115,7 +115,10 @@ def add_size(command: argparse.ArgumentParser) -> None:
         help="a new token that occurs fewer than N times in the training text is rare (default: 100)",
     )
     group.add_argument(
-        "--max-rare", type=float, metavar="SHARE", help="largest share of rare tokens among the new ones"
+        "--max-rare",
+        type=float,
+        metavar="SHARE",
+        help=f"largest share of rare tokens among the new ones (default: {MAX_RARE})",
     )
     group.add_argument(
         "--multiple", type=int, metavar="N", help="round the number down to a multiple of N (default: 64)"
@@ -169,11 +172,16 @@ def word_list_of(options: argparse.Namespace) -> WordList | None:
 
 def preserve_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCounts | None:
     """The counts of the text given by --preserve, and of the check text of --keep-llama-cpp-hash."""
-    parts = [counts_of_files(tokenizer, options.preserve, options)] if options.preserve else []
+    parts = [counts_of_files(tokenizer, options.preserve, whole(options))] if options.preserve else []
     if options.keep_llama_cpp_hash:
         require_known(tokenizer)
         parts.append(check_text_counts(tokenizer))
     return sum(parts[1:], parts[0]) if parts else None
+
+
+def whole(options: argparse.Namespace) -> argparse.Namespace:
+    """The options for reading a text as a whole: limits and shards are for the text to learn from."""
+    return argparse.Namespace(**vars(options) | {"max_bytes": None, "max_documents": None, "shard": None})
 
 
 def counts_of_files(tokenizer: Tokenizer, paths: list[str], options: argparse.Namespace) -> PretokenCounts:
