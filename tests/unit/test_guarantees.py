@@ -59,8 +59,8 @@ def test_preserved_text_keeps_its_ids(kind, request, texts, capsys):
 @pytest.mark.parametrize("limit", [("--max-bytes", "40"), ("--max-documents", "1"), ("--shard", "0/2")])
 def test_limits_of_the_corpus_do_not_shorten_the_preserved_text(model, texts, capsys, limit):
     base, kept = tg.load(model), [texts / "kept-1.txt", texts / "kept-2.txt"]
-    for path in kept:
-        path.write_text("kassid ja koerad " * 5 + "\nistuvad põõsas", encoding="utf-8")
+    for path, text in zip(kept, ("kassid ja koerad " * 5, "istuvad põõsas"), strict=True):
+        path.write_text(text, encoding="utf-8")
     corpus = [texts / "one.txt", texts / "other.txt"]
     for path in corpus:
         path.write_text("istuvad põõsas kassid ja koerad\n" * 9, encoding="utf-8")
