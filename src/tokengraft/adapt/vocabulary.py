@@ -24,6 +24,8 @@ class Texts:
     """The targets and the text to keep. Tokens that are rare in these counts are pruned."""
     held_out: Text
     """The documents held out of the targets."""
+    targets: tuple[PretokenCounts, ...]
+    """The counts of each target, not weighted."""
     parity: Parity | None = None
     """The targets in balance; new tokens are then learned from these counts."""
     preserve: PretokenCounts | None = None
@@ -113,10 +115,11 @@ def _choice(base: Tokenizer, extension: Extension, texts: Texts, job: Job) -> Si
     return choose_size(
         base,
         extension,
-        texts.learn.counts,
+        # Not the mix: its counts are multiplied by weights, and support is a number of occurrences.
+        sum(texts.targets[1:], texts.targets[0]),
         texts.held_out,
         max_rare=size.max_rare,
-        min_support=size.min_support * texts.learn.unit,
+        min_support=size.min_support,
         multiple=size.multiple,
         min_size=max(size.min_size, extension.n_listed),
     )
