@@ -268,3 +268,19 @@ def test_an_adaptation_preserves_files_of_counts_and_text_together(model, texts)
         found = tg.adapt(model, target=texts / "et.txt", add=20, out=texts / f"out{number}", options=options)
         text = [*ENGLISH, *ESTONIAN[: number // 2]]
         assert [found.tokenizer.encode(line) for line in text] == [base.encode(line) for line in text]
+
+
+@pytest.mark.parametrize("command", ["extend", "adapt"])
+def test_a_largest_size_below_one_is_refused(model, texts, capsys, command):
+    text = ["--corpus", texts / "et.txt", "--held-out", texts / "et.txt"]
+    options = text if command == "extend" else ["--target", texts / "et.txt"]
+    options = [command, model, *options, "--add", "auto", "--max-add", 0, "--out", texts / "out", "--quiet"]
+    assert cli.main(list(map(str, options))) == 2
+    assert "max-add" in capsys.readouterr().err
+
+
+def test_a_chosen_swap_is_no_larger_than_what_can_be_pruned(model, texts):
+    options = tg.AdaptOptions(size=tg.SizeOptions(max_rare=1, min_support=1), preserve=texts / "en.txt")
+    found = tg.adapt(model, target=texts / "et.txt", swap="auto", out=texts / "out", options=options)
+    assert 0 < found.plan.summary.added == found.plan.summary.removed == found.choice.size
+    assert found.tokenizer.n_rows == found.base.n_rows

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tokengraft.adapt.mix import Mix, extend_by_mix, in_occurrences
-from tokengraft.adapt.options import Job, Sizes
+from tokengraft.adapt.options import Job
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError
@@ -64,12 +64,14 @@ def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: J
 
 def _new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> NewVocabulary:
     sizes, choice, first = job.sizes, None, None
+    order = _order(base, texts, protection, job) if sizes.prune else None
     if sizes.auto:
         job.start("choosing the number of tokens")
-        first = _learned(base, texts, sizes.learn, job)
+        # A swap cannot replace more tokens than can be pruned.
+        first = _learned(base, texts, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn, job)
         choice = _choice(base, first, texts, job)
         sizes = sizes.chosen(choice.size)
-    order = _order(base, texts, protection, sizes, job) if sizes.prune else None
+    order = in_occurrences(order[: sizes.prune], texts.keep.unit) if order else None
     if sizes.learn:
         job.start("learning new tokens")
     if sizes.swap and order:
@@ -84,20 +86,20 @@ def _new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: 
     return NewVocabulary(closed, order, extension, choice, warnings)
 
 
-def _order(base: Tokenizer, texts: Texts, protection: Protection, sizes: Sizes, job: Job) -> PruneOrder:
-    """The tokens to prune: those that are rare, and none of the preserved text."""
+def _order(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> PruneOrder:
+    """All tokens that may be pruned, rare ones first, and none of the preserved text."""
     job.start("choosing tokens to prune")
     if texts.preserve is not None:
         used = sorted(base.strings[token_id] for token_id in texts.preserve.tokens(base))
         protection = replace(protection, tokens=[*protection.tokens, *used])
     order = prune_order(base, texts.keep.counts, protection=protection, by_merges=job.options.by_merges)
-    if len(order) < sizes.prune:
+    if len(order) < job.sizes.least_prune:
         raise OptionError(
-            f"{sizes.prune:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
+            f"{job.sizes.least_prune:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
             "preserved text uses them",
             hint=f"pass --swap or --remove with at most {len(order):,}, or preserve less text",
         )
-    return in_occurrences(order[: sizes.prune], texts.keep.unit)
+    return order
 
 
 def _learned(tokenizer: Tokenizer, texts: Texts, n: int, job: Job) -> Extension:
