@@ -93,9 +93,10 @@ def _order(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> P
         used = sorted(base.strings[token_id] for token_id in texts.preserve.tokens(base))
         protection = replace(protection, tokens=[*protection.tokens, *used])
     order = prune_order(base, texts.keep.counts, protection=protection, by_merges=job.options.by_merges)
-    if len(order) < job.sizes.least_prune:
+    needed = job.sizes.least_prune
+    if len(order) < needed:
         raise OptionError(
-            f"{job.sizes.least_prune:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
+            f"{needed:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
             "preserved text uses them",
             hint=f"pass --swap or --remove with at most {len(order):,}, or preserve less text",
         )
