@@ -11,7 +11,8 @@ from tokengraft import cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "examples.md"
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
+OTHER_PAGES = [ROOT / "docs" / name for name in ("concepts.md", "gguf.md", "serving.md")]
+PAGES = [ROOT / "README.md", *OTHER_PAGES, PAGE, *(ROOT / "docs" / "guides").glob("*.md")]
 BLOCK = re.compile(r"(?:<!-- needs (\w+) -->\n)?```sh\n(.*?)```", re.DOTALL)
 NAMES_ONLY = {"--help", "--json", "--quiet", "--force", "--workers", "--memory", "--min-count"}
 """Options of many commands with one meaning: an example of one command is enough."""

@@ -9,6 +9,7 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.counts.count import count_with_hold_out
 
 
 @pytest.fixture
@@ -234,3 +235,66 @@ def test_pruning_more_than_the_preserved_text_allows_is_refused(model, texts):
     base = tg.load(model)
     with pytest.raises(errors.OptionError, match="can be pruned"):
         tg.adapt(*(model,), target=texts / "et.txt", remove=len(base.tokens) - 300, out=texts / "out", options=options)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 1)])
+def test_the_support_of_a_chosen_size_counts_occurrences_in_all_targets(model, texts, sizes):
+    (texts / "et.txt").write_text("\n".join(ESTONIAN * sizes[0]), encoding="utf-8")
+    target = {"et": tg.Target(texts / "et.txt", 2), "lv": tg.Target(texts / "lv.txt", "1/3")}
+    options = tg.AdaptOptions(size=tg.SizeOptions(max_rare=0.2, min_support=150), max_add=200)
+    found = tg.adapt(model, target=target, add="auto", out=texts / "out", options=options)
+    assert "fewer than 150 times" in found.choice.reason
+    first, second = (part.counts for part in _parts(found.base, target, options))
+    for point in found.choice.curve.points[1:]:
+        if point.tokens <= len(found.extension):
+            assert point.below_100 == _rare(found, first + second, point.tokens, 100)
+    assert _rare(found, first + second, len(found.extension), 150) <= 0.2
+
+
+def _rare(found, counts, size, below):
+    """The share of the first new tokens that occur less often in the text."""
+    cut = found.extension[:size]
+    new = cut.apply(found.base)
+    occurring = counts.tokens(new)
+    return sum(occurring.get(new.ids[token], 0) < below for token in cut.tokens) / size
+
+
+def _parts(base, target, options):
+    """The counts of the targets without their held-out documents."""
+    for one in target.values():
+        yield count_with_hold_out(
+            base,
+            one.corpus,
+            read_options=options.read_options,
+            count_options=options.count_options,
+            hold_out=options.hold_out,
+        )
+
+
+def test_an_adaptation_preserves_files_of_counts_and_text_together(model, texts):
+    base = tg.load(model)
+    tg.count(base, texts / "en.txt").save(texts / "en.parquet")
+    (texts / "kept.txt").write_text(ESTONIAN[0], encoding="utf-8")
+    for number, preserve in enumerate(
+        ([texts / "en.parquet"], texts / "en.parquet", [texts / "kept.txt", texts / "en.parquet"])
+    ):
+        options = tg.AdaptOptions(preserve=preserve)
+        found = tg.adapt(model, target=texts / "et.txt", add=20, out=texts / f"out{number}", options=options)
+        text = [*ENGLISH, *ESTONIAN[: number // 2]]
+        assert [found.tokenizer.encode(line) for line in text] == [base.encode(line) for line in text]
+
+
+@pytest.mark.parametrize("command", ["extend", "adapt"])
+def test_a_largest_size_below_one_is_refused(model, texts, capsys, command):
+    text = ["--corpus", texts / "et.txt", "--held-out", texts / "et.txt"]
+    options = text if command == "extend" else ["--target", texts / "et.txt"]
+    options = [command, model, *options, "--add", "auto", "--max-add", 0, "--out", texts / "out", "--quiet"]
+    assert cli.main(list(map(str, options))) == 2
+    assert "max-add" in capsys.readouterr().err
+
+
+def test_a_chosen_swap_is_no_larger_than_what_can_be_pruned(model, texts):
+    options = tg.AdaptOptions(size=tg.SizeOptions(max_rare=1, min_support=1), preserve=texts / "en.txt")
+    found = tg.adapt(model, target=texts / "et.txt", swap="auto", out=texts / "out", options=options)
+    assert 0 < found.plan.summary.added == found.plan.summary.removed == found.choice.size
+    assert found.tokenizer.n_rows == found.base.n_rows

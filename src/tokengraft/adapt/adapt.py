@@ -120,6 +120,7 @@ def _texts(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Texts:
         learn=mix(learn),
         keep=mix([*learn, *keep]),
         held_out=Text("held out", held_out),
+        targets=tuple(parts[name].counts for name in job.targets),
         parity=_parity(job, start, parts) if job.options.balance == "parity" else None,
         preserve=_preserve(job, start, parts),
     )
@@ -148,10 +149,14 @@ def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Pre
 
 
 def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
-    """The counts of a corpus without hold-out, or those in a file of counts."""
-    if is_counts_file(corpus):
-        return PretokenCounts.load(corpus)
-    # Limits and shards are for the text to learn from.
-    read_options = replace(job.options.read_options, shard=None)
-    count_options = replace(job.options.count_options, max_bytes=None, max_documents=None)
-    return count(start.base, corpus, read_options=read_options, count_options=count_options)
+    """The counts of a corpus without hold-out. Files of counts, alone or in a list, are added up."""
+    paths = corpus if isinstance(corpus, list | tuple) else [corpus]
+    counted = [path for path in paths if is_counts_file(path)]
+    parts = [PretokenCounts.load(path) for path in counted]
+    text = [path for path in paths if path not in counted] if counted else corpus
+    if text:
+        # Limits and shards are for the text to learn from.
+        read_options = replace(job.options.read_options, shard=None)
+        count_options = replace(job.options.count_options, max_bytes=None, max_documents=None)
+        parts.append(count(start.base, text, read_options=read_options, count_options=count_options))
+    return sum(parts[1:], parts[0])

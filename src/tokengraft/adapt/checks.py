@@ -274,11 +274,11 @@ def _require_vocabulary(base: Tokenizer, protected: Protection, job: Job) -> Non
         require_extendable(base, job.sizes.learn)
     if job.sizes.prune:
         removable = removable_tokens(base, protected)
-        if job.sizes.prune > len(removable.ids):
+        needed = job.sizes.least_prune
+        if needed > len(removable.ids):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
             raise OptionError(
-                f"{job.sizes.prune:,} tokens to prune asked, {len(removable.ids):,} can be pruned; the others are "
-                f"{reasons}",
+                f"{needed:,} tokens to prune asked, {len(removable.ids):,} can be pruned; the others are {reasons}",
                 hint=f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens",
             )
 

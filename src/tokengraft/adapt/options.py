@@ -79,6 +79,11 @@ class Sizes:
         """Tokens to prune."""
         return self.swap or self.remove
 
+    @property
+    def least_prune(self) -> int:
+        """The fewest tokens that may be pruned: one, if a swap chooses their number."""
+        return 1 if self.auto and self.swap else self.prune
+
     def rows(self, before: int, tokens: int) -> int:
         """Rows that the new tokenizer needs, if enough tokens can be learned.
 

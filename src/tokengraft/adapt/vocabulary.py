@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tokengraft.adapt.mix import Mix, extend_by_mix, in_occurrences
-from tokengraft.adapt.options import Job, Sizes
+from tokengraft.adapt.options import Job
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError
@@ -24,6 +24,8 @@ class Texts:
     """The targets and the text to keep. Tokens that are rare in these counts are pruned."""
     held_out: Text
     """The documents held out of the targets."""
+    targets: tuple[PretokenCounts, ...]
+    """The counts of each target, not weighted."""
     parity: Parity | None = None
     """The targets in balance; new tokens are then learned from these counts."""
     preserve: PretokenCounts | None = None
@@ -62,12 +64,14 @@ def new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: J
 
 def _new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> NewVocabulary:
     sizes, choice, first = job.sizes, None, None
+    order = _order(base, texts, protection, job) if sizes.prune else None
     if sizes.auto:
         job.start("choosing the number of tokens")
-        first = _learned(base, texts, sizes.learn, job)
+        # A swap cannot replace more tokens than can be pruned.
+        first = _learned(base, texts, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn, job)
         choice = _choice(base, first, texts, job)
         sizes = sizes.chosen(choice.size)
-    order = _order(base, texts, protection, sizes, job) if sizes.prune else None
+    order = in_occurrences(order[: sizes.prune], texts.keep.unit) if order else None
     if sizes.learn:
         job.start("learning new tokens")
     if sizes.swap and order:
@@ -82,20 +86,21 @@ def _new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: 
     return NewVocabulary(closed, order, extension, choice, warnings)
 
 
-def _order(base: Tokenizer, texts: Texts, protection: Protection, sizes: Sizes, job: Job) -> PruneOrder:
-    """The tokens to prune: those that are rare, and none of the preserved text."""
+def _order(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> PruneOrder:
+    """All tokens that may be pruned, rare ones first, and none of the preserved text."""
     job.start("choosing tokens to prune")
     if texts.preserve is not None:
         used = sorted(base.strings[token_id] for token_id in texts.preserve.tokens(base))
         protection = replace(protection, tokens=[*protection.tokens, *used])
     order = prune_order(base, texts.keep.counts, protection=protection, by_merges=job.options.by_merges)
-    if len(order) < sizes.prune:
+    needed = job.sizes.least_prune
+    if len(order) < needed:
         raise OptionError(
-            f"{sizes.prune:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
+            f"{needed:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
             "preserved text uses them",
             hint=f"pass --swap or --remove with at most {len(order):,}, or preserve less text",
         )
-    return in_occurrences(order[: sizes.prune], texts.keep.unit)
+    return order
 
 
 def _learned(tokenizer: Tokenizer, texts: Texts, n: int, job: Job) -> Extension:
@@ -113,10 +118,11 @@ def _choice(base: Tokenizer, extension: Extension, texts: Texts, job: Job) -> Si
     return choose_size(
         base,
         extension,
-        texts.learn.counts,
+        # Not the mix: its counts are multiplied by weights, and support is a number of occurrences.
+        sum(texts.targets[1:], texts.targets[0]),
         texts.held_out,
         max_rare=size.max_rare,
-        min_support=size.min_support * texts.learn.unit,
+        min_support=size.min_support,
         multiple=size.multiple,
         min_size=max(size.min_size, extension.n_listed),
     )

@@ -18,6 +18,7 @@ from tokengraft.cli.learning import (
     add_learning,
     add_size,
     limits_of,
+    max_add_of,
     named_texts,
     number_of_tokens,
     require_no_size,
@@ -36,7 +37,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.cli.progress import bytes_read
 from tokengraft.cli.stacks import add_stacks
-from tokengraft.evaluate.size import MAX_ADD, SizeOptions
+from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
 
@@ -184,7 +185,7 @@ def _size(options: argparse.Namespace) -> dict[str, Any]:
     if AUTO not in (options.add, options.swap):
         require_no_size(options)
         return {}
-    return {"size": SizeOptions(**size_options(options)), "max_add": options.max_add or MAX_ADD}
+    return {"size": SizeOptions(**size_options(options)), "max_add": max_add_of(options)}
 
 
 def _show(result: Adaptation, options: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from tokengraft.cli.learning import (
     add_size,
     counts_of_files,
     limits_of,
+    max_add_of,
     named_texts,
     number_of_tokens,
     preserve_of,
@@ -47,7 +48,7 @@ from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.segments import open_text
-from tokengraft.evaluate.size import MAX_ADD, SizeChoice, choose_size
+from tokengraft.evaluate.size import SizeChoice, choose_size
 from tokengraft.extend import NAIVE_METHODS, Extension, Parity, extend, extend_naively, preserve_cost
 from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
 from tokengraft.formats import load
@@ -123,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _largest(options: argparse.Namespace) -> int:
     """The number of tokens to train for."""
-    return (MAX_ADD if options.max_add is None else options.max_add) if options.add == AUTO else int(options.add)
+    return max_add_of(options) if options.add == AUTO else int(options.add)
 
 
 def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:

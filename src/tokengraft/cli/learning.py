@@ -10,6 +10,7 @@ from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.count import count
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
+from tokengraft.errors import require_positive
 from tokengraft.evaluate.size import MAX_ADD, MAX_RARE
 from tokengraft.extend import Limits, WordList
 from tokengraft.tokenizer.llama_cpp import require_known
@@ -145,6 +146,16 @@ def size_options(options: argparse.Namespace) -> dict[str, Any]:
     names = ("min_support", "max_rare", "multiple")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return {"multiple": MULTIPLE} | given
+
+
+def max_add_of(options: argparse.Namespace) -> int:
+    """The largest number of new tokens that `auto` may choose.
+
+    Raises:
+        OptionError: It is below 1.
+    """
+    require_positive("max_add", options.max_add)
+    return MAX_ADD if options.max_add is None else int(options.max_add)
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

@@ -45,6 +45,8 @@ def _curve(adaptation: Adaptation, held_out: Mapping[str, list[str]]) -> Iterato
         return
     pruned = adaptation.order.apply(adaptation.base) if adaptation.order else adaptation.base
     texts = {name: Text(name, tuple(documents)) for name, documents in held_out.items() if name in adaptation.targets}
+    if not texts:
+        return
     sizes = default_sizes(len(adaptation.extension))
     for point in curves(pruned, adaptation.extension, texts, sizes).points:
         yield {"tokens": point.tokens, "rates": dict(point.bytes_per_token), "spread": point.gain_spread}
