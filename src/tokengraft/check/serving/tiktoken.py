@@ -10,6 +10,7 @@ from tokengraft.check.serving.model import not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
+from tokengraft.formats.ranks import split_pattern
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Ranks = Mapping[bytes, int]
@@ -53,7 +54,9 @@ def _ranks(raw: bytes) -> Ranks:
 
 
 def rank_file(tokenizer: Tokenizer) -> str | None:
-    """The name of the file of ranks, if there is one. Llama-3 calls it `tokenizer.model`."""
+    """The name of the file of ranks, if there is one, damaged or not. Llama-3 calls it `tokenizer.model`."""
+    if tokenizer.ranks and tokenizer.ranks.format == "tiktoken":
+        return tokenizer.rank_file
     names = (name for name in tokenizer.files if name.endswith((".tiktoken", "tiktoken.model")))
     other = "tokenizer.model" if tokenizer.piece_file is None and "tokenizer.model" in tokenizer.files else None
     return next(names, other)
@@ -98,19 +101,6 @@ def compared(tokenizer: Tokenizer, texts: list[str], ids: list[list[int]], fix: 
         return Finding("encoding", "pass", f"the same ids for {len(pairs):,} sample texts")
     detail = f"other ids for {len(wrong):,} of {len(pairs):,} sample texts"
     return Finding("encoding", "fail", detail, tuple(wrong[:EVIDENCE]), fix)
-
-
-def split_pattern(tokenizer: Tokenizer) -> str | None:
-    """The pattern of a pipeline that only splits by it; None for any other pipeline. tiktoken does not normalize."""
-    document = tokenizer.document
-    steps = (document.get("pre_tokenizer") or {}).get("pretokenizers") or []
-    kinds = [step.get("type") for step in steps]
-    if document.get("normalizer") or kinds != ["Split", "ByteLevel"]:
-        return None
-    split, byte_level = steps[0], steps[1]
-    plain = split.get("behavior") == "Isolated" and not split.get("invert") and not byte_level.get("use_regex", True)
-    regex = (split.get("pattern") or {}).get("Regex")
-    return regex if plain and not byte_level.get("add_prefix_space", True) and isinstance(regex, str) else None
 
 
 def _encoding(pattern: str, ranks: Ranks) -> Any:
