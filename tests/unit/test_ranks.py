@@ -392,6 +392,15 @@ def test_a_rank_file_that_differs_from_the_tokenizer_json_is_refused(tmp_path):
     assert tg.load(builders.write(folder, document)).rank_file == "tekken.json"
 
 
+def test_adapt_says_that_a_rank_file_is_left_out(tmp_path):
+    folder = both(tmp_path / "model", following)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"põdrad põõsas õunad õues {n}" for n in range(200)), encoding="utf-8")
+    done = tg.adapt(folder, target=text, add=5, out=tmp_path / "out")
+    assert not (tmp_path / "out" / "tokenizer.model").exists()
+    assert any("left out `tokenizer.model`" in warning for warning in done.warnings)
+
+
 def test_rank_files_of_one_folder_that_differ_are_refused(tmp_path):
     folder = following(tmp_path / "two")
     raw = (folder / "tokenizer.model").read_bytes()

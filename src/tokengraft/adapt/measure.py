@@ -13,6 +13,7 @@ from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import evaluate
 from tokengraft.plan import plan
+from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -58,7 +59,7 @@ def measured(
         targets=target_results(base, new, evaluation, {name: parts[name].counts for name in job.targets}),
         transplant=None,
         choice=vocabulary.choice,
-        warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked), *_hash_warnings(checked)),
+        warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked), *_lost(base, new, checked)),
     )
 
 
@@ -96,6 +97,9 @@ def _loader_warnings(checked: Check) -> tuple[str, ...]:
     return tuple(text for finding in notes for text in (finding.evidence or (finding.detail,)))
 
 
-def _hash_warnings(checked: Check) -> Iterator[str]:
-    notes = (finding for finding in checked.findings if finding.name == HASH and finding.outcome == "note")
-    return (f"{note.name}: {note.detail}; `tokengraft check --for llama.cpp` has the lines to add" for note in notes)
+def _lost(base: Tokenizer, new: Tokenizer, checked: Check) -> Iterator[str]:
+    """What the base has and the result has not: files that cannot express the change, and llama.cpp's hash."""
+    yield from (f"left out `{name}`: {reason}" for name, reason in left_out(base, new).items())
+    for finding in checked.findings:
+        if finding.name == HASH and finding.outcome == "note":
+            yield f"{HASH}: {finding.detail}; `tokengraft check --for llama.cpp` has the lines to add"
