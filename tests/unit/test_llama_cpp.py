@@ -192,6 +192,27 @@ def test_a_swap_keeps_the_hash_unless_told_otherwise(known):
         tg.adapt("model", target="text.txt", remove=20, out="x", options=tg.AdaptOptions(keep_llama_cpp_hash=True))
 
 
+@pytest.mark.usefixtures("known")
+def test_a_hash_that_was_asked_for_is_kept_or_nothing_is_written(tmp_path):
+    """Too few tokens can be learned, so ids are renumbered without holes, and the ids of the check text move."""
+    (tmp_path / "short.txt").write_text("".join(f"zzyyxx zzyyxx {n}\n" for n in range(200)), encoding="utf-8")
+    options = tg.AdaptOptions(keep_llama_cpp_hash=True)
+    with pytest.raises(tg.TokengraftError, match=r"llama\.cpp hash"):
+        tg.adapt("model", target="short.txt", remove=40, add=40, out="lost", options=options)
+    assert not (tmp_path / "lost").exists()
+
+
+def test_a_swap_warns_if_a_stack_moves_the_ids_of_the_check_text(known, monkeypatch):
+    holes = {string: i for string, i in known.ids.items() if i != 261}
+    base = known.with_tokens(holes, [(a, b) for a, b in known.merge_strings() if {a, b, a + b} <= holes.keys()])
+    tg.save(base, "holes")
+    monkeypatch.setitem(converter_table().types, converter_check(base).hash, "tiny")
+    options = tg.AdaptOptions(stacks=("ollama",))
+    done = tg.adapt("holes", target="text.txt", swap=5, out="out", options=options)
+    assert not converter_check(done.tokenizer, base).known
+    assert any("llama.cpp hash" in warning for warning in done.warnings)
+
+
 def test_a_hash_that_is_unknown_cannot_be_kept(tmp_path, capsys):
     builders.write(tmp_path / "model", builders.byte_level())
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")

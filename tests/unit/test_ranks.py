@@ -392,6 +392,30 @@ def test_a_rank_file_that_differs_from_the_tokenizer_json_is_refused(tmp_path):
     assert tg.load(builders.write(folder, document)).rank_file == "tekken.json"
 
 
+def test_adapt_says_that_a_rank_file_is_left_out(tmp_path):
+    folder = both(tmp_path / "model", following)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"põdrad põõsas õunad õues {n}" for n in range(200)), encoding="utf-8")
+    done = tg.adapt(folder, target=text, add=5, out=tmp_path / "out")
+    assert not (tmp_path / "out" / "tokenizer.model").exists()
+    assert any("left out `tokenizer.model`" in warning for warning in done.warnings)
+
+
+def test_rank_files_of_one_folder_that_differ_are_refused(tmp_path):
+    folder = following(tmp_path / "two")
+    raw = (folder / "tokenizer.model").read_bytes()
+    (folder / "z.tiktoken").write_bytes(raw)
+    assert tg.load(folder).main == "tokenizer.model"
+    (folder / "z.tiktoken").write_bytes(b"".join(raw.splitlines(keepends=True)[:-1]))
+    with pytest.raises(errors.InvalidTokenizerError, match=r"`z\.tiktoken` and `tokenizer\.model` .* differ") as caught:
+        tg.load(folder)
+    assert "take it out" in str(caught.value)
+    beside = both(tmp_path / "beside", write_tekken)
+    (beside / "z.tiktoken").write_bytes(raw)
+    with pytest.raises(errors.InvalidTokenizerError, match=r"`z\.tiktoken` and `tekken\.json` .* differ"):
+        tg.load(beside)
+
+
 def _firing(_, document):
     """The merges that make a token when its own text is encoded."""
     import reference

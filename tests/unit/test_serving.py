@@ -353,6 +353,22 @@ def test_tiktoken_agrees_with_the_ranks_of_the_tokenizer(tmp_path):
     assert set(outcomes(tmp_path / "tok", "tiktoken").values()) == {"pass"}
 
 
+@pytest.mark.parametrize("pattern", [r"\w+", "gpt2"])
+def test_any_split_pattern_of_a_tiktoken_file_is_compared(tmp_path, pattern):
+    """Text that an unknown pattern does not match is dropped, so such a file is not split as others are."""
+    (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
+    tg.save(tg.load(tmp_path / "ranks.tiktoken", pattern=pattern), tmp_path / "tok")
+    assert one(tmp_path / "tok", "tiktoken", "encoding").outcome == "pass"
+
+
+def test_a_tiktoken_file_in_a_folder_of_its_own_is_found(tmp_path):
+    ranks = with_ranks(tmp_path / "tok")
+    write_tiktoken(tmp_path / "tok", ranks)
+    (tmp_path / "tok" / "original").mkdir()
+    (tmp_path / "tok" / "tokenizer.model").rename(tmp_path / "tok" / "original" / "tokenizer.model")
+    assert set(outcomes(tmp_path / "tok", "tiktoken").values()) == {"pass"}
+
+
 def assert_refused(folder, stack):
     """Files that contradict each other are not loaded at all, or a check fails."""
     try:

@@ -1,6 +1,6 @@
 """`measured`: checks a new vocabulary and evaluates it on the held-out documents."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tokengraft.adapt.checks import Start
@@ -13,8 +13,11 @@ from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import evaluate
 from tokengraft.plan import plan
+from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+HASH = "llama.cpp hash"
 
 
 def measured(
@@ -39,7 +42,8 @@ def measured(
     base, new = start.base, vocabulary.tokenizer
     checked = check_against(new, base, preserve)
     if start.keep_hash:
-        checked = Check((*checked.findings, _converter_hash(new, base)))
+        asked = bool(job.options.keep_llama_cpp_hash)
+        checked = Check((*checked.findings, _converter_hash(new, base, asked=asked)))
     checked.raise_for_failures()
     # Iterators: a list of strings would be read as paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
@@ -55,18 +59,22 @@ def measured(
         targets=target_results(base, new, evaluation, {name: parts[name].counts for name in job.targets}),
         transplant=None,
         choice=vocabulary.choice,
-        warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked)),
+        warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked), *_lost(base, new, checked)),
     )
 
 
-def _converter_hash(new: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether llama.cpp's converter recognises the new tokenizer as it recognises the base."""
+def _converter_hash(new: Tokenizer, base: Tokenizer, *, asked: bool) -> Finding:
+    """Whether llama.cpp's converter recognises the new tokenizer as it recognises the base.
+
+    Ids that were renumbered without holes may change the hash. That fails if the hash was asked for.
+    """
     found = converter_check(new, base)
     if found.known:
-        return Finding("llama.cpp hash", "pass", f"its converter knows both as `{found.type}`")
+        return Finding(HASH, "pass", f"its converter knows both as `{found.type}`")
     moved = any(base.ids.get(string, i) != i for string, i in new.ids.items())
-    outcome: Outcome = "note" if moved else "fail"
-    return Finding("llama.cpp hash", outcome, f"its converter knows the base as `{found.base_type}`, not the result")
+    outcome: Outcome = "note" if moved and not asked else "fail"
+    why = ": ids were renumbered without holes" if moved else ""
+    return Finding(HASH, outcome, f"its converter knows the base as `{found.base_type}`, not the result{why}")
 
 
 def check_against(new: Tokenizer, base: Tokenizer, preserve: PretokenCounts | None = None) -> Check:
@@ -87,3 +95,11 @@ def _loader_warnings(checked: Check) -> tuple[str, ...]:
         finding for finding in checked.findings if finding.outcome == "note" and finding.name in ("loaders", "files")
     ]
     return tuple(text for finding in notes for text in (finding.evidence or (finding.detail,)))
+
+
+def _lost(base: Tokenizer, new: Tokenizer, checked: Check) -> Iterator[str]:
+    """What the base has and the result has not: files that cannot express the change, and llama.cpp's hash."""
+    yield from (f"left out `{name}`: {reason}" for name, reason in left_out(base, new).items())
+    for finding in checked.findings:
+        if finding.name == HASH and finding.outcome == "note":
+            yield f"{HASH}: {finding.detail}; `tokengraft check --for llama.cpp` has the lines to add"

@@ -4,18 +4,18 @@ Weights and model configs are not copied on purpose: old weights do not fit new 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
-from tokengraft.errors import SourceNotFoundError, UnreadableFileError
+from tokengraft.errors import InvalidTokenizerError, SourceNotFoundError, UnreadableFileError
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks, require_rank_agreement
 from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import write_folder
 from tokengraft.tokenizer.families import ENCODING
-from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
+from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name, rank_files
 from tokengraft.tokenizer.sentencepiece import NAMES, piece_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -61,6 +61,7 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
     main = folder / MAIN
     files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
     model, ranks = piece_file(files), rank_file(files)
+    _require_same_ranks(files, name or str(folder))
     if main in paths:
         given.require_none(str(folder))
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
@@ -78,6 +79,17 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
         hint="pass another folder, or write the file: "
         f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
     )
+
+
+def _require_same_ranks(files: Mapping[str, bytes], folder: str) -> None:
+    """Refuses several rank files with different content: only one of them would be read and changed."""
+    first, *others = [*rank_files(files)] or [""]
+    differing = next((other for other in others if files[other] != files[first]), None)
+    if differing is not None:
+        raise InvalidTokenizerError(
+            f"`{differing}` and `{first}` in `{folder}` differ, and both are rank files",
+            hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
+        )
 
 
 def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:

@@ -177,11 +177,16 @@ def _require_order(order: Sequence[str], learned: Mapping[str, int], new: Collec
 
 
 def rank_file(files: Mapping[str, bytes]) -> str | None:
-    """The name of the rank file among the files of a folder, if there is one. Decided by content.
+    """The name of the rank file among the files of a folder, if there is one; of several, the first."""
+    return next(rank_files(files), None)
+
+
+def rank_files(files: Mapping[str, bytes]) -> Iterator[str]:
+    """The names of the rank files among the files of a folder, in order. Decided by content.
 
     Llama-3 calls its list `tokenizer.model`, as SentencePiece does.
     """
-    return next((name for name in sorted(files) if _NAMES.fullmatch(name) and is_rank_file(files[name])), None)
+    return (name for name in sorted(files) if _NAMES.fullmatch(name) and is_rank_file(files[name]))
 
 
 def is_rank_file(raw: bytes) -> bool:

@@ -54,7 +54,9 @@ def _ranks(raw: bytes) -> Ranks:
 
 
 def rank_file(tokenizer: Tokenizer) -> str | None:
-    """The name of the file of ranks, if there is one. Llama-3 calls it `tokenizer.model`."""
+    """The name of the file of ranks, if there is one, damaged or not. Llama-3 calls it `tokenizer.model`."""
+    if tokenizer.ranks and tokenizer.ranks.format == "tiktoken":
+        return tokenizer.rank_file
     names = (name for name in tokenizer.files if name.endswith((".tiktoken", "tiktoken.model")))
     other = "tokenizer.model" if tokenizer.piece_file is None and "tokenizer.model" in tokenizer.files else None
     return next(names, other)
