@@ -200,3 +200,13 @@ def test_the_command_takes_the_pattern_and_the_special_tokens_of_an_unknown_file
     (tmp_path / "s.json").write_text("{")
     assert cli.main([*map(str, [*arguments, *given, "--force"])]) == 2
     assert "check --special-tokens" in capsys.readouterr().err
+
+
+def test_a_tekken_file_with_other_special_tokens_than_the_tokenizer_json_is_not_its_conversion(tmp_path):
+    """As in the published folder of Mistral-Nemo: the reserved tokens have other texts in the two files."""
+    folder = ranks.both(tmp_path / "model", ranks.write_tekken)
+    raw = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (folder / "tokenizer.json").write_text(raw.replace("<|x|>", "<pad>"), encoding="utf-8")
+    with pytest.raises(errors.UnsupportedTokenizerError, match=r"'<\|x\|>' in `tekken\.json`") as caught:
+        tg.convert(tg.load(folder), "tekken")
+    assert "tekken.json" in str(caught.value.hint)
