@@ -210,3 +210,19 @@ def test_a_tekken_file_with_other_special_tokens_than_the_tokenizer_json_is_not_
     with pytest.raises(errors.UnsupportedTokenizerError, match=r"'<\|x\|>' in `tekken\.json`") as caught:
         tg.convert(tg.load(folder), "tekken")
     assert "tekken.json" in str(caught.value.hint)
+
+
+def test_the_command_says_what_the_format_does_not_have(tmp_path, capsys):
+    document = isolated(builders.byte_level(), CL100K)
+    start = document["added_tokens"][0]
+    special = {start["content"]: {"id": start["content"], "ids": [start["id"]], "tokens": [start["content"]]}}
+    single = [{"SpecialToken": {"id": start["content"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    template = {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": special}
+    folder = builders.write(tmp_path / "model", document | {"post_processor": template})
+    (folder / "tokenizer_config.json").write_text("{}")
+    command = ["convert", str(folder), "--quiet", "--out"]
+    assert cli.main([*command, str(tmp_path / "ranks"), "--to", "tiktoken"]) == 0
+    shown = capsys.readouterr().out
+    assert "left out        post-processor (special tokens around text), tokenizer_config.json" in shown
+    assert cli.main([*command, str(tmp_path / "same"), "--to", "huggingface"]) == 0
+    assert "left out" not in capsys.readouterr().out
