@@ -200,3 +200,29 @@ def test_the_command_takes_the_pattern_and_the_special_tokens_of_an_unknown_file
     (tmp_path / "s.json").write_text("{")
     assert cli.main([*map(str, [*arguments, *given, "--force"])]) == 2
     assert "check --special-tokens" in capsys.readouterr().err
+
+
+def test_a_tekken_file_with_other_special_tokens_than_the_tokenizer_json_is_not_its_conversion(tmp_path):
+    """As in the published folder of Mistral-Nemo: the reserved tokens have other texts in the two files."""
+    folder = ranks.both(tmp_path / "model", ranks.write_tekken)
+    raw = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (folder / "tokenizer.json").write_text(raw.replace("<|x|>", "<pad>"), encoding="utf-8")
+    with pytest.raises(errors.UnsupportedTokenizerError, match=r"'<\|x\|>' in `tekken\.json`") as caught:
+        tg.convert(tg.load(folder), "tekken")
+    assert "tekken.json" in str(caught.value.hint)
+
+
+def test_the_command_says_what_the_format_does_not_have(tmp_path, capsys):
+    document = isolated(builders.byte_level(), CL100K)
+    start = document["added_tokens"][0]
+    special = {start["content"]: {"id": start["content"], "ids": [start["id"]], "tokens": [start["content"]]}}
+    single = [{"SpecialToken": {"id": start["content"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    template = {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": special}
+    folder = builders.write(tmp_path / "model", document | {"post_processor": template})
+    (folder / "tokenizer_config.json").write_text("{}")
+    command = ["convert", str(folder), "--quiet", "--out"]
+    assert cli.main([*command, str(tmp_path / "ranks"), "--to", "tiktoken"]) == 0
+    shown = capsys.readouterr().out
+    assert "left out        post-processor (special tokens around text), tokenizer_config.json" in shown
+    assert cli.main([*command, str(tmp_path / "same"), "--to", "huggingface"]) == 0
+    assert "left out" not in capsys.readouterr().out

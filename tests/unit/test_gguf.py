@@ -7,6 +7,7 @@ import struct
 import builders
 import numpy as np
 import pytest
+import rank_files
 from checkpoints import ESTONIAN
 from hypothesis import given
 from hypothesis import strategies as st
@@ -476,3 +477,14 @@ def test_a_token_with_the_name_of_a_placeholder_is_refused(tmp_path, base):
 def test_a_pre_tokenizer_that_skips_merges_where_the_tokenizer_does_not_gives_a_warning(tmp_path, base):
     source = ggufs.write_gguf(tmp_path / "a.gguf", base, pre="llama-bpe")
     assert "ignore_merges" in tg.transplant(source, base, None, base=base).warnings[0]
+
+
+def test_a_rank_file_is_the_base_of_a_file_with_the_merges_that_apply(tmp_path):
+    base = tg.load(rank_files.write_tekken(tmp_path / "base"))
+    plain = tg.convert(base, "huggingface")
+    applied = {*plain.structure.splits.values()}
+    pairs = [pair for pair, ids in zip(plain.merge_strings(), plain.merges, strict=True) if ids in applied]
+    assert len(pairs) < len(plain.merges)
+    ggufs.write_gguf(tmp_path / "m.gguf", plain.with_tokens(dict(plain.ids), pairs))
+    new = tg.extend(base, rank_files.counts_of(base), 5).apply(base)
+    assert tg.transplant(tmp_path / "m.gguf", new, tmp_path / "n.gguf", base=base).warnings == ()

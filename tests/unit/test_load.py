@@ -374,3 +374,10 @@ def test_strings_is_the_inverse_of_ids(tmp_path, name):
     tokenizer = load_document(tmp_path, builders.TINY[name]())
     assert {string: token_id for token_id, string in tokenizer.strings.items()} == tokenizer.ids
     assert [tokenizer.strings[token.id] for token in tokenizer.added] == [token.content for token in tokenizer.added]
+
+
+def test_a_gguf_file_is_refused_by_name_without_reading_it(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\0\0\0\xff")
+    with pytest.raises(errors.UnsupportedTokenizerError, match="is a GGUF file") as caught:
+        tg.load(tmp_path / "model.gguf")
+    assert "tokengraft transplant" in str(caught.value)

@@ -369,6 +369,23 @@ def test_a_tiktoken_file_in_a_folder_of_its_own_is_found(tmp_path):
     assert set(outcomes(tmp_path / "tok", "tiktoken").values()) == {"pass"}
 
 
+def test_a_fix_by_conversion_is_one_that_works(tmp_path):
+    (tmp_path / "x.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
+    ranks = tg.load(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=["<s>"])
+    tg.save(tg.convert(ranks, "huggingface"), tmp_path / "tok")
+    assert one(tmp_path / "tok", "tiktoken", "rank file").fix == "write one: `tokengraft convert FOLDER --to tiktoken`"
+    assert "--to tekken --renumber`" in one(tmp_path / "tok", "mistral-common", "rank file").fix
+    pieces = builders.write(tmp_path / "pieces", builders.sentencepiece())
+    for folder, stack, name in (
+        (pieces, "tiktoken", "rank file"),
+        (pieces, "mistral-common", "rank file"),
+        (tmp_path / "tok", "sentencepiece", "model"),
+    ):
+        fix = one(folder, stack, name).fix
+        assert "tokengraft convert" not in fix
+        assert "cannot be written as" in fix
+
+
 def assert_refused(folder, stack):
     """Files that contradict each other are not loaded at all, or a check fails."""
     try:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.tokenizer.families import PATTERNS
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+_ADDING = re.compile("TemplateProcessing|RobertaProcessing|BertProcessing")
+"""Types of post-processors that put special tokens around text."""
 
 
 def add(commands: Commands) -> None:
@@ -62,8 +66,16 @@ def _run(options: argparse.Namespace) -> int:
         converted = convert(source, options.to, renumber=options.renumber)
         proof = prove_conversion(source, converted)
         verified = save_verified(converted, options.out, base=None, force=options.force)
-    _report(converted, proof, verified, options)
+    _report(converted, proof, verified, _left_out(source, converted), options)
     return 0
+
+
+def _left_out(source: Tokenizer, converted: Tokenizer) -> list[str]:
+    """What the format does not have: special tokens around text, and files of the source."""
+    adds = [json.dumps(one.document.get("post_processor")) for one in (source, converted)]
+    added = _ADDING.search(adds[0]) and not _ADDING.search(adds[1])
+    files = [name for name in source.files if name not in converted.files and name != source.main]
+    return [*(["post-processor (special tokens around text)"] if added else []), *sorted(files)]
 
 
 def _special_tokens(path: Path | None) -> Any:
@@ -73,7 +85,9 @@ def _special_tokens(path: Path | None) -> Any:
         raise OptionError(f"cannot read `{path}`: {error}", hint="check --special-tokens") from error
 
 
-def _report(converted: Tokenizer, proof: Proof, verified: Verification, options: argparse.Namespace) -> None:
+def _report(
+    converted: Tokenizer, proof: Proof, verified: Verification, left_out: list[str], options: argparse.Namespace
+) -> None:
     files = [converted.main, *(name for name in converted.files if name != converted.main)]
     if options.json:
         summary = {
@@ -84,6 +98,7 @@ def _report(converted: Tokenizer, proof: Proof, verified: Verification, options:
             "rows": converted.n_rows,
             "proven": proof._asdict(),
             "loaded_by": verified.loaders,
+            "left_out": left_out,
             "notes": verified.notes,
         }
         print(json.dumps(summary, ensure_ascii=False))
@@ -94,6 +109,7 @@ def _report(converted: Tokenizer, proof: Proof, verified: Verification, options:
         ("proven", f"the same tokens for the text of all {proof.tokens:,} tokens and for {proof.texts:,} other texts"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
+    rows += [("left out", ", ".join(left_out))] if left_out else []
     rows += [("warning", note) for note in verified.notes]
     if proof.moved:
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))

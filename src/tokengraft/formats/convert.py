@@ -87,8 +87,25 @@ def _ranks_alone(tokenizer: Tokenizer, file: str) -> Tokenizer:
     if tokenizer.main == file:
         return tokenizer
     if tokenizer.ranks and tokenizer.ranks.format == "tekken":
-        return read_ranks(tokenizer.files[file], name=file, file=file, files={})
+        ranks = read_ranks(tokenizer.files[file], name=file, file=file, files={})
+        _require_same_specials(tokenizer, ranks, file)
+        return ranks
     return _in_ranks(_huggingface(tokenizer), "tiktoken")
+
+
+def _require_same_specials(tokenizer: Tokenizer, ranks: Tokenizer, file: str) -> None:
+    """Refuses a tekken file whose special tokens have other texts than those of `tokenizer.json`.
+
+    Such folders are published and loaded: mistral-common does not search for special tokens in text.
+    """
+    for token in ranks.added:
+        other = tokenizer.strings.get(token.id)
+        if other != token.content:
+            _refuse(
+                "tekken",
+                f"the special token {token.id:,} is {token.content!r} in `{file}` and {other!r} in `{tokenizer.main}`",
+                f"copy `{file}`, which has the same tokens otherwise; or convert a copy of the folder without it",
+            )
 
 
 _STAY = "use it in the format that it has"

@@ -5,10 +5,16 @@ Weights and model configs are not copied on purpose: old weights do not fit new 
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-from tokengraft.errors import InvalidTokenizerError, SourceNotFoundError, UnreadableFileError
+from tokengraft.errors import (
+    InvalidTokenizerError,
+    SourceNotFoundError,
+    UnreadableFileError,
+    UnsupportedTokenizerError,
+)
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
 from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks, require_rank_agreement
 from tokengraft.formats.sentencepiece import read_piece_model, require_agreement
@@ -97,6 +103,7 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
 
     The other files of its folder are ignored.
     """
+    _require_no_gguf(path)
     raw, nothing = _read(path), FrozenDict[str, bytes]({})
     if is_rank_file(raw):
         return read_ranks(raw, name=str(path), file=rank_file_name(path.name, raw), files=nothing, given=given)
@@ -105,6 +112,18 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
     if piece_file({file: raw}) and path.suffix != ".json":
         return read_piece_model(raw, name=str(path), file=file, files=nothing)
     return read_tokenizer_json(raw, name=str(path), files=nothing)
+
+
+def _require_no_gguf(path: Path) -> None:
+    """Refuses a GGUF file before gigabytes of it are read. A pipe is not looked into: it can be read only once."""
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as stream:
+            if stream.read(4) == b"GGUF":
+                raise UnsupportedTokenizerError(
+                    f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
+                    hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out "
+                    "NEW.gguf` then gives the file the changed one",
+                )
 
 
 def save(

@@ -12,7 +12,7 @@ from pathlib import Path
 from tokengraft.check.finding import EVIDENCE, Finding, Outcome
 from tokengraft.check.serving.model import not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
-from tokengraft.check.serving.tiktoken import compared
+from tokengraft.check.serving.tiktoken import compared, conversion_fix
 from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def _without(folder: ModelFolder) -> Finding:
     if versions:
         detail = f"`{versions[0]}` is read; see --for sentencepiece"
         return Finding("rank file", "note", detail, (), "")
-    return Finding("rank file", "fail", f"there is no `{TEKKEN}`", (), CONVERT)
+    return Finding("rank file", "fail", f"there is no `{TEKKEN}`", (), conversion_fix(folder.tokenizer, "tekken"))
 
 
 def special_tokens(tokenizer: Tokenizer, specials: int) -> Finding:

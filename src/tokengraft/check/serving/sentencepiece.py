@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokengraft.check.finding import EVIDENCE, Finding
 from tokengraft.check.serving.model import not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
-from tokengraft.check.serving.tiktoken import compared
+from tokengraft.check.serving.tiktoken import compared, conversion_fix
 from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -17,8 +17,9 @@ def findings(folder: ModelFolder) -> Iterator[Finding]:
     """What sentencepiece makes of the `.model`, compared with tokenizer.json."""
     tokenizer = folder.tokenizer
     if tokenizer.piece_file is None:
-        fix = KEEP if tokenizer.kind == "sentencepiece" else "a byte-level tokenizer cannot be a SentencePiece model"
-        yield Finding("model", "fail", "there is no SentencePiece model", (), fix)
+        fix = conversion_fix(tokenizer, "sentencepiece")
+        more = f"; {KEEP}" if tokenizer.kind == "sentencepiece" else ""
+        yield Finding("model", "fail", "there is no SentencePiece model", (), f"{fix}{more}")
         return
     yield Finding("model", "pass", f"`{tokenizer.piece_file}`")
     yield same_pieces(tokenizer)

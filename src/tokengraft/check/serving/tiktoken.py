@@ -3,6 +3,7 @@
 import base64
 import importlib.util
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tokengraft.check.finding import EVIDENCE, Finding
@@ -10,6 +11,8 @@ from tokengraft.check.serving.model import not_checked
 from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
+from tokengraft.errors import OptionError, UnsupportedTokenizerError
+from tokengraft.formats.convert import Target, convert
 from tokengraft.formats.ranks import split_pattern
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -23,7 +26,7 @@ def findings(folder: ModelFolder) -> Iterator[Finding]:
     file = rank_file(folder.tokenizer)
     if file is None:
         detail = "there is no `.tiktoken` file and no `tokenizer.model` with ranks"
-        yield Finding("rank file", "fail", detail, (), CONVERT)
+        yield Finding("rank file", "fail", detail, (), conversion_fix(folder.tokenizer, "tiktoken"))
         return
     try:
         ranks = _ranks(folder.tokenizer.files[file])
@@ -38,6 +41,20 @@ def findings(folder: ModelFolder) -> Iterator[Finding]:
         return
     yield special_tokens(folder.tokenizer, ranks)
     yield same_ids(folder.tokenizer, ranks)
+
+
+def conversion_fix(tokenizer: Tokenizer, to: Target) -> str:
+    """The command that writes the tokenizer in a format; if none does, why."""
+    command = f"tokengraft convert FOLDER --to {to}"
+    try:
+        convert(tokenizer, to)
+        return f"write one: `{command}`"
+    except UnsupportedTokenizerError as error:
+        reason = error.message
+    with suppress(OptionError, UnsupportedTokenizerError):
+        convert(tokenizer, to, renumber=True)
+        return f"write one: `{command} --renumber`, which changes ids, then `tokengraft transplant`"
+    return f"use another stack: {reason}"
 
 
 def _ranks(raw: bytes) -> Ranks:
