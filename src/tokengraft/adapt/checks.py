@@ -27,7 +27,7 @@ from tokengraft.counts.pretoken_counts import as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend import Limits
 from tokengraft.extend.continued import require_extendable
-from tokengraft.extend.parity import reference_of
+from tokengraft.extend.parity import reference_of, require_max_share
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.prune import Protection
@@ -173,6 +173,7 @@ def _require_balance(job: Job) -> None:
             f"the target {weighted!r} has a weight, which has no effect with --balance parity",
             hint="leave out the weight, or pass --balance weights",
         )
+    require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
     if options.parity_text is not None:
         reference_of(job.targets, options.parity_text)
 

@@ -186,6 +186,12 @@ def text_read_options_of(options: argparse.Namespace) -> ReadOptions | None:
     return ReadOptions(**{"documents": "lines"} | given) if given else None
 
 
+def without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
+    """The options without those for reading an evaluation text, which do not apply to counts."""
+    unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
+    return argparse.Namespace(**vars(options) | unread)
+
+
 def add_count_options(group: "argparse._ActionsContainer") -> None:
     """Adds --workers and --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (default: one per core)")
