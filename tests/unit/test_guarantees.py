@@ -344,3 +344,16 @@ def test_a_list_that_needs_more_tokens_says_which_characters_are_missing(piece_f
         tg.extend(base, counts, 3, include=["ibuprofen"], character_coverage=1)
     assert "--character-coverage" in refused.value.hint
     assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message
+
+
+def test_an_adaptation_preserves_files_as_a_whole_and_by_line(model, texts):
+    lines = (json.dumps({"text": f"koer {n}\n\n\n\n\n\n\n\nkass\n\n\n\n"}) for n in range(300))
+    (texts / "breaks.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    source = "põdrad\n\n\n\n\n\n\n\nkoerad\n\n\n\nkassid\n"
+    (texts / "source.txt").write_text(source, encoding="utf-8")
+    free = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "free")
+    assert free.tokenizer.encode(source) != free.base.encode(source)
+    options = tg.AdaptOptions(preserve=texts / "source.txt")
+    found = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "out", options=options)
+    for text in (source, *source.split("\n")):
+        assert found.tokenizer.encode(text) == found.base.encode(text)

@@ -216,7 +216,7 @@ def _require_text(job: Job) -> int:
 def _require_read_once(job: Job) -> None:
     """Refuses an input that can be read only once and is given twice: the second text would be empty."""
     corpora = (job.corpora | job.other_texts).values()
-    once = [name for corpus in corpora for name in _read_once(corpus, job.options.read_options)]
+    once = [name for corpus in corpora for name in read_once(corpus, job.options.read_options)]
     twice = next((name for at, name in enumerate(once) if name in once[:at]), None)
     if twice is not None:
         what = f"{twice} is" if isinstance(twice, str) else "an iterator is"
@@ -225,7 +225,7 @@ def _require_read_once(job: Job) -> None:
         )
 
 
-def _read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
+def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
     """The inputs of a corpus that can be read only once: names of pipes, or the identity of an iterator."""
     if isinstance(corpus, Iterator):
         return [id(corpus)]

@@ -82,14 +82,14 @@ def require_max_share(max_share: float, n_languages: int) -> None:
     """Refuses a largest share that the languages cannot keep: together they must be able to get all tokens.
 
     Raises:
-        OptionError: It is not from 1 / ``n_languages`` to 1.
+        OptionError: It is not above 0 and at most 1, or several languages cannot keep it.
     """
     if not 0 < max_share <= 1:
         raise OptionError(
             f"the largest share of one language is {max_share}",
             hint="pass a share above 0, at most 1: --max-share 0.5",
         )
-    if Fraction(str(max_share)) * n_languages < 1:
+    if n_languages > 1 and Fraction(str(max_share)) * n_languages < 1:
         raise OptionError(
             f"the largest share of one language is {max_share}, and {n_languages} languages with it get less than all "
             "tokens",
