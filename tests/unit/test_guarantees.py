@@ -357,3 +357,13 @@ def test_an_adaptation_preserves_files_as_a_whole_and_by_line(model, texts):
     found = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "out", options=options)
     for text in (source, *source.split("\n")):
         assert found.tokenizer.encode(text) == found.base.encode(text)
+
+
+def test_a_limit_that_leaves_out_preserved_text_is_warned_about(model, texts, capsys):
+    options = ["--corpus", texts / "et.txt", "--documents", "lines", "--add", 5, "--preserve", texts / "en.txt"]
+    assert extended(model, texts, capsys, *options)["warnings"] == []
+    warning = extended(model, texts, capsys, *options, "--max-documents", 20)["warnings"][0]
+    assert "--max-documents applies to --preserve too" in warning
+    chosen = tg.AdaptOptions(preserve=texts / "en.txt", count_options=tg.CountOptions(max_documents=100))
+    found = tg.estimate(model, target=texts / "et.txt", add=5, out=texts / "out2", options=chosen)
+    assert any("not preserved" in warning for warning in found.warnings)

@@ -328,6 +328,10 @@ def _source_warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iter
             f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
             "number of tokens"
         )
+    options = job.options
+    limits = (options.count_options.max_bytes, options.count_options.max_documents, options.read_options.shard)
+    if "text to preserve" in job.other_texts and any(limit is not None for limit in limits):
+        yield "limits and shards apply to the text to preserve too: what they leave out is not preserved"
     if not Path(job.source).exists():
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     if warning := spelling_warning(base):

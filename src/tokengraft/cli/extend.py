@@ -25,6 +25,7 @@ from tokengraft.cli.learning import (
     named_texts,
     number_of_tokens,
     preserve_of,
+    preserve_warnings,
     require_no_size,
     size_options,
     word_list_of,
@@ -133,8 +134,9 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     texts = _texts(tokenizer, options)
     counts = _sum(texts)
     warnings = [warning for part in texts.values() for warning in reading_warnings(part.totals)]
-    print_warnings(warnings)
     preserve = preserve_of(tokenizer, options)
+    warnings += preserve_warnings(preserve, options)
+    print_warnings(warnings)
     coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
     settings: dict[str, Any] = {"limits": limits, "character_coverage": coverage, "include": words}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tokengraft.cli.options import count_options_of, lines_of, named, read_options_of, require
 from tokengraft.cli.progress import bytes_read
-from tokengraft.counts.count import count
+from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import require_positive
@@ -185,6 +185,16 @@ def preserve_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCo
         require_known(tokenizer)
         parts.append(check_text_counts(tokenizer))
     return sum(parts[1:], parts[0]) if parts else None
+
+
+def preserve_warnings(preserve: PretokenCounts | None, options: argparse.Namespace) -> list[str]:
+    """Warnings about text to preserve of which a part was not read, or was read with replacements."""
+    if preserve is None or not options.preserve:
+        return []
+    names = ("max_bytes", "max_documents", "shard")
+    flags = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is not None]
+    partly = [f"{flags[0]} applies to --preserve too: the text that it leaves out is not preserved"] if flags else []
+    return [*partly, *(f"--preserve: {warning}" for warning in reading_warnings(preserve.totals))]
 
 
 def counts_of_files(tokenizer: Tokenizer, paths: list[str], options: argparse.Namespace) -> PretokenCounts:
