@@ -367,3 +367,9 @@ def test_a_limit_that_leaves_out_preserved_text_is_warned_about(model, texts, ca
     chosen = tg.AdaptOptions(preserve=texts / "en.txt", count_options=tg.CountOptions(max_documents=100))
     found = tg.estimate(model, target=texts / "et.txt", add=5, out=texts / "out2", options=chosen)
     assert any("not preserved" in warning for warning in found.warnings)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(model, texts, capsys):
+    (texts / "marked.txt").write_text("ibuprofen\nkoerad\n", encoding="utf-8-sig")
+    options = ["--corpus", texts / "et.txt", "--add", 60, "--include", texts / "marked.txt"]
+    assert extended(model, texts, capsys, *options)["included"][0]["token"] == "Ġibuprofen"

@@ -320,6 +320,6 @@ def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
 def lines_of(path: Path | None, option: str) -> list[str]:
     """The lines of the file given by an option; none without a file."""
     try:
-        return path.read_text(encoding="utf-8").splitlines() if path else []
+        return path.read_text(encoding="utf-8-sig").splitlines() if path else []
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error
