@@ -1,6 +1,7 @@
 """Options for new tokens in `extend` and `adapt`: text to preserve, scripts, word lists, balance, chosen sizes."""
 
 import json
+import pickle
 from contextlib import nullcontext
 
 import builders
@@ -298,3 +299,81 @@ def test_a_chosen_swap_is_no_larger_than_what_can_be_pruned(model, texts):
     found = tg.adapt(model, target=texts / "et.txt", swap="auto", out=texts / "out", options=options)
     assert 0 < found.plan.summary.added == found.plan.summary.removed == found.choice.size
     assert found.tokenizer.n_rows == found.base.n_rows
+
+
+def test_the_cost_of_preserved_text_is_known_if_it_forbids_words_of_a_full_list(model, texts, capsys):
+    (texts / "kept.txt").write_text("ibuprofen an ibuprofen\n", encoding="utf-8")
+    words = texts / "two.txt"
+    words.write_text("ibuprofen\nkoerad\n", encoding="utf-8")
+    options = ["--corpus", texts / "et.txt", "--include", words, "--preserve", texts / "kept.txt", "--add"]
+    n = next(n for n in range(1, 20) if _fits(model, texts, n))
+    found = extended(model, texts, capsys, *options, n)
+    assert found["added"] == n
+    assert found["preserve_cost"]["free"] > 0
+
+
+def _fits(model, texts, n):
+    base = tg.load(model)
+    counts, kept = tg.count(base, texts / "et.txt"), tg.count(base, texts / "kept.txt")
+    try:
+        tg.extend(base, counts, n, include=["ibuprofen", "koerad"], preserve=kept)
+    except errors.OptionError:
+        return False
+    with pytest.raises(errors.OptionError, match="the word list needs"):
+        tg.extend(base, counts, n, include=["ibuprofen", "koerad"])
+    return True
+
+
+def test_options_for_reading_apply_to_held_out_text(model, texts, capsys):
+    for name in ("et", "held"):
+        lines = (json.dumps({"body": line}) for line in ESTONIAN)
+        (texts / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    tg.count(tg.load(model), texts / "et.txt").save(texts / "et.parquet")
+    options = ["--add", "auto", "--held-out", texts / "held.jsonl", "--max-add", 60, "--min-support", 3]
+    field = ["--text-field", "body"]
+    one = extended(model, texts, capsys, "--corpus", texts / "et.jsonl", *options, *field)
+    other = extended(model, texts, capsys, "--counts", texts / "et.parquet", *options, *field)
+    assert one["size"]["size"] == other["size"]["size"] > 0
+    refused = ("--counts", texts / "et.parquet", *options, *field, "--max-bytes", 100)
+    assert "--max-bytes is for reading a corpus" in extended(model, texts, capsys, *refused, code=2)
+
+
+def test_a_largest_share_that_the_languages_cannot_keep_is_refused(model, texts):
+    base = tg.load(model)
+    counts = {name: tg.count(base, texts / f"{name}.txt") for name in ("et", "lv", "en")}
+    assert tg.Parity(counts, max_share=0.34)
+    with pytest.raises(errors.OptionError, match="3 languages with it get less") as refused:
+        tg.Parity(counts, max_share=0.33)
+    assert refused.value.hint.endswith("--max-share 0.34")
+    options = tg.AdaptOptions(balance="parity", max_share=0.4)
+    target = {"et": texts / "et.txt", "lv": texts / "lv.txt"}
+    with pytest.raises(errors.OptionError, match="2 languages with it get less"):
+        tg.estimate(model, target=target, add=5, out=texts / "out", options=options)
+
+
+def test_a_list_that_needs_more_tokens_says_which_characters_are_missing(piece_folder):
+    base = tg.load(piece_folder)
+    counts = tg.count(base, iter(["кот ходит дома", "tere"]))
+    with pytest.raises(errors.OptionError, match="missing characters of the text") as refused:
+        tg.extend(base, counts, 3, include=["ibuprofen"], character_coverage=1)
+    assert "--character-coverage" in refused.value.hint
+    assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message
+
+
+def test_an_adaptation_preserves_files_as_a_whole_and_by_line(model, texts):
+    lines = (json.dumps({"text": f"koer {n}\n\n\n\n\n\n\n\nkass\n\n\n\n"}) for n in range(300))
+    (texts / "breaks.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    source = "põdrad\n\n\n\n\n\n\n\nkoerad\n\n\n\nkassid\n"
+    (texts / "source.txt").write_text(source, encoding="utf-8")
+    free = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "free")
+    assert free.tokenizer.encode(source) != free.base.encode(source)
+    options = tg.AdaptOptions(preserve=texts / "source.txt")
+    found = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "out", options=options)
+    for text in (source, *source.split("\n")):
+        assert found.tokenizer.encode(text) == found.base.encode(text)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(model, texts, capsys):
+    (texts / "marked.txt").write_text("ibuprofen\nkoerad\n", encoding="utf-8-sig")
+    options = ["--corpus", texts / "et.txt", "--add", 60, "--include", texts / "marked.txt"]
+    assert extended(model, texts, capsys, *options)["included"][0]["token"] == "Ġibuprofen"

@@ -4,13 +4,13 @@ Every step is also available alone. This module only connects them.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from tokengraft.adapt.cache import CountCache
-from tokengraft.adapt.checks import Start, check_before_start
+from tokengraft.adapt.checks import Start, check_before_start, read_once
 from tokengraft.adapt.measure import measured
 from tokengraft.adapt.mix import mix, shares
 from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Size, Source, Target, new_job
@@ -140,12 +140,26 @@ def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Pre
     options, counts = job.options, list[PretokenCounts]()
     if options.preserve is not None:
         given = options.preserve
-        counts.append(given if isinstance(given, PretokenCounts) else _count_all(job, start, given))
+        counts += [given] if isinstance(given, PretokenCounts) else _counts_to_preserve(job, start, given)
     if options.preserve_keep:
         counts.append(parts[KEEP].counts)
     if start.keep_hash:
         counts.append(check_text_counts(start.base))
     return sum(counts[1:], counts[0]) if counts else None
+
+
+def _counts_to_preserve(job: Job, start: Start, corpus: Corpus) -> Iterator[PretokenCounts]:
+    """The counts of a text to preserve. Files that are read by line are preserved as a whole too.
+
+    Otherwise tokens that occur only at line breaks, such as those of source code, would not be preserved.
+    """
+    yield _count_all(job, start, corpus)
+    options = job.options
+    paths = corpus if isinstance(corpus, list | tuple) else [corpus]
+    files = [path for path in paths if isinstance(path, str | os.PathLike) and not is_counts_file(path)]
+    if options.read_options.documents == "lines" and files and not read_once(files, options.read_options):
+        whole = replace(options, read_options=replace(options.read_options, documents="files"))
+        yield _count_all(replace(job, options=whole), start, files)
 
 
 def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:

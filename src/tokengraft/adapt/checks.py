@@ -27,7 +27,7 @@ from tokengraft.counts.pretoken_counts import as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend import Limits
 from tokengraft.extend.continued import require_extendable
-from tokengraft.extend.parity import reference_of
+from tokengraft.extend.parity import reference_of, require_max_share
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.prune import Protection
@@ -173,6 +173,7 @@ def _require_balance(job: Job) -> None:
             f"the target {weighted!r} has a weight, which has no effect with --balance parity",
             hint="leave out the weight, or pass --balance weights",
         )
+    require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
     if options.parity_text is not None:
         reference_of(job.targets, options.parity_text)
 
@@ -215,7 +216,7 @@ def _require_text(job: Job) -> int:
 def _require_read_once(job: Job) -> None:
     """Refuses an input that can be read only once and is given twice: the second text would be empty."""
     corpora = (job.corpora | job.other_texts).values()
-    once = [name for corpus in corpora for name in _read_once(corpus, job.options.read_options)]
+    once = [name for corpus in corpora for name in read_once(corpus, job.options.read_options)]
     twice = next((name for at, name in enumerate(once) if name in once[:at]), None)
     if twice is not None:
         what = f"{twice} is" if isinstance(twice, str) else "an iterator is"
@@ -224,7 +225,7 @@ def _require_read_once(job: Job) -> None:
         )
 
 
-def _read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
+def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
     """The inputs of a corpus that can be read only once: names of pipes, or the identity of an iterator."""
     if isinstance(corpus, Iterator):
         return [id(corpus)]

@@ -111,7 +111,8 @@ class AdaptOptions:
     limits: Limits = field(default_factory=Limits)
     """Which tokens may be learned."""
     preserve: Corpus | PretokenCounts | None = None
-    """Text that must keep its tokens and ids: none of its tokens is pruned, and no pair of tokens in it is merged."""
+    """Text that must keep its tokens and ids: none of its tokens is pruned, and no pair of tokens in it is merged. Text
+    files are preserved as a whole, and by line if that is how the corpora are read."""
     preserve_keep: bool = False
     """Preserve the text to keep, without its held-out documents."""
     include: WordList | None = None

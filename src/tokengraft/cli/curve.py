@@ -14,6 +14,7 @@ from tokengraft.cli.options import (
     named,
     require,
     text_read_options_of,
+    without_text_reading,
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -70,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
         "options for reading text were given, but both --counts and --text are counts",
         hint="leave them out, or pass text",
     )
-    counts = counts_of(tokenizer, _without_text_reading(options) if options.counts else options)
+    counts = counts_of(tokenizer, without_text_reading(options) if options.counts else options)
     width = options.hidden_size * (2 if options.untied else 1) if options.hidden_size else None
     result = curve(
         tokenizer, counts, text, options.sizes or default_sizes(options.max_size or MAX_SIZE), rows_width=width
@@ -113,12 +114,6 @@ def _require_options(options: argparse.Namespace) -> None:
         "both --corpus and --text are standard input, which can be read only once",
         hint="name a file for one of them",
     )
-
-
-def _without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
-    """The options without those for reading --text, which do not apply to counts."""
-    unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
-    return argparse.Namespace(**vars(options) | unread)
 
 
 def _show(result: Curve) -> None:

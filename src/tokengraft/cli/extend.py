@@ -25,6 +25,7 @@ from tokengraft.cli.learning import (
     named_texts,
     number_of_tokens,
     preserve_of,
+    preserve_warnings,
     require_no_size,
     size_options,
     whole,
@@ -42,7 +43,9 @@ from tokengraft.cli.options import (
     named,
     require,
     require_unread,
+    text_read_options_of,
     warn_of_spelling,
+    without_text_reading,
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -132,8 +135,9 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     texts = _texts(tokenizer, options)
     counts = _sum(texts)
     warnings = [warning for part in texts.values() for warning in reading_warnings(part.totals)]
-    print_warnings(warnings)
     preserve = preserve_of(tokenizer, options)
+    warnings += preserve_warnings(preserve, options)
+    print_warnings(warnings)
     coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
     settings: dict[str, Any] = {"limits": limits, "character_coverage": coverage, "include": words}
@@ -143,11 +147,11 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     extended = extension.apply(tokenizer)
     if preserve is not None:
         Check((preserved(extended, tokenizer, preserve),)).raise_for_failures()
+    cost = preserve_cost(tokenizer, text, extension, **settings) if preserve else None
     samples = sample_pretokens(counts, tokenizer.kind)
     verified = save_verified(extended, options.out, base=tokenizer, texts=samples, force=options.force)
     if options.extension:
         extension.save(options.extension, force=options.force)
-    cost = preserve_cost(tokenizer, text, extension, **settings) if preserve else None
     learned = Learned(tokenizer, extended, extension, verified, choice, cost)
     if options.json:
         print(json.dumps({"out": options.out, **summary_of(learned), "warnings": warnings}, ensure_ascii=False))
@@ -160,6 +164,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
 def _texts(tokenizer: Tokenizer, options: argparse.Namespace) -> dict[str, PretokenCounts]:
     """The counts of every text to learn from, by name; without --balance parity, one that has them all."""
     other_text = bool(options.preserve or options.parity_text)
+    if options.held_out and not options.corpus:
+        options = without_text_reading(options)
     if options.balance != "parity":
         return {"text": counts_of(tokenizer, options, other_text=other_text)}
     if options.counts and not other_text:
@@ -189,7 +195,7 @@ def _parity(tokenizer: Tokenizer, texts: dict[str, PretokenCounts], options: arg
 def _chosen(
     tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, options: argparse.Namespace
 ) -> SizeChoice:
-    text = open_text(*named(options.held_out), None)
+    text = open_text(*named(options.held_out), text_read_options_of(options))
     return choose_size(tokenizer, extension, counts, text, min_size=max(extension.n_listed, 1), **size_options(options))
 
 

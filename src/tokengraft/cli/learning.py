@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tokengraft.cli.options import count_options_of, lines_of, named, read_options_of, require
 from tokengraft.cli.progress import bytes_read
-from tokengraft.counts.count import count
+from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import require_positive
@@ -193,6 +193,13 @@ def preserve_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCo
 def whole(options: argparse.Namespace) -> argparse.Namespace:
     """The options for reading a text as a whole: limits and shards are for the text to learn from."""
     return argparse.Namespace(**vars(options) | {"max_bytes": None, "max_documents": None, "shard": None})
+
+
+def preserve_warnings(preserve: PretokenCounts | None, options: argparse.Namespace) -> list[str]:
+    """Warnings about text to preserve that was read with replacements, or skipped."""
+    if preserve is None or not options.preserve:
+        return []
+    return [f"--preserve: {warning}" for warning in reading_warnings(preserve.totals)]
 
 
 def counts_of_files(tokenizer: Tokenizer, paths: list[str], options: argparse.Namespace) -> PretokenCounts:

@@ -186,6 +186,12 @@ def text_read_options_of(options: argparse.Namespace) -> ReadOptions | None:
     return ReadOptions(**{"documents": "lines"} | given) if given else None
 
 
+def without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
+    """The options without those for reading an evaluation text, which do not apply to counts."""
+    unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
+    return argparse.Namespace(**vars(options) | unread)
+
+
 def add_count_options(group: "argparse._ActionsContainer") -> None:
     """Adds --workers and --memory."""
     group.add_argument("--workers", type=int, metavar="N", help="threads (default: one per core)")
@@ -314,6 +320,6 @@ def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
 def lines_of(path: Path | None, option: str) -> list[str]:
     """The lines of the file given by an option; none without a file."""
     try:
-        return path.read_text(encoding="utf-8").splitlines() if path else []
+        return path.read_text(encoding="utf-8-sig").splitlines() if path else []
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error

@@ -157,13 +157,26 @@ def _require_room(n: int, included: Included, characters: Sequence[str]) -> None
     needed = len(characters) + len(included.tokens) if included.tokens else len(included.characters)
     if needed <= n:
         return
-    between = len(included.intermediates)
-    parts = f"{len(included.tokens) - between:,} words, {between:,} tokens in between"
-    raise OptionError(
-        f"the word list needs {needed:,} new tokens ({parts}{f', {len(characters):,} characters' * bool(characters)}), "
-        f"{n:,} were asked for",
-        hint=f"pass --add {needed} or more, or a shorter list",
+    between, of_text = len(included.intermediates), len(characters) - len(included.characters)
+    parts = [f"{len(included.tokens) - between:,} words", f"{between:,} tokens in between"]
+    parts += [f"{len(included.characters):,} characters"] * bool(included.characters)
+    parts += [f"{of_text:,} missing characters of the text"] * bool(of_text)
+    lower = ", or lower --character-coverage" if of_text else ""
+    raise WordListError(
+        f"the word list{' and characters' * bool(of_text)} need{'' if of_text else 's'} {needed:,} new tokens "
+        f"({', '.join(parts)}), {n:,} were asked for",
+        hint=f"pass --add {needed} or more, or a shorter list{lower}",
+        needed=needed,
     )
+
+
+class WordListError(OptionError):
+    """A word list needs more new tokens than were asked for."""
+
+    def __init__(self, message: str, *, hint: str, needed: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.needed = needed
+        """New tokens that it needs, characters included."""
 
 
 class _Texts(NamedTuple):

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.extend.continued import CHARACTER_COVERAGE, extend
+from tokengraft.extend.continued import CHARACTER_COVERAGE, WordListError, extend
 from tokengraft.extend.extension import Extension
 from tokengraft.extend.include import WordList
 from tokengraft.extend.limits import Limits
@@ -48,9 +49,12 @@ def preserve_cost(
         character_coverage: The coverage that it was learned with.
         include: The word list that it was learned with.
     """
-    free = extend(
-        tokenizer, counts, extension.asked, limits=limits, character_coverage=character_coverage, include=include
-    )
+    asked = extension.asked
+    train = partial(extend, tokenizer, counts, limits=limits, character_coverage=character_coverage, include=include)
+    try:
+        free = train(asked)
+    except WordListError as error:  # words that the preserved text does not allow need tokens too
+        free = train(error.needed)[:asked]
     tokenizers = (tokenizer, extension.apply(tokenizer), free.apply(tokenizer))
     base, preserved, without = (
         sum(sum(text.tokens(one).values()) for text in languages_of(counts)) for one in tokenizers

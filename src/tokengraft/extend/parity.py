@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
 from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -34,13 +36,9 @@ class Parity:
     can hardly gain, because its words are split by the pre-tokenizer, would get nearly all of them."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_share <= 1:
-            raise OptionError(
-                f"the largest share of one language is {self.max_share}",
-                hint="pass a share above 0, at most 1: --max-share 0.5",
-            )
         if not self.counts:
             raise OptionError("there is no language to learn for", hint="pass counts={'et': ..., 'lv': ...}")
+        require_max_share(self.max_share, len(self.counts))
         unnamed = next((name for name in self.counts if not isinstance(name, str) or not name), None)
         if unnamed is not None:
             raise OptionError(f"a language is named {unnamed!r}", hint="name every language by a string, such as 'et'")
@@ -78,6 +76,25 @@ class Parity:
     def languages(self) -> tuple[str, ...]:
         """The names of the languages, sorted."""
         return tuple(self.counts)
+
+
+def require_max_share(max_share: float, n_languages: int) -> None:
+    """Refuses a largest share that the languages cannot keep: together they must be able to get all tokens.
+
+    Raises:
+        OptionError: It is not above 0 and at most 1, or several languages cannot keep it.
+    """
+    if not 0 < max_share <= 1:
+        raise OptionError(
+            f"the largest share of one language is {max_share}",
+            hint="pass a share above 0, at most 1: --max-share 0.5",
+        )
+    if n_languages > 1 and Fraction(str(max_share)) * n_languages < 1:
+        raise OptionError(
+            f"the largest share of one language is {max_share}, and {n_languages} languages with it get less than all "
+            "tokens",
+            hint=f"pass at least --max-share {ceil(100 / n_languages) / 100:g}",
+        )
 
 
 def reference_of(languages: Collection[str], texts: Collection[str]) -> str:
