@@ -214,6 +214,8 @@ def _print_result(result: Adaptation) -> None:
         )
     if result.extension:
         rows += guarantees(result.extension, result.choice)
+        if result.extension.refused:
+            rows.append(("refused", f"{len(result.extension.refused):,} candidates that occur in the preserved text"))
     print_table(rows)
     print()
     print_columns(*result.evaluation.table())

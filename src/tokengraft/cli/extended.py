@@ -54,8 +54,9 @@ def summary_of(learned: Learned) -> dict[str, Any]:
 
 
 def learned_for(extension: Extension) -> dict[str, int]:
-    """How many merges were learned for each language, with `Parity`."""
-    return dict(sorted(Counter(filter(None, extension.languages)).items()))
+    """How many new tokens were learned for each language, with `Parity`."""
+    learned = (name for name, merge in zip(extension.languages, extension.merges, strict=False) if name and merge.new)
+    return dict(sorted(Counter(learned).items()))
 
 
 def rows_of(learned: Learned) -> list[tuple[str, str]]:
