@@ -285,7 +285,7 @@ def extend(
     scripts: list[str] | None = None,
     preserved: Counts | None = None,
     parallel: tuple[list[Counts], Counts] | None = None,
-    max_share: tuple[int, int] = (1, 1),
+    max_share: tuple[int, int] = ...,
 ) -> tuple[list[tuple[str, str, int, bool]], list[tuple[str, str, int, int]], list[int]]:
     """The learned merges as (left, right, count, whether it makes a new token).
 
