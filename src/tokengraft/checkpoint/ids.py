@@ -15,10 +15,10 @@ MAIN = "config.json"
 CONFIGS = (
     MAIN,
     "generation_config.json",
+    "genai_config.json",
     "preprocessor_config.json",
     "processor_config.json",
     "video_preprocessor_config.json",
-    "genai_config.json",
     "params.json",
 )
 """Files with ids and the size of the vocabulary: of transformers, of ONNX Runtime GenAI, and Mistral's own."""
