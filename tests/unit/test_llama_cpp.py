@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import builders
 import pytest
@@ -211,6 +212,18 @@ def test_a_swap_warns_if_a_stack_moves_the_ids_of_the_check_text(known, monkeypa
     done = tg.adapt("holes", target="text.txt", swap=5, out="out", options=options)
     assert not converter_check(done.tokenizer, base).known
     assert any("llama.cpp hash" in warning for warning in done.warnings)
+
+
+def test_the_check_text_is_preserved_beside_text_that_was_normalized(known):
+    options = tg.AdaptOptions(preserve_keep=True, read_options=tg.ReadOptions(documents="lines", normalize="nfkc"))
+    Path("keep.txt").write_text("\n".join(f"the cat {n}" for n in range(200)))
+    done = tg.adapt("model", target="text.txt", keep="keep.txt", swap=5, out="kept", options=options)
+    assert found("kept", known).known
+    assert done.check.passed
+    command = ["extend", "model", "--corpus", "text.txt", "--add", "5", "--preserve", "text.txt", "--quiet"]
+    assert (
+        cli.main([*command, "--normalize", "nfkc", "--keep-llama-cpp-hash", "--min-count", "1", "--out", "both"]) == 0
+    )
 
 
 def test_a_hash_that_is_unknown_cannot_be_kept(tmp_path, capsys):

@@ -145,7 +145,9 @@ def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Pre
         counts.append(parts[KEEP].counts)
     if start.keep_hash:
         counts.append(check_text_counts(start.base))
-    return sum(counts[1:], counts[0]) if counts else None
+    # Texts that were normalized and texts that were not are preserved together.
+    alike = [replace(part, normalize=None) for part in counts]
+    return sum(alike[1:], alike[0]) if alike else None
 
 
 def _counts_to_preserve(job: Job, start: Start, corpus: Corpus) -> Iterator[PretokenCounts]:

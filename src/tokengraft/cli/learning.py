@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -187,7 +188,9 @@ def preserve_of(tokenizer: Tokenizer, options: argparse.Namespace) -> PretokenCo
     if options.keep_llama_cpp_hash:
         require_known(tokenizer)
         parts.append(check_text_counts(tokenizer))
-    return sum(parts[1:], parts[0]) if parts else None
+    # Texts that were normalized and texts that were not are preserved together.
+    alike = [replace(part, normalize=None) for part in parts]
+    return sum(alike[1:], alike[0]) if alike else None
 
 
 def whole(options: argparse.Namespace) -> argparse.Namespace:
