@@ -1,5 +1,6 @@
 """Counting: what comes out, how it adds up, and what is refused."""
 
+import functools
 import os
 import pickle
 import random
@@ -270,7 +271,9 @@ def test_interrupting_leaves_no_file(tmp_path):
     os.mkfifo(tmp_path / "c.fifo")
     out = tmp_path / "out" / "c.parquet"
     command = [sys.executable, "-m", "tokengraft", "count", folder, tmp_path / "c.fifo", "--out", out]
-    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE) as process:
+    # A signal that this process ignores, as under nohup, would be ignored there too.
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, preexec_fn=listen) as process:
         with (tmp_path / "c.fifo").open("wb") as writer:  # opens once the command reads
             writer.write(b"kass " * 1000)
             writer.flush()
