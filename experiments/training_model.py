@@ -1,0 +1,93 @@
+"""The model of `training.py`: SmolLM2 with the rows of an arm, compiled once for each number of rows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F  # noqa: N812
+from transformers import AutoModelForCausalLM
+
+SEPARATOR = 0
+"""The id of `<|endoftext|>`, which is between two documents, and before every scored text."""
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Arm:
+    def __init__(self, folder: Path, documents: list[str]) -> None:
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.sources = json.loads((folder / "plan.json").read_text())["sources"]
+        self.new = torch.tensor(
+            [i for i, source in enumerate(self.sources) if isinstance(source, list)], dtype=torch.long
+        )
+        encoded = self.tokenizer.encode_batch_fast(documents, add_special_tokens=False)
+        self.documents = [np.array([SEPARATOR, *item.ids], np.int32) for item in encoded]
+
+    def stream(self, order: list[int]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate([self.documents[i] for i in order])).long()
+
+
+class Models:
+    """One model for each number of rows. Its weights are set anew for every run, so that it is compiled once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.original = loaded(folder).to(DEVICE).requires_grad_(False).eval()
+        self.folder, self.made = folder, {}
+
+    def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
+        """The model with the rows of an arm. The output is tied."""
+        rows = new_table(self.original.get_input_embeddings().weight, arm, init)
+        if len(rows) not in self.made:
+            self.made[len(rows)] = compiled(loaded(self.folder), rows)
+        model = self.made[len(rows)]
+        with torch.no_grad():
+            for weight, old in zip(
+                model.model.layers.parameters(), self.original.model.layers.parameters(), strict=True
+            ):
+                weight.copy_(old)
+            model.model.norm.weight.copy_(self.original.model.norm.weight)
+            model.get_input_embeddings().weight.copy_(rows)
+        return model
+
+
+def new_table(old: torch.Tensor, arm: Arm, init: str) -> torch.Tensor:
+    table = torch.zeros(len(arm.sources), old.shape[1], device=old.device)
+    spread = float(old.std())
+    for row, source in enumerate(arm.sources):
+        if not isinstance(source, list):
+            table[row] = old[source]
+        elif init == "random":
+            table[row] = torch.randn_like(old[0]) * spread
+        else:
+            table[row] = {"fvt": lambda pieces: pieces.mean(0), "last": lambda pieces: pieces[-1]}[init](old[source])
+    return table
+
+
+def loaded(folder: Path) -> torch.nn.Module:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    model.config.use_cache = False
+    return model
+
+
+def compiled(model: torch.nn.Module, rows: torch.Tensor) -> torch.nn.Module:
+    weight = torch.nn.Parameter(rows.clone())
+    model = model.to(DEVICE)
+    model.get_input_embeddings().weight = weight
+    model.lm_head.weight = weight
+    if DEVICE == "cuda":  # every layer has the same code: it is compiled once
+        for layer in model.model.layers:
+            layer.compile()
+    return model
+
+
+def hidden(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    return model.model(input_ids=ids, use_cache=False).last_hidden_state
+
+
+def next_token_loss(states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(F.linear(states, weight).float(), labels, reduction="sum", ignore_index=-1)
+
+
+if DEVICE == "cuda":
+    next_token_loss = torch.compile(next_token_loss, dynamic=True)
