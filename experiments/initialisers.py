@@ -76,10 +76,17 @@ def measure(model, tokenizer: tg.Tokenizer, text: list[str], new_ids: list[int])
     for line in text:
         ids = torch.tensor([[model.config.bos_token_id, *tokenizer.encode(line)]])
         with torch.no_grad():
-            log_probabilities = torch.log_softmax(model(ids).logits[0, :-1], dim=-1)
+            log_probabilities = torch.log_softmax(logits(model, ids)[0, :-1], dim=-1)
         bits -= float(log_probabilities.gather(1, ids[0, 1:, None]).sum()) / math.log(2)
         shares.append(log_probabilities[:, new_ids].exp().sum(dim=-1))
     return bits / sum(len(line.encode()) for line in text), float(torch.cat(shares).mean())
+
+
+def logits(model, ids: torch.Tensor) -> torch.Tensor:
+    """The logits; the body of the model runs in bfloat16, which some processors do five times as fast."""
+    with torch.autocast("cpu", torch.bfloat16):
+        states = model.base_model(ids).last_hidden_state
+    return model.get_output_embeddings()(states.float())
 
 
 if __name__ == "__main__":
