@@ -40,12 +40,12 @@ def main() -> None:
     model = load_model(options.model, untie=options.untie)
     texts = {name: lines(path, options.lines) for name, _, path in (text.partition("=") for text in options.text)}
     print("init", "output", *(f"{name} bits/byte\t{name} new" for name in texts), "length", sep="\t")
-    show("-", "-", model, base, texts, [])
+    show("-", "-", copy.deepcopy(model), base, texts, torch.tensor([], dtype=torch.long))
     learn, keep = tg.count(base, options.learn), tg.count(base, options.keep)
     pruned = tg.prune_order(base, learn + keep)[: options.swap].apply(base)
     new = tg.extend(pruned, learn, options.swap).apply(pruned)
     changes = tg.plan(base, new, counts=learn)
-    new_ids = [i for i, source in enumerate(changes.sources) if isinstance(source, tuple)]
+    new_ids = torch.tensor([i for i, source in enumerate(changes.sources) if isinstance(source, tuple)])
     for init, output_init in product(options.init, options.output_init):
         changed = copy.deepcopy(model)
         tg.transplant_model(changed, changes, init=init, output_init=output_init)
@@ -64,29 +64,23 @@ def lines(path: str, most: int) -> list[str]:
     return Path(path).read_text(encoding="utf-8").splitlines()[:most]
 
 
-def show(init: str, output_init: str, model, tokenizer: tg.Tokenizer, texts: dict, new_ids: list[int]) -> None:
-    scores = [f"{score:.3f}" for text in texts.values() for score in measure(model, tokenizer, text, new_ids)]
+def show(init: str, output_init: str, model, tokenizer: tg.Tokenizer, texts: dict, new_ids: torch.Tensor) -> None:
     rows = model.get_input_embeddings().weight[new_ids].norm(dim=1)
-    print(init, output_init, *scores, f"{rows.median():.2f}" if new_ids else "-", sep="\t", flush=True)
+    model = model.to(torch.bfloat16)  # some processors are many times as fast in it
+    scores = [f"{score:.3f}" for text in texts.values() for score in measure(model, tokenizer, text, new_ids)]
+    print(init, output_init, *scores, f"{rows.median():.2f}" if len(rows) else "-", sep="\t", flush=True)
 
 
-def measure(model, tokenizer: tg.Tokenizer, text: list[str], new_ids: list[int]) -> tuple[float, float]:
+def measure(model, tokenizer: tg.Tokenizer, text: list[str], new_ids: torch.Tensor) -> tuple[float, float]:
     """Bits per byte of the lines, and the mean probability of all new tokens together."""
     bits, shares = 0.0, []
     for line in text:
         ids = torch.tensor([[model.config.bos_token_id, *tokenizer.encode(line)]])
         with torch.no_grad():
-            log_probabilities = torch.log_softmax(logits(model, ids)[0, :-1], dim=-1)
+            log_probabilities = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
         bits -= float(log_probabilities.gather(1, ids[0, 1:, None]).sum()) / math.log(2)
         shares.append(log_probabilities[:, new_ids].exp().sum(dim=-1))
     return bits / sum(len(line.encode()) for line in text), float(torch.cat(shares).mean())
-
-
-def logits(model, ids: torch.Tensor) -> torch.Tensor:
-    """The logits; the body of the model runs in bfloat16, which some processors do five times as fast."""
-    with torch.autocast("cpu", torch.bfloat16):
-        states = model.base_model(ids).last_hidden_state
-    return model.get_output_embeddings()(states.float())
 
 
 if __name__ == "__main__":

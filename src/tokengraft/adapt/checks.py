@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from tokengraft.adapt.mix import shares
-from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Balance, Job
+from tokengraft.adapt.options import KEEP, Balance, Job
 from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
 from tokengraft.check.serving.stacks import choices_for
@@ -19,7 +19,7 @@ from tokengraft.checkpoint.ids import used_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import require_initialisers
+from tokengraft.checkpoint.rows import DEFAULT, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus import Corpus, ReadOptions, open_corpus
@@ -253,7 +253,7 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
     if not has_weights(job.source):
         return None
     # An initialiser has no effect yet, and `context` would need counts; one for a tied output is refused.
-    current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT_INIT)
+    current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
     after = job.sizes.rows(base.n_rows, len(base.ids))
     choices = choices_for(job.options.stacks)
     rows = padded_rows(_Needed(base.n_rows, after), current.rows_before, choices.pad_multiple or "keep")

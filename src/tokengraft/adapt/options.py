@@ -18,7 +18,6 @@ from tokengraft.prune import Protection
 
 KEEP = "keep"
 """The name of the text to keep. No target may have it."""
-DEFAULT_INIT = "fvt"
 
 Source = str | os.PathLike[str]
 Balance = Literal["weights", "parity"]
@@ -106,7 +105,7 @@ class AdaptOptions:
     init: str | None = None
     """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
     output_init: str | None = None
-    """The initialiser for new rows of an untied output; by default ``init``."""
+    """The initialiser for new rows of an untied output, as for `transplant`."""
     hole_rows: HoleRows | None = None
     """What rows without a token get, as for `transplant`; by default `lowest`."""
     read_options: ReadOptions = field(default_factory=lambda: ReadOptions(documents="lines"))

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokengraft.adapt.options import DEFAULT_INIT, Job
+from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation
 from tokengraft.check.serving.check_serving import check_serving
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.check.verify import verify_folder
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
 from tokengraft.checkpoint.padding import PadMultiple
-from tokengraft.checkpoint.rows import CONTEXT
+from tokengraft.checkpoint.rows import CONTEXT, DEFAULT
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.counts.count import HeldOutCounts
 from tokengraft.formats.files import folder_files, is_tokenizer_file
@@ -46,7 +46,8 @@ def write_result(
     rows = _row_options(job, parts)
     if weighted:
         # A dry run gives the tables that will change, which the report shows.
-        result = replace(result, transplant=transplant(job.source, result.tokenizer, None, **rows))
+        planned = transplant(job.source, result.tokenizer, None, **rows)
+        result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
     held_out = {name: [*part.held_out] for name, part in parts.items()}
     files = _files(job, result, held_out if report else None)
     if weighted:
@@ -68,7 +69,7 @@ def _row_options(job: Job, parts: Mapping[str, HeldOutCounts]) -> dict[str, Any]
     padding: PadMultiple = choices_for(options.stacks).pad_multiple or "keep"
     counts = [part.counts for part in parts.values()] if CONTEXT in (options.init, options.output_init) else []
     return {
-        "init": options.init or DEFAULT_INIT,
+        "init": options.init or DEFAULT,
         "output_init": options.output_init,
         "hole_rows": options.hole_rows,
         "counts": sum(counts[1:], counts[0]) if counts else None,

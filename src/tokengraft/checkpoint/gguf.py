@@ -26,7 +26,14 @@ from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.q8_0 import Q8_0
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    INITIALISERS,
+    TableInfo,
+    chosen_initialisers,
+    require_untied,
+    rescaling_warnings,
+)
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import ITEM_BYTES, RowReader
 from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, Unused, unused_rows
@@ -59,7 +66,7 @@ _KEPT_HOLES = (
 class GgufOptions:
     """How new rows are made, and how many there are."""
 
-    init: str = "fvt"
+    init: str = DEFAULT
     output_init: str | None = None
     pad_multiple: PadMultiple = "keep"
     seed: int = 0
@@ -192,6 +199,11 @@ class GgufWriter:
         """Whether the output uses the rows of the input."""
         return OUTPUT not in self.tables
 
+    @property
+    def init(self) -> tuple[str, str]:
+        """The initialisers of input and output."""
+        return chosen_initialisers(self.options.init, self.options.output_init, tied=self.tied)
+
     @cached_property
     def target(self) -> GgufFile:
         """The file to write: its keys, and where its tensors are."""
@@ -223,7 +235,7 @@ class GgufWriter:
 
     def describe(self) -> Transplant:
         """The result before anything is written."""
-        before, after = self.source.tensors, self.target.tensors
+        before, after, added = self.source.tensors, self.target.tensors, self.plan.summary.added
         return Transplant(
             plan=self.plan,
             rows_before=self._old_rows,
@@ -234,13 +246,13 @@ class GgufWriter:
             ),
             tied=self.tied,
             found_by="the names of GGUF",
-            init=(self.options.init, self.options.output_init or self.options.init),
+            init=self.init,
             hole_rows=self.unused.how,
             unused=len(self.unused.rows),
             copied=(),
             carried=(),
             left_out=(),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *(rescaling_warnings(self.init, tied=self.tied) if added else ())),
         )
 
     def write(self, out: Path, progress: Progress | None) -> None:
@@ -278,7 +290,7 @@ class GgufWriter:
             table="input" if as_input else "output",
             plan=self.plan,
         )
-        init = self.options.init if as_input else self.options.output_init or self.options.init
+        init = self.init[0] if as_input else self.init[1]
         spec = TableSpec(self.plan, self.copies, INITIALISERS[init], info, self.unused)
         return spec.for_bias() if role == "bias" else spec
 

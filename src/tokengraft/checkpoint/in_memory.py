@@ -11,7 +11,15 @@ from tokengraft.checkpoint.ids import SUPPRESSED, renumber_config, suppressing, 
 from tokengraft.checkpoint.memory_tables import dtype_name, require_plain_tables, without_adapters
 from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
-from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_facts, require_initialisers, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    INITIALISERS,
+    TableInfo,
+    chosen_initialisers,
+    require_facts,
+    require_initialisers,
+    require_untied,
+)
 from tokengraft.checkpoint.rows.interface import Table
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
@@ -43,7 +51,7 @@ def transplant_model(
     model: Any,
     plan: VocabPlan,
     *,
-    init: str = "fvt",
+    init: str = DEFAULT,
     output_init: str | None = None,
     hole_rows: HoleRows = DEFAULT_HOLE_ROWS,
     pad_multiple: PadMultiple = "keep",
@@ -60,7 +68,7 @@ def transplant_model(
         plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``. For the initialiser `context`:
             ``tg.plan(old, new, counts=counts)``.
         init: Initialiser for new embedding rows, as for `transplant`.
-        output_init: Initialiser for new rows of an untied output.
+        output_init: Initialiser for new rows of an untied output, as for `transplant`.
         hole_rows: What rows without a token get, as for `transplant`. Except with `keep`, the generation config
             suppresses their ids.
         pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
@@ -95,8 +103,9 @@ def transplant_model(
     configs = _Configs(model, plan, (before, rows))
     unused = unused_rows(plan, (before, rows), hole_rows, configs.used_ids)
     builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()), unused)
+    init, output_init = chosen_initialisers(init, output_init, tied=tied)
     table = builder.table(embedding.weight, init, "input")
-    head_table = table if tied or head is None else builder.table(head.weight, output_init or init, "output")
+    head_table = table if tied or head is None else builder.table(head.weight, output_init, "output")
     bias = builder.bias(head.bias) if getattr(head, "bias", None) is not None else None
     embedding.weight, embedding.num_embeddings = table, rows
     if getattr(embedding, "padding_idx", None) is not None:

@@ -27,7 +27,13 @@ from tokengraft.checkpoint.model_files import (
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import require_counts, require_initialisers, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    chosen_initialisers,
+    require_counts,
+    require_initialisers,
+    require_untied,
+)
 from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, require_hole_rows, unused_rows
 from tokengraft.checkpoint.weights import CheckpointWriter
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -45,7 +51,7 @@ def transplant(
     out: str | os.PathLike[str] | None,
     *,
     base: Tokenizer | str | os.PathLike[str] | None = None,
-    init: str = "fvt",
+    init: str = DEFAULT,
     output_init: str | None = None,
     hole_rows: HoleRows | None = None,
     counts: PretokenCounts | str | os.PathLike[str] | None = None,
@@ -71,7 +77,8 @@ def transplant(
         base: For a GGUF file: the tokenizer that it was converted with, which is then compared with that of the file.
         init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `fvt-script-norm`, `length-weighted`, `weighted`,
             `first-piece`, `last-piece`, `context`, `mean`, `mean-cov`, `random`.
-        output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
+        output_init: Initialiser for new rows of an untied output; by default ``init``, but `fvt` if that rescales rows.
+            An error if the output is tied.
         hole_rows: What rows get whose ids have no token: `lowest`, a row that is never the most likely, `zero`, or
             `keep`, the row that they had. By default `lowest`; for a GGUF file with tables in which rows cannot be
             written, `keep`. Except with `keep`, the ids are also listed as suppressed in the generation config.
@@ -135,7 +142,8 @@ def transplant(
     sizes, how = (vocabulary.rows, rows), hole_rows or DEFAULT_HOLE_ROWS
     unused = unused_rows(changes, sizes, how, used_by_configs(files))
     files = with_suppressed(files, unused.rows)
-    writer = CheckpointWriter(source, vocabulary, changes, rows, (init, output_init or init), seed, unused)
+    chosen = chosen_initialisers(init, output_init, tied=vocabulary.tied)
+    writer = CheckpointWriter(source, vocabulary, changes, rows, chosen, seed, unused)
     done = writer.describe(files)
     if out is None:
         return done

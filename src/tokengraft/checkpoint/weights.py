@@ -18,7 +18,7 @@ from tokengraft.checkpoint.copy_file import share_or_copy, sync
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
 from tokengraft.checkpoint.model_files import ModelFiles
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS, TableInfo
+from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, rescaling_warnings
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, header_bytes
 from tokengraft.checkpoint.unused import Unused
@@ -62,6 +62,7 @@ class CheckpointWriter:
             copied=tuple(file.path.name for file in self.source.files if file.path.name not in names),
             carried=files.carried,
             left_out=files.left_out,
+            warnings=rescaling_warnings(self.init, tied=self.vocabulary.tied) if self.plan.summary.added else (),
         )
 
     def rows_after(self, table: TensorInfo) -> int:

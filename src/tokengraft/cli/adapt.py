@@ -88,7 +88,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--output-init",
         choices=tuple(INITIALISERS),
-        help="initialiser for new rows of an untied output (default: as --init)",
+        help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
     )
     add_hole_rows(command)
     command.add_argument(

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--output-init",
         choices=tuple(INITIALISERS),
-        help="initialiser for new rows of an untied output (default: as --init)",
+        help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
     )
     command.add_argument(
         "--counts",

@@ -36,19 +36,25 @@ INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
 
 CONTEXT = "context"
 """The initialiser that needs counted text."""
+DEFAULT = "fvt"
+RESCALED = frozenset(("fvt-norm", "fvt-script-norm"))
+"""Initialisers that make rows longer. In an output, all logits of new tokens then become larger."""
 WITH_FACTS = frozenset(("fvt-script-norm", "length-weighted", CONTEXT))
 """Initialisers that need the facts of a plan."""
 
 __all__ = [
     "CONTEXT",
+    "DEFAULT",
     "INITIALISERS",
     "Initialiser",
     "NewTokens",
     "TableInfo",
+    "chosen_initialisers",
     "require_counts",
     "require_facts",
     "require_initialisers",
     "require_untied",
+    "rescaling_warnings",
 ]
 
 
@@ -61,6 +67,28 @@ def require_initialisers(*names: str | None) -> None:
     for name in names:
         if name is not None and name not in INITIALISERS:
             raise OptionError(f"there is no initialiser {name!r}", hint=f"pass one of {', '.join(INITIALISERS)}")
+
+
+def chosen_initialisers(init: str, output_init: str | None, *, tied: bool) -> tuple[str, str]:
+    """The initialisers of input and output.
+
+    By default, the output has that of the input, unless that rescales rows: then `fvt`.
+
+    >>> chosen_initialisers("last-piece", None, tied=False), chosen_initialisers("fvt-script-norm", None, tied=False)
+    (('last-piece', 'last-piece'), ('fvt-script-norm', 'fvt'))
+    """
+    return init, output_init or (DEFAULT if init in RESCALED and not tied else init)
+
+
+def rescaling_warnings(chosen: tuple[str, str], *, tied: bool) -> tuple[str, ...]:
+    """A warning if the rows of an output are rescaled."""
+    if chosen[1] not in RESCALED:
+        return ()
+    where = "the model's output is tied to its input" if tied else "it was chosen for the output"
+    return (
+        f"the initialiser {chosen[1]} makes new rows longer, and {where}: before it is trained, the model will predict "
+        f"new tokens almost everywhere; {DEFAULT} does not",
+    )
 
 
 def require_counts(given: bool, *names: str | None) -> None:
