@@ -217,3 +217,16 @@ def test_gguf_tables_that_cannot_be_written_keep_their_rows_with_a_warning(tmp_p
     assert ggufs.read(tmp_path / "b.gguf")[0]["tokenizer.ggml.suppress_tokens"] == holes_of(small)
     with pytest.raises(errors.CheckpointError, match="Q4_0"):
         tg.transplant(source, small, tmp_path / "c.gguf", hole_rows="lowest")
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"suppress_tokens": 5}', '{"suppress_tokens": [[1]]}', '{"suppress_tokens": "x"}']
+)
+def test_a_generation_config_that_cannot_list_ids_is_refused(tmp_path, content):
+    base = checkpoint(tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text(content)
+    with pytest.raises(errors.CheckpointError, match=r"suppress_tokens|not a JSON object") as caught:
+        tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out")
+    assert "--hole-rows keep" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+    tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out", hole_rows="keep")

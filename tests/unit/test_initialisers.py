@@ -180,3 +180,18 @@ def test_a_plan_of_an_earlier_version_has_no_facts_and_says_so(base, extended):
         require_facts(old, "fvt", "length-weighted")
     with pytest.raises(errors.OptionError, match="made without"):
         require_facts(tg.plan(base, extended), "context")
+
+
+def test_an_output_is_not_rescaled_unless_asked_for(base, extended, tmp_path):
+    def run(name, folder="model", **options):
+        return tg.transplant(tmp_path / folder, extended, tmp_path / name, **options)
+
+    done = run("a", init="fvt-script-norm")
+    assert done.init == ("fvt-script-norm", "fvt")
+    assert done.warnings == ()
+    done = run("b", output_init="fvt-norm")
+    assert "fvt-norm makes new rows longer, and it was chosen for the output" in done.warnings[0]
+    checkpoint(tmp_path / "tied", head=False)
+    assert "tied to its input" in run("c", "tied", init="fvt-script-norm").warnings[0]
+    assert run("d", "tied").warnings == ()
+    assert tg.transplant(tmp_path / "tied", base, tmp_path / "e", init="fvt-norm").warnings == ()  # nothing is new

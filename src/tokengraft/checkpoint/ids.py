@@ -127,8 +127,16 @@ def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, A
 
     >>> suppressing({"eos_token_id": 2, "suppress_tokens": [7]}, [3, 7])
     {'eos_token_id': 2, 'suppress_tokens': [7, 3]}
+
+    Raises:
+        CheckpointError: Its own list is not a list of ids.
     """
-    listed = config.get(SUPPRESSED) or []
+    listed = [] if config.get(SUPPRESSED) is None else config[SUPPRESSED]
+    if not isinstance(listed, list | tuple) or any(type(token_id) is not int for token_id in listed):
+        raise CheckpointError(
+            f"`{SUPPRESSED}` in a config is {listed!r:.80}; it must be a list of token ids",
+            hint=f"correct `{SUPPRESSED}` in the source, or pass --hole-rows keep",
+        )
     more = [token_id for token_id in sorted(unused) if token_id not in {*listed}]
     return {**config, SUPPRESSED: [*listed, *more]} if more else dict(config)
 

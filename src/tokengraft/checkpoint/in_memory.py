@@ -102,6 +102,7 @@ def transplant_model(
     # Everything that may fail is done before the first change.
     configs = _Configs(model, plan, (before, rows))
     unused = unused_rows(plan, (before, rows), hole_rows, configs.used_ids)
+    changes = configs.changes(unused.rows)
     builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()), unused)
     init, output_init = chosen_initialisers(init, output_init, tied=tied)
     table = builder.table(embedding.weight, init, "input")
@@ -114,7 +115,8 @@ def transplant_model(
         head.weight, head.out_features = head_table, rows
         if bias is not None:
             head.bias = bias
-    configs.change(unused.rows)
+    for config, name, value in changes:
+        setattr(config, name, value)
     for module in model.modules():
         if vars(module).get("vocab_size") == before:
             module.vocab_size = rows
@@ -181,17 +183,17 @@ class _Configs:
     def __init__(self, model: Any, plan: VocabPlan, rows: tuple[int, int]) -> None:
         self.generation = getattr(model, "generation_config", None)
         configs = [config for config in (model.config, self.generation) if config is not None]
-        self.changes = [change for config in configs for change in _changes(config, plan, rows)]
+        self._changes = [change for config in configs for change in _changes(config, plan, rows)]
         renumbered = (renumber_config(config.to_dict(), plan, rows, type(config).__name__) for config in configs)
         self.used_ids = {token_id for config in renumbered for token_id in used_ids(config)}
 
-    def change(self, unused: Collection[int]) -> None:
-        """Changes ids and sizes, and suppresses ids without a token."""
-        for config, name, value in self.changes:
-            setattr(config, name, value)
-        if self.generation is not None and unused:
-            suppressed = suppressing({SUPPRESSED: getattr(self.generation, SUPPRESSED, None)}, unused)
-            setattr(self.generation, SUPPRESSED, suppressed[SUPPRESSED])
+    def changes(self, unused: Collection[int]) -> list[tuple[Any, str, Any]]:
+        """The changes of ids and sizes, and of the list of suppressed ids: (object, field, new value)."""
+        if self.generation is None or not unused:
+            return self._changes
+        listed = {SUPPRESSED: getattr(self.generation, SUPPRESSED, None)}
+        listed |= {name: value for config, name, value in self._changes if config is self.generation}
+        return [*self._changes, (self.generation, SUPPRESSED, suppressing(listed, unused)[SUPPRESSED])]
 
 
 def _text_config(config: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from tokengraft.checkpoint.ids import CONFIGS, GENERATION, MAIN, read_config, renumber_config, suppressing, used_ids
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
 from tokengraft.checkpoint.tokenizer_files import tokenizer_files
+from tokengraft.errors import CheckpointError
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.plan import VocabPlan
@@ -79,13 +80,19 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
     """The files with ids that `generate` of transformers must not choose, in the generation config.
 
     Without one, a generation config is written that says what transformers takes from the model's config.
+
+    Raises:
+        CheckpointError: The generation config cannot list them.
     """
     if not unused:
         return files
     raw = files.written.get(GENERATION) or _generation_config(json.loads(files.written[MAIN]))
     config = json.loads(raw)
     if not isinstance(config, dict):
-        return files
+        raise CheckpointError(
+            f"`{GENERATION}` is not a JSON object, and has to list ids without a token",
+            hint=f"correct `{GENERATION}` in the source, or pass --hole-rows keep",
+        )
     return replace(files, written={**files.written, GENERATION: JsonStyle.of(raw).dump(suppressing(config, unused))})
 
 
