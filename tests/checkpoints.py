@@ -46,6 +46,11 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
     return base
 
 
+def init_options(init, base):
+    """The options of `transplant` for an initialiser: `context` needs counts."""
+    return {"init": init} | ({"counts": tg.count(base, iter(ESTONIAN))} if init == "context" else {})
+
+
 def tensor(shape, dtype, generator):
     values = generator.normal(size=shape).astype(np.float32).reshape(shape[0], math.prod(shape[1:]))
     return {"dtype": dtype, "shape": list(shape), "data": narrow(values, dtype).tobytes()}

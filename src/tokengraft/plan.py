@@ -4,14 +4,18 @@ Modules before it in the data flow know no tensors; modules after it know no BPE
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.frozen import FrozenDict
 from tokengraft.output.result_file import read_result, write_result_file
+from tokengraft.similar import similar_tokens
+from tokengraft.token_facts import TokenFacts, token_facts
 from tokengraft.tokenizer.alphabet import Kind, byte_token, spell, token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
@@ -49,9 +53,16 @@ class VocabPlan:
     """Rows that the old tokenizer needs: its highest id plus one."""
     sources: tuple[Source, ...]
     """By new id. An int copies that old row. A tuple has the pieces of a new token under the old tokenizer, possibly
-    none. None is a hole, an id without a token: it keeps the old row of the same id, if there is one."""
+    none. None is a hole, an id without a token."""
     removed: tuple[int, ...]
     """Old ids of removed tokens, ascending."""
+    make_facts: Callable[[], TokenFacts] | None = field(default=None, compare=False, repr=False)
+    """Gives ``facts``. None in plans of earlier versions."""
+
+    @cached_property
+    def facts(self) -> TokenFacts | None:
+        """Lengths and scripts of tokens, which some initialisers need. Computed on first use."""
+        return self.make_facts() if self.make_facts else None
 
     @property
     def rows_after(self) -> int:
@@ -87,7 +98,8 @@ class VocabPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data: a source is a number, a list of numbers, or null."""
-        return {"rows_before": self.rows_before, "sources": list(self.sources), "removed": list(self.removed)}
+        rows = {"rows_before": self.rows_before, "sources": list(self.sources), "removed": list(self.removed)}
+        return rows | {"facts": self.facts.as_dict() if self.facts else None}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VocabPlan":
@@ -106,17 +118,25 @@ def _parse(document: Any) -> VocabPlan:
     named = [row for source in sources for row in ([source] if isinstance(source, int) else source or ())]
     if any(row >= rows for row in (*named, *removed)):
         raise ValueError(f"it names rows beyond {rows:,}")
-    return VocabPlan(rows, sources, removed)
+    facts = document.get("facts")
+    given = partial(replace, TokenFacts.parse(facts, rows, len(sources))) if facts is not None else None
+    return VocabPlan(rows, sources, removed, given)
 
 
-def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
+def plan(old: Tokenizer, new: Tokenizer, *, counts: PretokenCounts | None = None) -> VocabPlan:
     """The source of every embedding row of ``new`` among the rows of ``old``, for any two tokenizers.
 
     The row of a token that both have is copied. For a new token, the plan lists the tokens that the old model splits
     its string into. The string is not normalized or pre-tokenized, because a token is not text.
 
+    Args:
+        old: The old tokenizer.
+        new: The new tokenizer.
+        counts: Counted text, only for the initialiser `context`: the plan then has a similar kept token for new tokens.
+
     Raises:
         InvalidTokenizerError: The ids of one reach so far beyond its tokens that its table would be almost empty.
+        CountsError: The counts were made for another pipeline than that of the new tokenizer.
 
     Examples:
         >>> tok = tg.load("model")
@@ -135,7 +155,17 @@ def plan(old: Tokenizer, new: Tokenizer) -> VocabPlan:
         sources[token_id] = _pieces(old, string, new.kind) if source is None else source
     copied = {source for source in sources if isinstance(source, int)}
     removed = tuple(sorted(token_id for token_id in old.ids.values() if token_id not in copied))
-    return VocabPlan(old.n_rows, tuple(sources), removed)
+    make_facts = partial(token_facts, old, new, [i for i, source in enumerate(sources) if isinstance(source, tuple)])
+    if counts is not None:
+        make_facts = partial(replace, _with_similar(make_facts(), new, sources, counts))
+    return VocabPlan(old.n_rows, tuple(sources), removed, make_facts)
+
+
+def _with_similar(facts: TokenFacts, new: Tokenizer, sources: list[Source], counts: PretokenCounts) -> TokenFacts:
+    """The facts with a kept token with a typical row for each new token that resembles one."""
+    kept = {i: source for i, source in enumerate(sources) if isinstance(source, int) and facts.scripts[source]}
+    new_ids = [i for i, source in enumerate(sources) if isinstance(source, tuple)]
+    return replace(facts, similar=FrozenDict(similar_tokens(new, new_ids, kept, counts)))
 
 
 def _ids_by_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:

@@ -14,6 +14,7 @@ from tokengraft.formats.huggingface import write_tokenizer_json
 def place(tmp_path, monkeypatch):
     """A folder with what the pages speak of, as the working directory."""
     checkpoint(tmp_path / "model")
+    checkpoint(tmp_path / "draft")
     checkpoint(tmp_path / "padded", rows=448)
     (tmp_path / "llama").mkdir()
     (tmp_path / "llama" / "tokenizer.model").write_bytes(builders.llama2_like())
@@ -38,15 +39,15 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runnable_model(place):
-    """Gives `model` a tiny Llama that transformers can run, in place of weights that are noise. Needs torch."""
+    """Gives `model` and `draft` tiny Llamas that transformers can run, in place of noise. Needs torch."""
     torch = pytest.importorskip("torch", reason="torch is not installed: the snippets that need it are not run")
     transformers = pytest.importorskip("transformers")
-    folder = place / "model"
-    for name in ("model.safetensors", "config.json", "generation_config.json", "pytorch_model.bin"):
-        (folder / name).unlink()
-    torch.manual_seed(11)
-    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    start, end = (token.id for token in tg.load(folder).added)
-    ids = {"vocab_size": tg.load(folder).n_rows, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
-    config = transformers.LlamaConfig(num_key_value_heads=2, head_dim=8, **size, **ids)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for folder, layers in ((place / "model", 2), (place / "draft", 1)):
+        for name in ("model.safetensors", "config.json", "generation_config.json", "pytorch_model.bin"):
+            (folder / name).unlink()
+        torch.manual_seed(11)
+        size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": layers, "num_attention_heads": 4}
+        start, end = (token.id for token in tg.load(folder).added)
+        ids = {"vocab_size": tg.load(folder).n_rows, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+        config = transformers.LlamaConfig(num_key_value_heads=2, head_dim=8, **size, **ids)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)

@@ -10,12 +10,12 @@ from pathlib import Path
 import builders
 import numpy as np
 import pytest
-from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write_safetensors
+from checkpoints import WIDTH, add_tensor, checkpoint, init_options, set_config, tables, write_safetensors
 
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.padding import padded_rows
-from tokengraft.checkpoint.rows import INITIALISERS, NewTokens, TableInfo
+from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 
 
@@ -182,7 +182,7 @@ def test_rows_are_rounded_up_to_the_multiple():
 def test_two_tables_that_are_tied_stay_equal(tmp_path, init):
     base = checkpoint(tmp_path / "model", config={"tie_word_embeddings": True})
     new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
-    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init)
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", **init_options(init, base))
     assert done.tied
     after = tables(tmp_path / "out")
     assert len(after["lm_head.weight"]) == new.n_rows > base.n_rows
@@ -196,7 +196,7 @@ def test_two_equal_tables_stay_equal_where_the_config_leaves_tying_to_its_class(
     del config["tie_word_embeddings"]
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
     new = tg.extend(base, tg.count(base, iter(["põdrad põõsas"] * 5)), 5).apply(base)
-    assert tg.transplant(tmp_path / "model", new, tmp_path / "out", init=init).tied
+    assert tg.transplant(tmp_path / "model", new, tmp_path / "out", **init_options(init, base)).tied
     after = tables(tmp_path / "out")
     assert np.array_equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
 
@@ -207,43 +207,6 @@ def test_two_tables_that_differ_are_untied_where_the_config_leaves_tying_to_its_
     del config["tie_word_embeddings"]
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
     assert not tg.transplant(tmp_path / "model", base, None).tied
-
-
-def new_tokens(pieces):
-    """Tokens by id, with the rows of their pieces."""
-    rows = [*pieces.values()]
-    counts = np.array([len(part) for part in rows])
-    return NewTokens([*pieces], counts, np.arange(counts.sum()), np.concatenate(rows))
-
-
-def test_initialisers_do_what_they_say():
-    generator = np.random.default_rng(3)
-    table = generator.normal(size=(50, 6)).astype(np.float32) * [1, 2, 3, 1, 1, 1] + 1
-    table = table.astype(np.float32)
-    pieces = {60: table[[1, 2, 3]], 61: table[[4]], 62: table[:0]}
-    tokens = new_tokens(pieces)
-    facts = {
-        name: TableInfo(np.arange(50), lambda ids: table[ids], 6, seed=5, table=name) for name in ("input", "output")
-    }
-    made = {name: function(tokens, facts["input"]) for name, function in INITIALISERS.items()}
-    assert np.allclose(made["fvt"], [table[1:4].mean(0), table[4], table.mean(0)], atol=1e-6)
-    norms = np.linalg.norm(made["fvt-norm"], axis=1)
-    assert np.allclose(norms, np.median(np.linalg.norm(table, axis=1)), rtol=1e-5)
-    assert np.allclose(made["mean"], table.mean(0), atol=1e-6)
-    weights = np.exp(2.0 * np.arange(3)) / np.exp(2.0 * np.arange(3)).sum()
-    assert np.allclose(made["weighted"][0], weights @ table[1:4], atol=1e-6)
-    output = INITIALISERS["weighted"](tokens, facts["output"])
-    assert np.allclose(output[0], weights[::-1] @ table[1:4], atol=1e-6)
-    for name, function in INITIALISERS.items():
-        one_by_one = np.concatenate([function(new_tokens({i: rows}), facts["input"]) for i, rows in pieces.items()])
-        assert np.array_equal(one_by_one, made[name]), name
-        assert made[name].dtype == np.float32
-    without_pieces = new_tokens(dict.fromkeys(range(4000), table[:0]))
-    many = INITIALISERS["mean-cov"](without_pieces, facts["input"])
-    assert np.allclose(many.mean(0), table.mean(0), atol=0.2)
-    assert np.allclose(np.cov(many.T), np.cov(table.T), atol=1.0)
-    noise = INITIALISERS["random"](without_pieces, facts["input"])
-    assert abs(noise.std() - 0.02) < 0.001
 
 
 def test_other_seeds_give_other_rows_and_the_same_seed_the_same(base, swapped, tmp_path):

@@ -9,12 +9,12 @@ from importlib import import_module
 import builders
 import numpy as np
 import pytest
-from checkpoints import add_tensor, checkpoint
+from checkpoints import add_tensor, checkpoint, init_options
 
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.checkpoint import byte_ranges, compare_files, table
-from tokengraft.checkpoint.rows import NewTokens, TableInfo
+from tokengraft.checkpoint.rows import INITIALISERS, NewTokens, TableInfo
 from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.tensors import TensorFile, all_finite, narrow, widen
 
@@ -127,11 +127,12 @@ def small_blocks(monkeypatch, size):
 
 
 @pytest.mark.parametrize("size", [32, 1000])
-@pytest.mark.parametrize("init", ["fvt", "fvt-norm", "weighted", "random"])
+@pytest.mark.parametrize("init", INITIALISERS)
 def test_the_result_does_not_depend_on_the_size_of_blocks(model, init, size, tmp_path, monkeypatch):
-    first = tg.transplant(tmp_path / "model", model, tmp_path / "one", init=init)
+    chosen = init_options(init, tg.load(tmp_path / "model"))
+    first = tg.transplant(tmp_path / "model", model, tmp_path / "one", **chosen)
     small_blocks(monkeypatch, size)
-    second = tg.transplant(tmp_path / "model", model, tmp_path / "two", init=init)
+    second = tg.transplant(tmp_path / "model", model, tmp_path / "two", **chosen)
     assert (tmp_path / "one" / WEIGHTS).read_bytes() == (tmp_path / "two" / WEIGHTS).read_bytes()
     assert first == second
 

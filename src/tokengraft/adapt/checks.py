@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from tokengraft.adapt.mix import shares
-from tokengraft.adapt.options import DEFAULT_INIT, KEEP, Balance, Job
+from tokengraft.adapt.options import KEEP, Balance, Job
 from tokengraft.adapt.protect import model_configs, protection
 from tokengraft.adapt.write import replaceable
 from tokengraft.check.serving.stacks import choices_for
-from tokengraft.checkpoint.ids import named_ids
+from tokengraft.checkpoint.ids import used_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import require_initialisers
+from tokengraft.checkpoint.rows import DEFAULT, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
+from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus import Corpus, ReadOptions, open_corpus
 from tokengraft.corpus.open import STDIN
 from tokengraft.counts.pretoken_counts import as_weight
@@ -81,7 +82,9 @@ def check_before_start(job: Job) -> Start:
     """
     _require_targets(job)
     choices_for(job.options.stacks)
-    require_initialisers(job.options.init)
+    require_initialisers(job.options.init, job.options.output_init)
+    if job.options.hole_rows is not None:
+        require_hole_rows(job.options.hole_rows)
     base = load(job.source)
     weights = _weights(job, base)
     _require_options(job, weighted=weights is not None)
@@ -137,11 +140,13 @@ def _require_targets(job: Job) -> None:
 def _require_options(job: Job, *, weighted: bool) -> None:
     """Refuses options that would have no effect."""
     options = job.options
-    if options.init is not None and not weighted:
-        raise OptionError(
-            f"--init {options.init} was given, but `{job.source}` has no weights",
-            hint="leave out --init, or pass a model folder with weights",
-        )
+    given = {"--init": options.init, "--output-init": options.output_init, "--hole-rows": options.hole_rows}
+    for flag, value in given.items():
+        if value is not None and not weighted:
+            raise OptionError(
+                f"{flag} {value} was given, but `{job.source}` has no weights",
+                hint=f"leave out {flag}, or pass a model folder with weights",
+            )
     asked = any(asdict(options.protection).values())
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
@@ -247,7 +252,8 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
-    current = transplant(job.source, base, None, init=job.options.init or DEFAULT_INIT)
+    # An initialiser has no effect yet, and `context` would need counts; one for a tied output is refused.
+    current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
     after = job.sizes.rows(base.n_rows, len(base.ids))
     choices = choices_for(job.options.stacks)
     rows = padded_rows(_Needed(base.n_rows, after), current.rows_before, choices.pad_multiple or "keep")
@@ -290,7 +296,7 @@ def _require_named_holes(base: Tokenizer, job: Job) -> None:
     below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
     taken = set(islice(below, min(max(growth, 0), base.n_rows)))
     for name, config in model_configs(job.source).items():
-        holes = {token_id for token_id in named_ids(config) - used if 0 <= token_id < base.n_rows}
+        holes = {token_id for token_id in used_ids(config) - used if 0 <= token_id < base.n_rows}
         lost = sorted(holes if growth < 0 else holes & taken)
         if lost:
             raise CheckpointError(

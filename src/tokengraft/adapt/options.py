@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.count import CountOptions, HoldOut
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -17,7 +18,6 @@ from tokengraft.prune import Protection
 
 KEEP = "keep"
 """The name of the text to keep. No target may have it."""
-DEFAULT_INIT = "fvt"
 
 Source = str | os.PathLike[str]
 Balance = Literal["weights", "parity"]
@@ -104,6 +104,10 @@ class AdaptOptions:
 
     init: str | None = None
     """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
+    output_init: str | None = None
+    """The initialiser for new rows of an untied output, as for `transplant`."""
+    hole_rows: HoleRows | None = None
+    """What rows without a token get, as for `transplant`; by default `lowest`."""
     read_options: ReadOptions = field(default_factory=lambda: ReadOptions(documents="lines"))
     """How to read the corpora."""
     count_options: CountOptions = field(default_factory=CountOptions)

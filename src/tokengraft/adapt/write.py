@@ -4,15 +4,18 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tokengraft.adapt.options import DEFAULT_INIT, Job
+from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation
 from tokengraft.check.serving.check_serving import check_serving
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.check.verify import verify_folder
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
 from tokengraft.checkpoint.padding import PadMultiple
+from tokengraft.checkpoint.rows import CONTEXT, DEFAULT
 from tokengraft.checkpoint.transplant import transplant
+from tokengraft.counts.count import HeldOutCounts
 from tokengraft.formats.files import folder_files, is_tokenizer_file
 from tokengraft.output.atomic import write_folder
 
@@ -26,25 +29,30 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
 
 
 def write_result(
-    job: Job, result: Adaptation, held_out: Mapping[str, list[str]], *, weighted: bool, report: bool
+    job: Job, result: Adaptation, parts: Mapping[str, HeldOutCounts], *, weighted: bool, report: bool
 ) -> Adaptation:
     """Writes the folder and returns the result; with weights, including the result of the transplant.
+
+    Args:
+        job: What was asked for.
+        result: The adaptation, checked and measured.
+        parts: The counts and held-out documents of every text.
+        weighted: Whether there are weights.
+        report: Whether to write a report.
 
     Raises:
         TokengraftError: A file cannot be written, or the written folder fails its verification.
     """
-    init = job.options.init or DEFAULT_INIT
-    padding: PadMultiple = choices_for(job.options.stacks).pad_multiple or "keep"
+    rows = _row_options(job, parts)
     if weighted:
         # A dry run gives the tables that will change, which the report shows.
-        planned = transplant(job.source, result.tokenizer, None, init=init, pad_multiple=padding)
-        result = replace(result, transplant=planned)
+        planned = transplant(job.source, result.tokenizer, None, **rows)
+        result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
+    held_out = {name: [*part.held_out] for name, part in parts.items()}
     files = _files(job, result, held_out if report else None)
     if weighted:
         force = job.options.force
-        done = transplant(
-            job.source, result.tokenizer, job.out, init=init, pad_multiple=padding, force=force, others=files
-        )
+        done = transplant(job.source, result.tokenizer, job.out, force=force, others=files, **rows)
         return _served(job, replace(result, transplant=done))
     write_folder(
         folder_files(result.tokenizer) | files,
@@ -53,6 +61,20 @@ def write_result(
         check=lambda folder: verify_folder(folder, result.tokenizer, base=result.base).raise_for_failures(),
     )
     return _served(job, result)
+
+
+def _row_options(job: Job, parts: Mapping[str, HeldOutCounts]) -> dict[str, Any]:
+    """The options of `transplant` for rows. The initialiser `context` gets the counts of all texts."""
+    options = job.options
+    padding: PadMultiple = choices_for(options.stacks).pad_multiple or "keep"
+    counts = [part.counts for part in parts.values()] if CONTEXT in (options.init, options.output_init) else []
+    return {
+        "init": options.init or DEFAULT,
+        "output_init": options.output_init,
+        "hole_rows": options.hole_rows,
+        "counts": sum(counts[1:], counts[0]) if counts else None,
+        "pad_multiple": padding,
+    }
 
 
 def _served(job: Job, result: Adaptation) -> Adaptation:

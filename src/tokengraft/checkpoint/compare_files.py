@@ -147,7 +147,7 @@ def _compare_rows(old: TensorFile, new: TensorFile, name: str, block: tuple[Copi
     if not all_finite(written[~kept], new.tensors[name].dtype):
         raise CheckpointError(
             f"a new row of `{name}` has numbers that are not finite",
-            hint="check the source for rows that are not finite, or pass another --init",
+            hint="check the source for rows that are not finite, or pass another --init, or --hole-rows keep",
         )
     return ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum()))
 

@@ -26,9 +26,18 @@ from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.q8_0 import Q8_0
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    INITIALISERS,
+    TableInfo,
+    chosen_initialisers,
+    require_untied,
+    rescaling_warnings,
+)
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import ITEM_BYTES, RowReader
+from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, Unused, unused_rows
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CheckpointError, Progress
 from tokengraft.output.atomic import new_file
 from tokengraft.plan import VocabPlan, plan
@@ -47,16 +56,24 @@ _TABLES: tuple[tuple[re.Pattern[str], Role], ...] = (
 """Names of tensors with a vocabulary axis: also tables for each layer, and those of multi-token prediction."""
 WRITABLE = (*ITEM_BYTES, Q8_0)
 """Types in which new rows can be written."""
+_KEPT_HOLES = (
+    "{:,} ids without a token keep the rows of removed tokens, because no rows can be written in a table of this type: "
+    "the model may choose such an id. They are listed as suppressed, which llama.cpp honours from b10217 on"
+)
 
 
 @dataclass(frozen=True)
 class GgufOptions:
     """How new rows are made, and how many there are."""
 
-    init: str = "fvt"
+    init: str = DEFAULT
     output_init: str | None = None
     pad_multiple: PadMultiple = "keep"
     seed: int = 0
+    hole_rows: HoleRows | None = None
+    """What rows without a token get; by default `lowest`, or `keep` if rows cannot be written in a table."""
+    counts: PretokenCounts | None = None
+    """Counted text, for the initialiser `context`."""
 
 
 def transplant_gguf(
@@ -108,12 +125,24 @@ def _writer(file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: Ggu
     pre, warnings = (vocabulary.pre, ()) if base else pre_tokenizer(file, vocabulary, tokenizers)
     skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
     warnings += (skipping,) if skipping else ()
-    changes = plan(inside, new)
+    changes = plan(inside, new, counts=options.counts)
     rows = padded_rows(changes, len(vocabulary.tokens), options.pad_multiple)
-    keys = VocabularyChange(file, vocabulary, inside, new, changes, rows).keys(pre)
-    writer = GgufWriter(file, tables, changes, rows, keys, options, warnings)
+    change = VocabularyChange(file, vocabulary, inside, new, changes, rows)
+    lowest = unused_rows(changes, (len(vocabulary.tokens), rows), "lowest", change.used_ids)
+    unused = _unused(file, tables, lowest, options.hole_rows)
+    suppressed = () if options.hole_rows == "keep" else lowest.rows
+    if suppressed and unused.how == "keep":
+        warnings += (_KEPT_HOLES.format(len(suppressed)),)
+    writer = GgufWriter(file, tables, changes, rows, change.keys(pre, suppressed), options, unused, warnings)
     writer.require_writable()
     return writer
+
+
+def _unused(file: GgufFile, tables: Mapping[str, Role], lowest: Unused, how: HoleRows | None) -> Unused:
+    """The rows without a token, and what they get. By default they keep their rows if none can be written."""
+    writable = all(file.tensors[name].dtype in WRITABLE for name in tables)
+    chosen = how or (DEFAULT_HOLE_ROWS if writable else "keep")
+    return Unused() if chosen == "keep" else replace(lowest, how=chosen)
 
 
 def find_tables(file: GgufFile, rows: int) -> dict[str, Role]:
@@ -162,12 +191,18 @@ class GgufWriter:
     rows: int
     changed: Mapping[str, GgufKey]
     options: GgufOptions
+    unused: Unused
     warnings: tuple[str, ...]
 
     @property
     def tied(self) -> bool:
         """Whether the output uses the rows of the input."""
         return OUTPUT not in self.tables
+
+    @property
+    def init(self) -> tuple[str, str]:
+        """The initialisers of input and output."""
+        return chosen_initialisers(self.options.init, self.options.output_init, tied=self.tied)
 
     @cached_property
     def target(self) -> GgufFile:
@@ -177,7 +212,7 @@ class GgufWriter:
     @cached_property
     def copies(self) -> npt.NDArray[np.int64]:
         """For every new row the old row that it copies, or -1."""
-        return copied_rows(self.plan, self._old_rows, self.rows)
+        return copied_rows(self.plan, self._old_rows, self.rows, self.unused.rows)
 
     @property
     def _old_rows(self) -> int:
@@ -200,7 +235,7 @@ class GgufWriter:
 
     def describe(self) -> Transplant:
         """The result before anything is written."""
-        before, after = self.source.tensors, self.target.tensors
+        before, after, added = self.source.tensors, self.target.tensors, self.plan.summary.added
         return Transplant(
             plan=self.plan,
             rows_before=self._old_rows,
@@ -211,11 +246,13 @@ class GgufWriter:
             ),
             tied=self.tied,
             found_by="the names of GGUF",
-            init=(self.options.init, self.options.output_init or self.options.init),
+            init=self.init,
+            hole_rows=self.unused.how,
+            unused=len(self.unused.rows),
             copied=(),
             carried=(),
             left_out=(),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *(rescaling_warnings(self.init, tied=self.tied) if added else ())),
         )
 
     def write(self, out: Path, progress: Progress | None) -> None:
@@ -251,9 +288,10 @@ class GgufWriter:
             width=TableShape(tensor.shape[0], tensor.row_bytes, tensor.dtype).width,
             seed=self.options.seed,
             table="input" if as_input else "output",
+            plan=self.plan,
         )
-        init = self.options.init if as_input else self.options.output_init or self.options.init
-        spec = TableSpec(self.plan, self.copies, INITIALISERS[init], info)
+        init = self.init[0] if as_input else self.init[1]
+        spec = TableSpec(self.plan, self.copies, INITIALISERS[init], info, self.unused)
         return spec.for_bias() if role == "bias" else spec
 
     def compare(self, out: Path) -> ByteComparison:

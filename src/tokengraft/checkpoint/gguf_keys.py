@@ -4,17 +4,26 @@ New tokens are written as llama.cpp's converter would write them. Kept tokens ke
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokengraft.checkpoint.gguf_file import ARRAY, GgufFile, GgufKey, number_key, numbers_key, string_key, strings_key
+from tokengraft.checkpoint.gguf_file import (
+    ARRAY,
+    INT32,
+    GgufFile,
+    GgufKey,
+    number_key,
+    numbers_key,
+    string_key,
+    strings_key,
+)
 from tokengraft.checkpoint.gguf_scores import new_scores, require_same_rule
 from tokengraft.checkpoint.gguf_vocabulary import MERGES, PRE, SCORES, TOKENS, TYPES, GgufVocabulary
-from tokengraft.checkpoint.ids import Renumbering
+from tokengraft.checkpoint.ids import SUPPRESSED, Renumbering, suppressing
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.plan import VocabPlan
@@ -27,6 +36,7 @@ ADDED_SCORE, UNUSED_SCORE = -1000.0, -10000.0
 _IDS = re.compile(r"token_ids?(_|$)|^suppress_tokens$")
 """The last part of the name of a key that holds ids."""
 _SIZE = re.compile(r"^vocab_size$")
+_SUPPRESSED = f"tokenizer.ggml.{SUPPRESSED}"
 _HUGGINGFACE = "tokenizer.huggingface.json"
 _BYTES = frozenset(map(byte_token, range(256)))
 _SPECIAL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
@@ -96,8 +106,19 @@ class VocabularyChange:
             kind = _type(string, added, self.new)
         return GgufToken(old.tokens[old_id], kind, score)
 
-    def keys(self, pre: str | None) -> dict[str, GgufKey]:
-        """The changed keys by name; ``pre`` is the type of pre-tokenizer."""
+    @property
+    def used_ids(self) -> set[int]:
+        """The new ids that keys name, suppressed ones not included."""
+        keys = [key for key in self._numbers() if not key.name.endswith((SUPPRESSED, "vocab_size"))]
+        return {int(i) for key in keys for i in np.atleast_1d(key.value)}
+
+    def keys(self, pre: str | None, suppressed: Collection[int] = ()) -> dict[str, GgufKey]:
+        """The changed keys by name.
+
+        Args:
+            pre: The type of pre-tokenizer.
+            suppressed: Ids without a token, which must not be chosen.
+        """
         keys = {TOKENS: strings_key(TOKENS, [token.string for token in self.tokens])}
         for name, values in (
             (TYPES, [token.type for token in self.tokens]),
@@ -115,7 +136,13 @@ class VocabularyChange:
             require_same_rule(
                 self.new, {token.string.decode(): token.score for token in self.tokens if token.type == NORMAL}
             )
-        return keys | {key.name: key for key in self._numbers()}
+        keys |= {key.name: key for key in self._numbers()}
+        return keys | ({_SUPPRESSED: self._suppressing(keys.get(_SUPPRESSED), suppressed)} if suppressed else {})
+
+    def _suppressing(self, key: GgufKey | None, more: Collection[int]) -> GgufKey:
+        """The key with suppressed ids, which llama.cpp reads as 32-bit integers."""
+        listed = {} if key is None else {SUPPRESSED: [*map(int, key.value)]}
+        return numbers_key(_SUPPRESSED, INT32, suppressing(listed, more)[SUPPRESSED])
 
     def _numbers(self) -> Iterator[GgufKey]:
         """Keys that hold ids or the size of the vocabulary."""
@@ -150,8 +177,10 @@ def _merges(new: Tokenizer) -> Iterator[bytes]:
 
 def _renumbered(key: GgufKey, renumber: Renumbering) -> GgufKey:
     if key.type == ARRAY and isinstance(key.value, np.ndarray) and key.item_type is not None:
-        return numbers_key(key.name, key.item_type, [renumber(key.name, _id(key, value)) for value in key.value])
-    return number_key(key, renumber(key.name, _id(key, key.value)))
+        ids = (renumber(key.name, _id(key, value)) for value in key.value)
+        return numbers_key(key.name, key.item_type, [i for i in ids if i is not None])
+    new_id = renumber(key.name, _id(key, key.value))
+    return key if new_id is None else number_key(key, new_id)
 
 
 def _id(key: GgufKey, value: Any) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from tokengraft.plan import VocabPlan
 from tokengraft.tokenizer.rewrite import ID_FIELD
 
 MAIN = "config.json"
+GENERATION = "generation_config.json"
 CONFIGS = (
     MAIN,
-    "generation_config.json",
+    GENERATION,
     "genai_config.json",
     "preprocessor_config.json",
     "processor_config.json",
@@ -22,6 +23,10 @@ CONFIGS = (
     "params.json",
 )
 """Files with ids and the size of the vocabulary: of transformers, of ONNX Runtime GenAI, and Mistral's own."""
+SUPPRESSED = "suppress_tokens"
+"""Ids that `generate` of transformers never chooses: in `generation_config.json`, and the last part of a GGUF key."""
+NEVER_CHOSEN = frozenset((SUPPRESSED, "begin_suppress_tokens"))
+"""Lists of ids that are not chosen, always or as the first. An id in them needs no token."""
 _ID_FIELD = re.compile(
     rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
     r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
@@ -108,6 +113,34 @@ def named_ids(config: Any) -> set[int]:
     return {token_id for _, token_id in id_fields(config)}
 
 
+def used_ids(config: Any) -> set[int]:
+    """Every token id that a config names, except in lists of ids that must not be chosen.
+
+    >>> used_ids({"eos_token_id": 2, "suppress_tokens": [7, 8]})
+    {2}
+    """
+    return {token_id for field, token_id in id_fields(config) if field not in NEVER_CHOSEN}
+
+
+def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, Any]:
+    """A generation config whose list of suppressed ids also has those without a token.
+
+    >>> suppressing({"eos_token_id": 2, "suppress_tokens": [7]}, [3, 7])
+    {'eos_token_id': 2, 'suppress_tokens': [7, 3]}
+
+    Raises:
+        CheckpointError: Its own list is not a list of ids.
+    """
+    listed = [] if config.get(SUPPRESSED) is None else config[SUPPRESSED]
+    if not isinstance(listed, list | tuple) or any(type(token_id) is not int for token_id in listed):
+        raise CheckpointError(
+            f"`{SUPPRESSED}` in a config is {listed!r:.80}; it must be a list of token ids",
+            hint=f"correct `{SUPPRESSED}` in the source, or pass --hole-rows keep",
+        )
+    more = [token_id for token_id in sorted(unused) if token_id not in {*listed}]
+    return {**config, SUPPRESSED: [*listed, *more]} if more else dict(config)
+
+
 def id_fields(config: Any) -> list[tuple[str, int]]:
     """Every token id that a config names, with its field.
 
@@ -142,7 +175,8 @@ def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
 
 def _map_numbers(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
     if isinstance(value, list):
-        return [_map_numbers(key, item, rename) for item in value]
+        items = [_map_numbers(key, item, rename) for item in value]
+        return [item for item in items if item is not None] if key in NEVER_CHOSEN else items
     if isinstance(value, float) or (isinstance(value, str) and value.isdecimal()):
         raise CheckpointError(
             f"`{key}` in a config is {value!r}; a token id is a whole number", hint=f"correct `{key}` in the source"
@@ -172,10 +206,12 @@ class Renumbering:
         holes = {*range(plan.rows_before)}.difference(self.moved, plan.removed)
         self.moved |= {i: i for i in holes if i < plan.rows_after and plan.sources[i] is None}
 
-    def __call__(self, key: str, token_id: int) -> int:
-        """The new id of an old one, which the field ``key`` holds."""
+    def __call__(self, key: str, token_id: int) -> int | None:
+        """The new id of an old one, which the field ``key`` holds. None in a list of suppressed ids if it has none."""
         if token_id in self.moved:
             return self.moved[token_id]
+        if key.rsplit(".", 1)[-1] in NEVER_CHOSEN:
+            return None
         if 0 <= token_id < max(self.rows):
             raise self._refusal(key, token_id)
         return token_id  # not a row before or after, such as -1

@@ -1,17 +1,29 @@
 """`transplant_model`: the same as `transplant` for a model in memory, for training code. Needs torch."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.ids import renumber_config
+from tokengraft.checkpoint.ids import SUPPRESSED, renumber_config, suppressing, used_ids
+from tokengraft.checkpoint.memory_tables import dtype_name, require_plain_tables, without_adapters
 from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
-from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, require_initialisers, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    INITIALISERS,
+    TableInfo,
+    chosen_initialisers,
+    require_facts,
+    require_initialisers,
+    require_untied,
+)
+from tokengraft.checkpoint.rows.interface import Table
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import Raw
+from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, Unused, require_hole_rows, unused_rows
 from tokengraft.checkpoint.weights import initializer_range
 from tokengraft.errors import CheckpointError
 from tokengraft.plan import Source, VocabPlan
@@ -39,8 +51,9 @@ def transplant_model(
     model: Any,
     plan: VocabPlan,
     *,
-    init: str = "fvt",
+    init: str = DEFAULT,
     output_init: str | None = None,
+    hole_rows: HoleRows = DEFAULT_HOLE_ROWS,
     pad_multiple: PadMultiple = "keep",
     seed: int = 0,
 ) -> tuple[Source, ...]:
@@ -50,24 +63,31 @@ def transplant_model(
     parameters.
 
     Args:
-        model: A `PreTrainedModel`. It is changed.
-        plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``.
+        model: A `PreTrainedModel`, on any devices, or one wrapped by PEFT. It is changed. Its embedding and head must
+            not be offloaded, and must not have adapters.
+        plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``. For the initialiser `context`:
+            ``tg.plan(old, new, counts=counts)``.
         init: Initialiser for new embedding rows, as for `transplant`.
-        output_init: Initialiser for new rows of an untied output.
+        output_init: Initialiser for new rows of an untied output, as for `transplant`.
+        hole_rows: What rows without a token get, as for `transplant`. Except with `keep`, the generation config
+            suppresses their ids.
         pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
         seed: Seed for random initialisers.
 
     Returns:
-        The source of every row of the embedding: an old row, the pieces it was computed from, or None for the mean.
+        The source of every row of the embedding: an old row, the pieces it was computed from, or None for a row
+        without a token that does not keep the row it had.
 
     Raises:
-        OptionError: There is no such initialiser, or one is given for a tied output.
+        OptionError: There is no such initialiser, the plan lacks what it needs, or one is given for a tied output.
         CheckpointError: The model's tables are not supported.
     """
     require_initialisers(init, output_init)
+    require_facts(plan, init, output_init)
+    require_hole_rows(hole_rows)
+    model = without_adapters(model)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if not hasattr(embedding, "weight") or embedding.weight.ndim != 2:
-        raise CheckpointError("the model has no plain input embedding", hint="pass a decoder-only language model")
+    require_plain_tables(embedding, head)
     before = len(embedding.weight)
     if plan.rows_before > before:
         raise CheckpointError(
@@ -79,13 +99,15 @@ def transplant_model(
     require_fixed_ids((), model.config.to_dict(), plan, (before, rows))
     tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
     require_untied(output_init, tied=tied)
-    builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()))
     # Everything that may fail is done before the first change.
-    configs = [config for config in (model.config, getattr(model, "generation_config", None)) if config is not None]
-    changes = [change for config in configs for change in _changes(config, plan, (before, rows))]
+    configs = _Configs(model, plan, (before, rows))
+    unused = unused_rows(plan, (before, rows), hole_rows, configs.used_ids)
+    changes = configs.changes(unused.rows)
+    builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()), unused)
+    init, output_init = chosen_initialisers(init, output_init, tied=tied)
     table = builder.table(embedding.weight, init, "input")
-    head_table = table if tied or head is None else builder.table(head.weight, output_init or init, "output")
-    bias = builder.table(head.bias, "fvt", "output") if getattr(head, "bias", None) is not None else None
+    head_table = table if tied or head is None else builder.table(head.weight, output_init, "output")
+    bias = builder.bias(head.bias) if getattr(head, "bias", None) is not None else None
     embedding.weight, embedding.num_embeddings = table, rows
     if getattr(embedding, "padding_idx", None) is not None:
         embedding.padding_idx = plan.moved.get(embedding.padding_idx)
@@ -98,7 +120,7 @@ def transplant_model(
     for module in model.modules():
         if vars(module).get("vocab_size") == before:
             module.vocab_size = rows
-    copies = copied_rows(plan, before, rows).tolist()
+    copies = builder.copies(before).tolist()
     made = (*plan.sources, *(None,) * (rows - plan.rows_after))
     return tuple(copy if copy >= 0 else source for copy, source in zip(copies, made, strict=True))
 
@@ -109,36 +131,69 @@ def _require_no_other_tables(model: Any, embedding: Any, head: Any) -> None:
     require_no_other_tables(others, len(embedding.weight), model.config.to_dict())
 
 
+@dataclass(frozen=True)
 class _TableBuilder:
-    def __init__(self, plan: VocabPlan, rows: int, seed: int, spread: float) -> None:
-        self.plan, self.rows, self.seed, self.spread = plan, rows, seed, spread
+    plan: VocabPlan
+    rows: int
+    seed: int
+    spread: float
+    unused: Unused
 
-    def table(self, weight: "torch.Tensor", init: str, table: Any) -> Any:
+    def copies(self, old_rows: int) -> npt.NDArray[np.int64]:
+        """For every new row the old row that it copies, or -1."""
+        return copied_rows(self.plan, old_rows, self.rows, self.unused.rows)
+
+    def table(self, weight: "torch.Tensor", init: str, table: Table) -> Any:
         """The new parameter that replaces an old one."""
-        import torch
+        return self._parameter(weight, self._spec(weight, init, table))
 
-        names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
-        if weight.dtype not in names:
-            raise CheckpointError(
-                f"a table of tokens has the type {weight.dtype}, which is not supported",
-                hint="load the model in bfloat16, float16 or float32",
-            )
-        old, dtype = _MemoryRows(weight), names[weight.dtype]
-        shape = TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype)
+    def bias(self, weight: "torch.Tensor") -> Any:
+        """The new parameter that replaces the bias of the head."""
+        return self._parameter(weight, self._spec(weight, "fvt", "output").for_bias())
+
+    def _spec(self, weight: "torch.Tensor", init: str, table: Table) -> TableSpec:
         info = TableInfo(
             ids=token_rows(self.plan, len(weight)),
-            read=reader(old, dtype),
-            width=shape.width,
+            read=reader(_MemoryRows(weight), dtype_name(weight)),
+            width=weight[:1].numel(),
             spread=self.spread,
             seed=self.seed,
             table=table,
+            plan=self.plan,
         )
-        copies = copied_rows(self.plan, len(weight), self.rows)
-        parts = new_rows(old, shape, TableSpec(self.plan, copies, INITIALISERS[init], info))
+        return TableSpec(self.plan, self.copies(len(weight)), INITIALISERS[init], info, self.unused)
+
+    def _parameter(self, weight: "torch.Tensor", spec: TableSpec) -> Any:
+        import torch
+
+        old, shape = (
+            _MemoryRows(weight),
+            TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype_name(weight)),
+        )
+        parts = new_rows(old, shape, spec)
         blocks = [old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts]
         raw = torch.from_numpy(np.concatenate(blocks))
         new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)
         return torch.nn.Parameter(new, requires_grad=weight.requires_grad)
+
+
+class _Configs:
+    """The configs of a model, and how they change."""
+
+    def __init__(self, model: Any, plan: VocabPlan, rows: tuple[int, int]) -> None:
+        self.generation = getattr(model, "generation_config", None)
+        configs = [config for config in (model.config, self.generation) if config is not None]
+        self._changes = [change for config in configs for change in _changes(config, plan, rows)]
+        renumbered = (renumber_config(config.to_dict(), plan, rows, type(config).__name__) for config in configs)
+        self.used_ids = {token_id for config in renumbered for token_id in used_ids(config)}
+
+    def changes(self, unused: Collection[int]) -> list[tuple[Any, str, Any]]:
+        """The changes of ids and sizes, and of the list of suppressed ids: (object, field, new value)."""
+        if self.generation is None or not unused:
+            return self._changes
+        listed = {SUPPRESSED: getattr(self.generation, SUPPRESSED, None)}
+        listed |= {name: value for config, name, value in self._changes if config is self.generation}
+        return [*self._changes, (self.generation, SUPPRESSED, suppressing(listed, unused)[SUPPRESSED])]
 
 
 def _text_config(config: Any) -> Any:

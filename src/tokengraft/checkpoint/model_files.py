@@ -4,14 +4,16 @@ All of them are built before anything is written, so that errors are found first
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
-from tokengraft.checkpoint.ids import CONFIGS, read_config, renumber_config
+from tokengraft.checkpoint.ids import CONFIGS, GENERATION, MAIN, read_config, renumber_config, suppressing, used_ids
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
 from tokengraft.checkpoint.tokenizer_files import tokenizer_files
+from tokengraft.errors import CheckpointError
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.plan import VocabPlan
@@ -66,6 +68,40 @@ def model_files(
         else:
             copied.append(path.name)
     return ModelFiles(written, tuple(tokenizer.written), tokenizer.carried, tuple(copied), tuple(sorted(left_out)))
+
+
+def used_by_configs(files: ModelFiles) -> set[int]:
+    """The ids that the written configs use."""
+    configs = [json.loads(files.written[name]) for name in CONFIGS if name in files.written]
+    return {token_id for config in configs for token_id in used_ids(config)}
+
+
+def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
+    """The files with ids that `generate` of transformers must not choose, in the generation config.
+
+    Without one, a generation config is written that says what transformers takes from the model's config.
+
+    Raises:
+        CheckpointError: The generation config cannot list them.
+    """
+    if not unused:
+        return files
+    raw = files.written.get(GENERATION) or _generation_config(json.loads(files.written[MAIN]))
+    config = json.loads(raw)
+    if not isinstance(config, dict):
+        raise CheckpointError(
+            f"`{GENERATION}` is not a JSON object, and has to list ids without a token",
+            hint=f"correct `{GENERATION}` in the source, or pass --hole-rows keep",
+        )
+    return replace(files, written={**files.written, GENERATION: JsonStyle.of(raw).dump(suppressing(config, unused))})
+
+
+def _generation_config(config: Mapping[str, Any]) -> bytes:
+    """The ids that a generation config made from a model's config has."""
+    parts = [part for part in (config.get("text_config"), config) if isinstance(part, dict)]
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    ids = {name: part[name] for part in parts for name in names if part.get(name) is not None}
+    return json.dumps({"_from_model_config": True} | ids, indent=2).encode() + b"\n"
 
 
 def _entries(source: Checkpoint) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from tokengraft.checkpoint.behaviour import Behaviour
 from tokengraft.checkpoint.compare_files import ByteComparison
+from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.plan import VocabPlan
 
 
@@ -23,6 +24,10 @@ class Transplant:
     """How those tensors were found: by the names of an architecture, or by their shapes."""
     init: tuple[str, str]
     """The initialisers of input and output."""
+    hole_rows: HoleRows
+    """What rows without a token get."""
+    unused: int
+    """Rows without a token that do not keep the row that they had. They are listed as suppressed."""
     copied: tuple[str, ...]
     """Weight files that are copied unchanged."""
     carried: tuple[str, ...]
@@ -47,6 +52,8 @@ class Transplant:
             "tied": self.tied,
             "found_by": self.found_by,
             "init": {"input": self.init[0], "output": self.init[1]},
+            "hole_rows": self.hole_rows,
+            "suppressed": self.unused,
             "copied": list(self.copied),
             "carried": list(self.carried),
             "left_out": list(self.left_out),

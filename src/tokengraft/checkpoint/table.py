@@ -3,8 +3,8 @@
 Used for files and for tensors in memory. Both provide their rows as bytes.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.rows import Initialiser, NewTokens, TableInfo
 from tokengraft.checkpoint.rows.fvt import fvt
 from tokengraft.checkpoint.tensors import Raw, Rows, narrow, row_width, widen
+from tokengraft.checkpoint.unused import Unused
 from tokengraft.plan import VocabPlan
 
 BLOCK_BYTES = 1 << 18
@@ -53,10 +54,12 @@ class TableSpec:
     """For every new row, padding included, the old row to copy, or -1: `copied_rows`."""
     initialiser: Initialiser
     info: TableInfo
+    unused: Unused = field(default_factory=Unused)
+    """The new rows without a token that get a row of their own."""
 
     def for_bias(self) -> "TableSpec":
-        """The same for the bias of an output, which is always the mean of the pieces."""
-        return replace(self, initialiser=fvt)
+        """The same for the bias of an output: of new tokens, it is always the mean of the pieces."""
+        return replace(self, initialiser=fvt, unused=replace(self.unused, is_bias=True))
 
 
 def new_rows(old: OldRows, shape: TableShape, spec: TableSpec) -> Iterator[range | Raw]:
@@ -96,6 +99,18 @@ def _block(old: OldRows, shape: TableShape, spec: TableSpec, ids: range) -> Raw:
 
 
 def _made(old: OldRows, shape: TableShape, spec: TableSpec, ids: list[int]) -> Raw:
+    """Rows that are not copied: of new tokens, and without a token."""
+    unused = np.array([i in spec.unused.rows for i in ids])
+    if not unused.any():
+        return _token_rows(old, shape, spec, ids)
+    made = np.empty((len(ids), shape.row_bytes), np.uint8)
+    made[unused] = narrow(spec.unused.row(spec.info)[None], shape.dtype)
+    if not unused.all():
+        made[~unused] = _token_rows(old, shape, spec, [i for i in ids if i not in spec.unused.rows])
+    return made
+
+
+def _token_rows(old: OldRows, shape: TableShape, spec: TableSpec, ids: list[int]) -> Raw:
     """Rows for new tokens."""
     pieces = _pieces(spec.plan, ids)
     if spec.initialiser is fvt and shape.dtype == "BF16" and shape.width > 1 and all(pieces):
@@ -111,21 +126,27 @@ def _bf16_means(old: OldRows, shape: TableShape, pieces: list[tuple[int, ...]]) 
     return np.frombuffer(means, np.uint8).reshape(len(pieces), shape.row_bytes)
 
 
-def copied_rows(plan: VocabPlan, old_rows: int, rows: int) -> npt.NDArray[np.int64]:
+def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[int] = ()) -> npt.NDArray[np.int64]:
     """For every new row the old row to copy, or -1 if it must be initialised.
 
-    A hole keeps its old row. Padding stays padding: the first row after the old tokens becomes the first row after the
-    new tokens.
+    A hole keeps its old row unless it is among the ``unused``. Padding stays padding: the first row after the old
+    tokens becomes the first row after the new tokens.
 
     >>> copied_rows(VocabPlan(3, (2, (0, 1), None), (0, 1)), 4, 5)
     array([ 2, -1,  2,  3, -1])
+    >>> copied_rows(VocabPlan(3, (2, (0, 1), None), (0, 1)), 4, 5, unused=[2, 4])
+    array([ 2, -1, -1,  3, -1])
     """
     tokens = [
         source if isinstance(source, int) else new_id if source is None and new_id < old_rows else -1
         for new_id, source in enumerate(plan.sources)
     ]
     padding = np.arange(plan.rows_before, plan.rows_before + rows - plan.rows_after)
-    return np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
+    copies: npt.NDArray[np.int64] = np.concatenate(
+        [np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)]
+    )
+    copies[np.fromiter(unused, np.int64, len(unused))] = -1
+    return copies
 
 
 def _pieces(plan: VocabPlan, ids: list[int]) -> list[tuple[int, ...]]:
@@ -138,7 +159,7 @@ def _with_pieces(old: OldRows, shape: TableShape, ids: list[int], pieces: list[t
     """New tokens with the old rows of their pieces. Every row is read once."""
     wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
     values = widen(old.raw(wanted), shape.dtype).reshape(len(wanted), shape.width)
-    return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), places, values)
+    return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), places, values, wanted)
 
 
 def token_rows(plan: VocabPlan, old_rows: int) -> npt.NDArray[np.int64]:

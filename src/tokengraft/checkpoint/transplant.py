@@ -16,12 +16,27 @@ from tokengraft.checkpoint.behaviour import compare_models, require_torch
 from tokengraft.checkpoint.gguf import GgufOptions, transplant_gguf
 from tokengraft.checkpoint.gguf_file import is_gguf
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
-from tokengraft.checkpoint.model_files import REPORT, ModelFiles, model_files, written_before
+from tokengraft.checkpoint.model_files import (
+    REPORT,
+    ModelFiles,
+    model_files,
+    used_by_configs,
+    with_suppressed,
+    written_before,
+)
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import require_initialisers, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    chosen_initialisers,
+    require_counts,
+    require_initialisers,
+    require_untied,
+)
+from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, require_hole_rows, unused_rows
 from tokengraft.checkpoint.weights import CheckpointWriter
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CheckpointError, OptionError, Progress
 from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
@@ -36,8 +51,10 @@ def transplant(
     out: str | os.PathLike[str] | None,
     *,
     base: Tokenizer | str | os.PathLike[str] | None = None,
-    init: str = "fvt",
+    init: str = DEFAULT,
     output_init: str | None = None,
+    hole_rows: HoleRows | None = None,
+    counts: PretokenCounts | str | os.PathLike[str] | None = None,
     pad_multiple: PadMultiple = "keep",
     hard_link: bool = False,
     seed: int = 0,
@@ -58,8 +75,14 @@ def transplant(
         new_tokenizer: The new tokenizer, or its folder, file or hub name.
         out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
         base: For a GGUF file: the tokenizer that it was converted with, which is then compared with that of the file.
-        init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `weighted`, `mean`, `mean-cov`, `random`.
-        output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
+        init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `fvt-script-norm`, `length-weighted`, `weighted`,
+            `first-piece`, `last-piece`, `context`, `mean`, `mean-cov`, `random`.
+        output_init: Initialiser for new rows of an untied output; by default ``init``, but `fvt` if that rescales rows.
+            An error if the output is tied.
+        hole_rows: What rows get whose ids have no token: `lowest`, a row that is never the most likely, `zero`, or
+            `keep`, the row that they had. By default `lowest`; for a GGUF file with tables in which rows cannot be
+            written, `keep`. Except with `keep`, the ids are also listed as suppressed in the generation config.
+        counts: Counted text, or a file of counts, for the initialiser `context`.
         pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
         hard_link: Hard-link unchanged files to the source. Writing to them in place then changes both. Not for GGUF.
         seed: Seed for random initialisers.
@@ -72,6 +95,7 @@ def transplant(
     Raises:
         SourceNotFoundError: The folder is not a checkpoint.
         CheckpointError: The checkpoint is damaged, its architecture is not supported, or the models differ.
+        CountsError: The counts cannot be read, or were made for another pipeline.
         OptionError: An option has an invalid value or no effect, or torch or gguf is not installed.
         OutputError: The folder exists or cannot be written.
 
@@ -83,6 +107,9 @@ def transplant(
         (397, 413)
     """
     require_initialisers(init, output_init)
+    require_counts(counts is not None, init, output_init)
+    if hole_rows is not None:
+        require_hole_rows(hole_rows)
     _require_options(seed, verify=verify, dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
@@ -96,7 +123,7 @@ def transplant(
             _loaded(new_tokenizer),
             None if out is None else Path(out),
             base=None if base is None else _loaded(base),
-            options=GgufOptions(init, output_init, pad_multiple, seed),
+            options=GgufOptions(init, output_init, pad_multiple, seed, hole_rows, _counts(counts)),
             force=force,
             progress=progress,
         )
@@ -106,13 +133,17 @@ def transplant(
     require_untied(output_init, tied=vocabulary.tied)
     old = load_folder(folder)
     new = _loaded(new_tokenizer)
-    changes = plan(old, new)
+    changes = plan(old, new, counts=_counts(counts))
     _require_rows(changes, vocabulary)
     rows = padded_rows(changes, vocabulary.rows, pad_multiple)
     shorter = [table.info.shape[0] for table in vocabulary.shorter]
     require_fixed_ids(shorter, source.config, changes, (vocabulary.rows, rows))
     files = model_files(source, vocabulary, (old, new), changes, rows)
-    writer = CheckpointWriter(source, vocabulary, changes, rows, (init, output_init or init), seed)
+    sizes, how = (vocabulary.rows, rows), hole_rows or DEFAULT_HOLE_ROWS
+    unused = unused_rows(changes, sizes, how, used_by_configs(files))
+    files = with_suppressed(files, unused.rows)
+    chosen = chosen_initialisers(init, output_init, tied=vocabulary.tied)
+    writer = CheckpointWriter(source, vocabulary, changes, rows, chosen, seed, unused)
     done = writer.describe(files)
     if out is None:
         return done
@@ -154,6 +185,10 @@ def _refuse_base(base: object) -> None:
 
 def _loaded(tokenizer: Tokenizer | str | os.PathLike[str]) -> Tokenizer:
     return tokenizer if isinstance(tokenizer, Tokenizer) else load(tokenizer)
+
+
+def _counts(counts: PretokenCounts | str | os.PathLike[str] | None) -> PretokenCounts | None:
+    return counts if counts is None or isinstance(counts, PretokenCounts) else PretokenCounts.load(counts)
 
 
 def _require_rows(changes: VocabPlan, vocabulary: Vocabulary) -> None:

@@ -18,9 +18,10 @@ from tokengraft.checkpoint.copy_file import share_or_copy, sync
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
 from tokengraft.checkpoint.model_files import ModelFiles
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS, TableInfo
+from tokengraft.checkpoint.rows import INITIALISERS, TableInfo, rescaling_warnings
 from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
 from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, header_bytes
+from tokengraft.checkpoint.unused import Unused
 from tokengraft.errors import Progress
 from tokengraft.plan import VocabPlan
 
@@ -39,6 +40,7 @@ class CheckpointWriter:
     rows: int
     init: tuple[str, str]
     seed: int
+    unused: Unused
 
     def describe(self, files: ModelFiles) -> Transplant:
         """The result before anything is written."""
@@ -55,9 +57,12 @@ class CheckpointWriter:
             tied=self.vocabulary.tied,
             found_by=self.vocabulary.found_by,
             init=self.init,
+            hole_rows=self.unused.how,
+            unused=len(self.unused.rows),
             copied=tuple(file.path.name for file in self.source.files if file.path.name not in names),
             carried=files.carried,
             left_out=files.left_out,
+            warnings=rescaling_warnings(self.init, tied=self.vocabulary.tied) if self.plan.summary.added else (),
         )
 
     def rows_after(self, table: TensorInfo) -> int:
@@ -67,7 +72,7 @@ class CheckpointWriter:
     @cached_property
     def copies(self) -> npt.NDArray[np.int64]:
         """For every new row the old row that it copies, or -1."""
-        return copied_rows(self.plan, self.vocabulary.rows, self.rows)
+        return copied_rows(self.plan, self.vocabulary.rows, self.rows, self.unused.rows)
 
     @cached_property
     def token_rows(self) -> npt.NDArray[np.int64]:
@@ -131,9 +136,11 @@ class CheckpointWriter:
             spread=initializer_range(self.source.text_config),
             seed=self.seed,
             table="input" if as_input else "output",
+            plan=self.plan,
         )
         copies = self.copies[: self.rows_after(info)]
-        spec = TableSpec(self.plan, copies, INITIALISERS[self.init[0] if as_input else self.init[1]], table_info)
+        initialiser = INITIALISERS[self.init[0] if as_input else self.init[1]]
+        spec = TableSpec(self.plan, copies, initialiser, table_info, self.unused)
         for part in new_rows(rows, shape, spec.for_bias() if tensor.role == "bias" else spec):
             raise_if(stop)
             if isinstance(part, range):

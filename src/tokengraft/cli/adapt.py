@@ -27,6 +27,7 @@ from tokengraft.cli.learning import (
 )
 from tokengraft.cli.options import (
     Commands,
+    add_hole_rows,
     add_json,
     add_output,
     add_read_options,
@@ -84,6 +85,12 @@ def add(commands: Commands) -> None:
     )
     add_stacks(command, "serving stack that should be able to use the result")
     command.add_argument("--init", choices=tuple(INITIALISERS), help="initialiser for new embedding rows (fvt)")
+    command.add_argument(
+        "--output-init",
+        choices=tuple(INITIALISERS),
+        help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
+    )
+    add_hole_rows(command)
     command.add_argument(
         "--report",
         action=argparse.BooleanOptionalAction,
@@ -160,6 +167,8 @@ def _run(options: argparse.Namespace) -> int:
 def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOptions:
     return AdaptOptions(
         init=options.init,
+        output_init=options.output_init,
+        hole_rows=options.hole_rows,
         read_options=read_options_of(options, load(options.model) if options.rule else None),
         count_options=count_options_of(options, min_count=1),
         protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_warnings
 from tokengraft.cli.progress import bytes_read
 from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions
@@ -113,6 +114,16 @@ def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> No
         action="append",
         metavar="W",
         help="weight of one --counts or --corpus, such as 2 or 1/3; give one for each",
+    )
+
+
+def add_hole_rows(command: argparse.ArgumentParser) -> None:
+    """Adds --hole-rows."""
+    command.add_argument(
+        "--hole-rows",
+        choices=get_args(HoleRows),
+        help="rows whose ids have no token. lowest: a row that is never the most likely; zero: zeros; both with the "
+        "ids suppressed in the generation config; keep: the row that they had (default: lowest)",
     )
 
 

@@ -10,8 +10,9 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_json, input_paths, require
+from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, require
 from tokengraft.cli.progress import bytes_read
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.output.atomic import require_distinct, require_new
 
 
@@ -40,8 +41,17 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--output-init",
         choices=tuple(INITIALISERS),
-        help="initialiser for new rows of an untied output (default: as --init)",
+        help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
     )
+    command.add_argument(
+        "--counts",
+        action="extend",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="for the initialiser context: counts from `tokengraft count`",
+    )
+    add_hole_rows(command)
     command.add_argument(
         "--pad-multiple",
         type=_multiple,
@@ -63,6 +73,16 @@ def add(commands: Commands) -> None:
     command.set_defaults(run=_run)
 
 
+_HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
+
+
+def _counts(paths: list[Path] | None) -> PretokenCounts | None:
+    if not paths:
+        return None
+    parts = [PretokenCounts.load(path) for path in paths]
+    return sum(parts[1:], parts[0])
+
+
 def _multiple(text: str) -> PadMultiple:
     if text == "keep":
         return "keep"
@@ -75,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
-        require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
+        require_distinct(input_paths([options.model, options.tokenizer, options.base], options.counts), options.out)
     with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
@@ -84,6 +104,8 @@ def _run(options: argparse.Namespace) -> int:
             base=options.base,
             init=options.init,
             output_init=options.output_init,
+            hole_rows=options.hole_rows,
+            counts=_counts(options.counts),
             pad_multiple=options.pad_multiple,
             hard_link=options.hard_link,
             seed=options.seed,
@@ -114,6 +136,8 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),
     ]
+    if done.unused:
+        rows.append(("without a token", f"{done.unused:,} rows: {_HOLE_ROWS[done.hole_rows]}, and suppressed"))
     if done.copied:
         rows.append(("unchanged files", f"{len(done.copied):,} other weight files"))
     if done.carried:

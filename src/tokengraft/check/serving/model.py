@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tokengraft.check.finding import EVIDENCE, Finding
 from tokengraft.check.serving.model_folder import GENERATION, ModelFolder
-from tokengraft.checkpoint.ids import MAIN, id_fields
+from tokengraft.checkpoint.ids import MAIN, NEVER_CHOSEN, id_fields
 from tokengraft.checkpoint.layout import PER_LAYER, PER_LAYER_SIZE
 from tokengraft.errors import CheckpointError
 
@@ -75,11 +75,12 @@ def special_ids(folder: ModelFolder) -> Finding:
         if beyond:
             fix = "correct these fields, or give the model its tokenizer with `tokengraft transplant`"
             return Finding(name, "fail", f"{len(beyond)} are not below {rows:,}", tuple(beyond[:EVIDENCE]), fix)
-    without = [text for text, field, i in named if i not in strings and not _PLACEHOLDER.search(field)]
+    needed = [(text, i) for text, field, i in named if field not in NEVER_CHOSEN and not _PLACEHOLDER.search(field)]
+    without = [text for text, i in needed if i not in strings]
     if without:
         fix = "if the model uses that row, give it a token; otherwise correct the field"
         return Finding(name, "note", f"{len(without)} have a row but no token", tuple(without[:EVIDENCE]), fix)
-    return _end_of_text(folder) or Finding(name, "pass", f"all {len(named)} in the configs have tokens")
+    return _end_of_text(folder) or Finding(name, "pass", f"all {len(needed)} in the configs have tokens")
 
 
 def _named(folder: ModelFolder) -> Iterator[tuple[str, str, int]]:
