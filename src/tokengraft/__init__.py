@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from tokengraft.tokenizer.merge_tree import MergeStructure
     from tokengraft.tokenizer.sentencepiece import PieceRules
     from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+    from tokengraft.train.probe import ProbeOptions, probe
+    from tokengraft.train.probe_result import Probe, ProbeScore
 
 __all__ = [
     "AdaptOptions",
@@ -72,6 +74,9 @@ __all__ = [
     "PieceRules",
     "PreserveCost",
     "PretokenCounts",
+    "Probe",
+    "ProbeOptions",
+    "ProbeScore",
     "Protection",
     "PruneOrder",
     "ReadOptions",
@@ -108,6 +113,7 @@ __all__ = [
     "load",
     "plan",
     "preserve_cost",
+    "probe",
     "prune_order",
     "save",
     "transplant",
@@ -158,6 +164,8 @@ _EXPORTS = {
     "tokenizer.merge_tree": ("MergeStructure",),
     "tokenizer.sentencepiece": ("PieceRules",),
     "tokenizer.tokenizer": ("Token", "Tokenizer"),
+    "train.probe": ("ProbeOptions", "probe"),
+    "train.probe_result": ("Probe", "ProbeScore"),
 }
 """The public names of each module, for the imports above."""
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}

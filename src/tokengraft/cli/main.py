@@ -27,6 +27,7 @@ COMMANDS = (
     "curve",
     "plan",
     "transplant",
+    "probe",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
