@@ -7,6 +7,7 @@ from checkpoints import ENGLISH, ESTONIAN
 
 import tokengraft as tg
 
+torch.set_num_threads(1)  # threads only wait for each other in models of this size
 SIZE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
 SCALE = 0.3
 """The spread of the weights: with transformers' default of 0.02 a tiny model hardly depends on what it reads."""

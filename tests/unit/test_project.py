@@ -159,6 +159,7 @@ LAYERS = [
     "adapt.cache",
     "adapt.protect",
     "adapt.result",
+    "adapt.training",
     "adapt.vocabulary",
     "report.data",
     "report.page",

@@ -86,8 +86,7 @@ def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Adaptat
     job.start("checking and measuring")
     result = measured(job, start, vocabulary, parts, texts.preserve)
     job.start("writing")
-    held_out = {name: [*part.held_out] for name, part in parts.items()}
-    return write_result(job, result, held_out, weighted=start.weights is not None, report=start.report)
+    return write_result(job, result, parts, weighted=start.weights is not None, report=start.report)
 
 
 def work_folder(out: Path) -> Path:

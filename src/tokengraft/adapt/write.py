@@ -1,4 +1,4 @@
-"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json` and `report.html`."""
+"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json`, `report.html` and `training.json`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,12 +7,14 @@ from pathlib import Path
 
 from tokengraft.adapt.options import DEFAULT_INIT, Job
 from tokengraft.adapt.result import Adaptation
+from tokengraft.adapt.training import training_file
 from tokengraft.check.serving.check_serving import check_serving
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.check.verify import verify_folder
-from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
+from tokengraft.checkpoint.model_files import ADAPT_FILES, TRAINING, written_before
 from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.transplant import transplant
+from tokengraft.counts.count import HeldOutCounts
 from tokengraft.formats.files import folder_files, is_tokenizer_file
 from tokengraft.output.atomic import write_folder
 
@@ -26,9 +28,16 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
 
 
 def write_result(
-    job: Job, result: Adaptation, held_out: Mapping[str, list[str]], *, weighted: bool, report: bool
+    job: Job, result: Adaptation, parts: Mapping[str, HeldOutCounts], *, weighted: bool, report: bool
 ) -> Adaptation:
     """Writes the folder and returns the result; with weights, including the result of the transplant.
+
+    Args:
+        job: What was asked for.
+        result: The adaptation.
+        parts: The counts and held-out documents of every text.
+        weighted: Whether the source has weights.
+        report: Whether to write a report.
 
     Raises:
         TokengraftError: A file cannot be written, or the written folder fails its verification.
@@ -39,7 +48,11 @@ def write_result(
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, init=init, pad_multiple=padding)
         result = replace(result, transplant=planned)
-    files = _files(job, result, held_out if report else None)
+    held_out = {name: [*part.held_out] for name, part in parts.items()} if report else None
+    files = _files(job, result, held_out)
+    if result.transplant and result.plan.summary.added:
+        counts = {name: part.counts for name, part in parts.items()}
+        files[TRAINING] = training_file(result, result.transplant, counts)
     if weighted:
         force = job.options.force
         done = transplant(
@@ -66,7 +79,7 @@ def _served(job: Job, result: Adaptation) -> Adaptation:
 
 def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | None) -> dict[str, bytes]:
     """The additional files: the summary, and the report if held-out documents are given."""
-    summary, page = ADAPT_FILES
+    summary, page, _ = ADAPT_FILES
     files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
     if held_out is not None:
         from tokengraft.report import report_page  # not above: the report shows an `Adaptation`, so it imports `adapt`
