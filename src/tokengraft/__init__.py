@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from tokengraft.tokenizer.merge_tree import MergeStructure
     from tokengraft.tokenizer.sentencepiece import PieceRules
     from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+    from tokengraft.train.distill import DistillOptions, distill
+    from tokengraft.train.distill_result import Distillation
     from tokengraft.train.probe import ProbeOptions, probe
     from tokengraft.train.probe_result import Probe, ProbeScore
 
@@ -61,6 +63,8 @@ __all__ = [
     "CountOptions",
     "Curve",
     "Curves",
+    "DistillOptions",
+    "Distillation",
     "Estimate",
     "Evaluation",
     "Extension",
@@ -105,6 +109,7 @@ __all__ = [
     "count",
     "curve",
     "curves",
+    "distill",
     "estimate",
     "evaluate",
     "extend",
@@ -164,6 +169,8 @@ _EXPORTS = {
     "tokenizer.merge_tree": ("MergeStructure",),
     "tokenizer.sentencepiece": ("PieceRules",),
     "tokenizer.tokenizer": ("Token", "Tokenizer"),
+    "train.distill": ("DistillOptions", "distill"),
+    "train.distill_result": ("Distillation",),
     "train.probe": ("ProbeOptions", "probe"),
     "train.probe_result": ("Probe", "ProbeScore"),
 }

@@ -27,6 +27,7 @@ COMMANDS = (
     "curve",
     "plan",
     "transplant",
+    "distill",
     "probe",
     "convert",
 )
