@@ -217,6 +217,13 @@ def test_a_model_that_cannot_be_loaded_is_a_checkpoint_error(place):
         tg.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
 
 
+def test_chunks_that_are_too_long_for_a_model_are_refused(tmp_path):
+    tiny_models.tiny_llama(tmp_path / "model", max_position_embeddings=50)
+    with pytest.raises(errors.OptionError, match=r"a chunk has \d+ tokens for m, and the model reads at most 50"):
+        tg.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick())
+    assert tg.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick(chunk_bytes=49)).scores
+
+
 def test_code_in_a_folder_is_not_executed(place):
     config = json.loads((place / "model" / "config.json").read_text())
     strange = {"model_type": "strange", "auto_map": {"AutoModelForCausalLM": "code.Model", "AutoConfig": "code.Config"}}
