@@ -115,8 +115,8 @@ def test_a_short_training_lowers_the_bits_and_is_the_same_every_time():
 def test_all_models_are_trained_on_the_same_chunks(monkeypatch):
     seen = []
     module = sys.modules["tokengraft.train.short_training"]
-    real = module.sequences
-    monkeypatch.setattr(module, "sequences", lambda tokenizer, step: seen.append(step) or real(tokenizer, step))
+    real = module.ids_of
+    monkeypatch.setattr(module, "ids_of", lambda tokenizer, step: seen.append(step) or real(tokenizer, step))
     tg.probe({"base": "model", "new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick())
     assert len(seen) == 6
     assert seen[:3] == seen[3:]

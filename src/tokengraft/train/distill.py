@@ -28,12 +28,13 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import plan
 from tokengraft.train.distill_result import Distillation
 from tokengraft.train.learn_rows import LearningOptions, RowLearner
-from tokengraft.train.models import Device, Dtype, Hardware, free_memory, hardware, load_model
+from tokengraft.train.models import Device, Dtype, Hardware, free_memory, hardware, load_model, running
 from tokengraft.train.row_model import RowModel
 from tokengraft.train.snippets import Selection, Snippet, SnippetOptions, select_snippets
 from tokengraft.train.write_rows import remove_work, write_with_rows
 
 SAVE_SECONDS = 60.0
+HINT = "check that transformers runs it, or pass a smaller --step-snippets if memory ran out"
 HELD_OUT_EVERY, MOST_HELD_OUT = 20, 256
 """One snippet of this many is not learned from, but no more than that."""
 
@@ -288,8 +289,9 @@ class _Run:
         work = whole.with_name(whole.name + ".work")
         learner = self._learner(_step_snippets(self.found, self.pair.tables.rows, self.options, self.where))
         per_batch = learner.options.step_snippets
-        learner.measure_variance(self.found.held_out, per_batch)
-        before = learner.score(self.found.held_out, per_batch)
+        with running("distilled", HINT):
+            learner.measure_variance(self.found.held_out, per_batch)
+            before = learner.score(self.found.held_out, per_batch)
         learner.resume(work / "distill.pt", self._key())
         self._learn(learner, work / "distill.pt")
         after = learner.score(self.found.held_out, per_batch)
@@ -327,7 +329,8 @@ class _Run:
             self.progress("resumed", min(learner.done * learner.options.step_snippets, total), total)
         saved = time.monotonic()
         while learner.done < learner.steps:
-            n = learner.step()
+            with running("distilled", HINT):
+                n = learner.step()
             if self.progress:
                 self.progress(f"step {learner.done:,} of {learner.steps:,}", n, total)
             if time.monotonic() - saved >= SAVE_SECONDS:

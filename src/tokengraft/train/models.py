@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokengraft.checkpoint.layout import Checkpoint, open_checkpoint
-from tokengraft.errors import CheckpointError, OptionError
+from tokengraft.errors import CheckpointError, OptionError, TokengraftError
 from tokengraft.formats.files import load_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -156,6 +156,21 @@ def _no_progress_bar() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def running(what: str, hint: str) -> Iterator[None]:
+    """Converts errors of other libraries into one that says that the model cannot be run, trained or the like.
+
+    Raises:
+        CheckpointError: The block failed.
+    """
+    try:
+        yield
+    except TokengraftError:
+        raise
+    except Exception as error:  # any error of another library means that the model does not run
+        raise CheckpointError(f"the model cannot be {what}: {type(error).__name__}: {error}", hint=hint) from error
 
 
 def start_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -197,7 +197,7 @@ def _training(
             f"{options.step_bytes:,} bytes",
             hint=f"give more text, or pass --steps {max(len(steps), 1)} or a smaller --step-bytes",
         )
-    return TrainingPlan(steps, options.learning_rate, options.seed), reader.dropped
+    return TrainingPlan(steps, options.learning_rate), reader.dropped
 
 
 class _Unscored:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengraft.errors import CheckpointError
 from tokengraft.train.models import LoadedModel
 from tokengraft.train.snippets import Ids, Snippet
 
@@ -103,4 +104,15 @@ class RowModel:
 
 
 def _name_of(module: Any, weight: Any) -> str:
-    return next(str(name) for name, held in module.named_parameters() if held is weight)
+    """The name of a weight in a module.
+
+    Raises:
+        CheckpointError: The module does not have it.
+    """
+    for name, held in module.named_parameters():
+        if held is weight:
+            return str(name)
+    raise CheckpointError(
+        f"the embedding is not a weight of {type(module).__name__}, so its rows cannot be learned",
+        hint="use an initialiser: `tokengraft transplant --init`",
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokengraft.errors import CheckpointError
-from tokengraft.train.models import LoadedModel
+from tokengraft.train.models import LoadedModel, running
 from tokengraft.train.sequences import Sequences, batches, targets_of
 
 
@@ -66,17 +66,12 @@ def _bits_of_batch(loaded: LoadedModel, text: Sequences, places: list[int], batc
     """Bits of every token of a batch: one row for each sequence, from its first token on."""
     import torch
 
-    try:
+    with running("run", "check that transformers runs it, or pass a smaller --chunk-bytes if memory ran out"):
         with torch.inference_mode(), loaded.hardware.autocast():
             logits = loaded.model(input_ids=batch, use_cache=False).logits
-            targets = targets_of(loaded, text.ids, places, batch.shape[1])
-            costs = torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100, reduction="none"
-            )
-    except Exception as error:  # any error of another library means that the model does not run
-        raise CheckpointError(
-            f"the model cannot be run: {type(error).__name__}: {error}",
-            hint="check that transformers runs it, or pass a smaller --chunk-bytes if memory ran out",
-        ) from error
+        targets = targets_of(loaded, text.ids, places, batch.shape[1])
+        costs = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100, reduction="none"
+        )
     first = len(loaded.start) - 1
     return costs.view(batch.shape)[:, first:].double().cpu().numpy() / log(2)

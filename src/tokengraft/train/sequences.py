@@ -54,6 +54,12 @@ def sequences(tokenizer: Tokenizer, chunks: Sequence[str]) -> Sequences:
     return Sequences(tuple(ids), tuple(n_bytes), sum(len(chunk.encode()) for chunk in chunks))
 
 
+def ids_of(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[Ids, ...]:
+    """The ids of chunks. Chunks without a token are left out."""
+    found = segment(tokenizer, Text("", tuple(chunks))).documents
+    return tuple(np.array(ids, np.int64) for ids in found if ids)
+
+
 def batches(loaded: LoadedModel, ids: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:
     """The sequences in batches of similar length: their places, and a tensor of ids on the device.
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokengraft.errors import CheckpointError
-from tokengraft.train.models import LoadedModel
-from tokengraft.train.sequences import Ids, batches, sequences, targets_of
+from tokengraft.train.models import LoadedModel, running
+from tokengraft.train.sequences import Ids, batches, ids_of, targets_of
 
 WARM_UP = 0.1
 """Share of the steps in which the learning rate rises; then it falls to 0 as a cosine."""
@@ -20,7 +19,6 @@ class TrainingPlan:
     steps: tuple[tuple[str, ...], ...]
     """The chunks of each step, which do not depend on the tokenizer."""
     learning_rate: float
-    seed: int
 
     @property
     def n_bytes(self) -> int:
@@ -36,7 +34,6 @@ def train_briefly(loaded: LoadedModel, plan: TrainingPlan, progress: Any = None)
     """
     import torch
 
-    torch.manual_seed(plan.seed)
     weights = [weight for weight in loaded.model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(
         weights, lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=loaded.hardware.on_gpu
@@ -44,15 +41,10 @@ def train_briefly(loaded: LoadedModel, plan: TrainingPlan, progress: Any = None)
     total = len(plan.steps)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, total))
     for number, step in enumerate(plan.steps):
-        try:
-            _step(loaded, sequences(loaded.tokenizer, step).ids)
-        except Exception as error:  # any error of another library means that the model cannot be trained
-            raise CheckpointError(
-                f"the model cannot be trained, at step {number + 1}: {type(error).__name__}: {error}",
-                hint="pass a smaller --chunk-bytes if memory ran out, or --steps 0",
-            ) from error
-        torch.nn.utils.clip_grad_norm_(weights, MAX_NORM)
-        optimizer.step()
+        with running(f"trained, at step {number + 1}", "pass a smaller --chunk-bytes if memory ran out"):
+            _step(loaded, ids_of(loaded.tokenizer, step))
+            torch.nn.utils.clip_grad_norm_(weights, MAX_NORM)
+            optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         schedule.step()
         if progress:
