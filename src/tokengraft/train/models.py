@@ -38,7 +38,7 @@ class Hardware:
     @property
     def max_logits(self) -> int:
         """Logits that a batch may have: tokens times vocabulary. They need most of the memory of a small model."""
-        return 1 << 29 if self.on_gpu else 1 << 27
+        return 1 << 28 if self.on_gpu else 1 << 27
 
     def autocast(self) -> Any:
         """A context in which matrices are multiplied in the chosen type."""
