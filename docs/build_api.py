@@ -21,6 +21,7 @@ GROUPS = {
     "Checkpoints": "VocabPlan Transplant",
     "Checking and measuring": "Check Finding Evaluation Score Comparison Curve Curves curves choose_size "
     "SizeChoice SizeOptions",
+    "Models": "probe ProbeOptions Probe ProbeScore distill DistillOptions Distillation",
     "Errors": "TokengraftError",
 }
 

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from tokengraft.tokenizer.merge_tree import MergeStructure
     from tokengraft.tokenizer.sentencepiece import PieceRules
     from tokengraft.tokenizer.tokenizer import Token, Tokenizer
+    from tokengraft.train.distill import DistillOptions, distill
+    from tokengraft.train.distill_result import Distillation
+    from tokengraft.train.probe import ProbeOptions, probe
+    from tokengraft.train.probe_result import Probe, ProbeScore
 
 __all__ = [
     "AdaptOptions",
@@ -59,6 +63,8 @@ __all__ = [
     "CountOptions",
     "Curve",
     "Curves",
+    "DistillOptions",
+    "Distillation",
     "Estimate",
     "Evaluation",
     "Extension",
@@ -72,6 +78,9 @@ __all__ = [
     "PieceRules",
     "PreserveCost",
     "PretokenCounts",
+    "Probe",
+    "ProbeOptions",
+    "ProbeScore",
     "Protection",
     "PruneOrder",
     "ReadOptions",
@@ -100,6 +109,7 @@ __all__ = [
     "count",
     "curve",
     "curves",
+    "distill",
     "estimate",
     "evaluate",
     "extend",
@@ -108,6 +118,7 @@ __all__ = [
     "load",
     "plan",
     "preserve_cost",
+    "probe",
     "prune_order",
     "save",
     "transplant",
@@ -158,6 +169,10 @@ _EXPORTS = {
     "tokenizer.merge_tree": ("MergeStructure",),
     "tokenizer.sentencepiece": ("PieceRules",),
     "tokenizer.tokenizer": ("Token", "Tokenizer"),
+    "train.distill": ("DistillOptions", "distill"),
+    "train.distill_result": ("Distillation",),
+    "train.probe": ("ProbeOptions", "probe"),
+    "train.probe_result": ("Probe", "ProbeScore"),
 }
 """The public names of each module, for the imports above."""
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}

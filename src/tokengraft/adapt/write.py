@@ -1,4 +1,4 @@
-"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json` and `report.html`."""
+"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json`, `report.html` and `training.json`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,10 +8,11 @@ from typing import Any
 
 from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation
+from tokengraft.adapt.training import training_file
 from tokengraft.check.serving.check_serving import check_serving
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.check.verify import verify_folder
-from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
+from tokengraft.checkpoint.model_files import ADAPT_FILES, TRAINING, written_before
 from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.rows import CONTEXT, DEFAULT
 from tokengraft.checkpoint.transplant import transplant
@@ -37,7 +38,7 @@ def write_result(
         job: What was asked for.
         result: The adaptation, checked and measured.
         parts: The counts and held-out documents of every text.
-        weighted: Whether there are weights.
+        weighted: Whether the source has weights.
         report: Whether to write a report.
 
     Raises:
@@ -48,8 +49,11 @@ def write_result(
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, **rows)
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
-    held_out = {name: [*part.held_out] for name, part in parts.items()}
-    files = _files(job, result, held_out if report else None)
+    held_out = {name: [*part.held_out] for name, part in parts.items()} if report else None
+    files = _files(job, result, held_out)
+    if result.transplant and result.plan.summary.added:
+        counts = {name: part.counts for name, part in parts.items()}
+        files[TRAINING] = training_file(result, result.transplant, counts)
     if weighted:
         force = job.options.force
         done = transplant(job.source, result.tokenizer, job.out, force=force, others=files, **rows)
@@ -88,7 +92,7 @@ def _served(job: Job, result: Adaptation) -> Adaptation:
 
 def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | None) -> dict[str, bytes]:
     """The additional files: the summary, and the report if held-out documents are given."""
-    summary, page = ADAPT_FILES
+    summary, page, _ = ADAPT_FILES
     files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
     if held_out is not None:
         from tokengraft.report import report_page  # not above: the report shows an `Adaptation`, so it imports `adapt`

@@ -20,7 +20,8 @@ from tokengraft.plan import VocabPlan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 REPORT = "tokengraft.json"
-ADAPT_FILES = ("adaptation.json", "report.html")
+TRAINING = "training.json"
+ADAPT_FILES = ("adaptation.json", "report.html", TRAINING)
 """What `adapt` writes beside the model."""
 
 

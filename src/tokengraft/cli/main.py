@@ -27,6 +27,8 @@ COMMANDS = (
     "curve",
     "plan",
     "transplant",
+    "distill",
+    "probe",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""

@@ -1,0 +1,198 @@
+"""Continues the pre-training of an adapted model on local text: first its new rows alone, then everything.
+
+    python examples/continue_pretraining.py adapted trained --train et.jsonl en.jsonl --held-out et=held-out.jsonl
+
+`adapted` is the output of `tokengraft adapt`, `trained` the folder to write. The state is saved in `trained.work`, and
+the same command goes on from there. A folder without `training.json`, such as the untouched model, has one stage.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import tokengraft as tg
+from tokengraft.corpus import documents
+from tokengraft.train.short_training import learning_rate_factor
+
+OPTIONS = {
+    "--max-mb": (float, math.inf, "megabytes of text to train on"),
+    "--rows-share": (float, None, "share of the text for the new rows alone (default: from training.json)"),
+    "--rows-learning-rate": (float, None, "of the new rows alone (default: from training.json)"),
+    "--learning-rate": (float, None, "of everything (default: from training.json)"),
+    "--step-kb": (float, 180, "kilobytes of text per step, whatever the tokenizer"),
+    "--length": (int, 1024, "tokens per sequence"),
+    "--micro-batch": (int, 16, "sequences in memory at once"),
+    "--evaluate-every": (int, 50, "steps"),
+    "--save-every": (int, 200, "steps"),
+    "--device": (str, "cuda" if torch.cuda.is_available() else "cpu", "cuda or cpu"),
+    "--seed": (int, 0, "decides the order of the documents"),
+}
+ONE_STAGE = {"new_ids": [], "stages": [{"share_of_text": 0, "learning_rate": 0}, {"learning_rate": 3e-4}]}
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("adapted", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--train", nargs="+", required=True, help="text, JSON lines or Parquet")
+    parser.add_argument("--held-out", nargs="+", default=[], metavar="NAME=FILE", type=lambda text: text.split("=", 1))
+    parser.add_argument("--compile", action="store_true", help="use torch.compile")
+    for name, (kind, default, text) in OPTIONS.items():
+        parser.add_argument(name, type=kind, default=default, help=text)
+    return parser.parse_args(arguments)
+
+
+def packed(tokenizer, paths, end, *, max_bytes=math.inf, seed=None):
+    """The text as one tensor of ids, with an end token before each document and at the end; and its bytes."""
+    texts = [*documents(paths, tg.ReadOptions(documents="lines"))]
+    if seed is not None:
+        texts = [texts[at] for at in np.random.default_rng(seed).permutation(len(texts))]
+    sizes = np.cumsum([len(text.encode()) for text in texts])
+    texts = texts[: int(np.searchsorted(sizes, max_bytes)) + 1]
+    encoder, parts = tokenizer.to_tokenizers(), []
+    for at in range(0, len(texts), 1000):  # in parts, because the objects of the library need much memory
+        found = encoder.encode_batch_fast(texts[at : at + 1000], add_special_tokens=False)
+        parts += [np.array([end, *text.ids], np.int32) for text in found]
+    return torch.from_numpy(np.concatenate([*parts, np.array([end], np.int32)])), int(sizes[len(texts) - 1])
+
+
+class Run:
+    def __init__(self, args):
+        self.args, self.log, self.step, self.saved, self.on_gpu = args, [], 0, None, args.device == "cuda"
+        file = args.adapted / "training.json"
+        self.training = json.loads(file.read_text()) if file.exists() else ONE_STAGE
+        self.model = AutoModelForCausalLM.from_pretrained(args.adapted, dtype=torch.float32).to(args.device)
+        self.is_new = torch.zeros(len(self.model.get_input_embeddings().weight), 1, device=args.device)
+        self.is_new[self.training["new_ids"]] = 1
+        self.forward = torch.compile(self.model) if args.compile else self.model
+        tokenizer, end = tg.load(args.adapted), self.model.config.eos_token_id
+        self.end = end[0] if isinstance(end, list) else end
+        self.ids, self.n_bytes = packed(tokenizer, args.train, self.end, max_bytes=args.max_mb * 1e6, seed=args.seed)
+        self.held_out = {name: packed(tokenizer, path, self.end) for name, path in args.held_out}
+        self.per_step = max(1, round(args.step_kb * 1000 * len(self.ids) / self.n_bytes / args.length))
+        self.steps = (len(self.ids) - 1) // args.length // self.per_step
+        self.work = args.out.with_name(args.out.name + ".work")
+        self.settings = {name: str(value) for name, value in vars(args).items()} | {"tokens": len(self.ids)}
+
+    def windows(self, ids, at, n):
+        """Inputs and targets of n sequences, from sequence ``at`` on. The last one of a text is filled up."""
+        part = ids[at * self.args.length : (at + n) * self.args.length + 1]
+        missing = -(len(part) - 1) % self.args.length
+        inputs = torch.cat([part[:-1], part.new_zeros(missing)]).view(-1, self.args.length)
+        targets = torch.cat([part[1:], part.new_full((missing,), -100)]).view(-1, self.args.length)
+        both = torch.stack([inputs, targets])
+        return (both.pin_memory() if self.on_gpu else both).to(self.args.device, non_blocking=True).long()
+
+    def loss(self, inputs, targets):
+        """The sum of the losses of all tokens, in nats."""
+        with torch.autocast(self.args.device, torch.bfloat16, enabled=self.on_gpu):
+            logits = self.forward(input_ids=inputs, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
+
+    @torch.no_grad()
+    def bits_per_byte(self, ids, n_bytes):
+        """Of all bytes of a text: end tokens are read, but not scored."""
+        nats = 0.0
+        for at in range(0, math.ceil((len(ids) - 1) / self.args.length), self.args.micro_batch):
+            inputs, targets = self.windows(ids, at, self.args.micro_batch)
+            nats += float(self.loss(inputs, targets.masked_fill(targets == self.end, -100)))
+        return nats / math.log(2) / n_bytes
+
+    def report(self, stage, loss):
+        scores = {name: self.bits_per_byte(*text) for name, text in self.held_out.items()}
+        read = self.step * self.per_step * self.args.length
+        entry = {"stage": stage, "step": self.step, "tokens": read, "mb": read / len(self.ids) * self.n_bytes / 1e6}
+        self.log.append(entry | {"loss": loss, "bits_per_byte": scores, "time": time.time()})
+        print(json.dumps(self.log[-1]), flush=True)
+
+    def stages(self):
+        """The two stages: name, number of steps, learning rate, and the weights that are trained."""
+        rows, everything = self.training["stages"]
+        share = rows["share_of_text"] if self.args.rows_share is None else self.args.rows_share
+        first = round(share * self.steps) if self.training["new_ids"] else 0
+        modules = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
+        tables = {id(module.weight): module.weight for module in modules if module is not None}  # one if tied
+        yield "new rows", first, self.args.rows_learning_rate or rows["learning_rate"], [*tables.values()]
+        rate = self.args.learning_rate or everything["learning_rate"]
+        yield "everything", self.steps - first, rate, [*self.model.parameters()]
+
+    def train(self, stage, begin, n, rate, weights):
+        for weight in self.model.parameters():
+            weight.requires_grad_(any(weight is trained for trained in weights))
+        optimizer = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=self.on_gpu)
+        if self.saved and self.saved["stage"] == stage:
+            optimizer.load_state_dict(self.saved["optimizer"])
+        self.saved = None
+        while self.step < begin + n:
+            optimizer.param_groups[0]["lr"] = rate * learning_rate_factor(self.step - begin, n)
+            loss = self.gradient()
+            for weight in weights if stage == "new rows" else ():
+                weight.grad *= self.is_new  # AdamW does not change rows whose gradient was always 0
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            self.step += 1
+            if self.step % self.args.evaluate_every == 0 or self.step == begin + n:
+                self.report(stage, float(loss))
+            if self.step % self.args.save_every == 0 or self.step == begin + n:
+                self.save(stage, optimizer)
+
+    def gradient(self):
+        """Adds up the gradient of one step, and returns its loss per token."""
+        total, n_tokens, first = 0.0, self.per_step * self.args.length, self.step * self.per_step
+        for at in range(first, first + self.per_step, self.args.micro_batch):
+            n = min(self.args.micro_batch, first + self.per_step - at)
+            loss = self.loss(*self.windows(self.ids, at, n)) / n_tokens
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    def save(self, stage, optimizer):
+        state = {"stage": stage, "model": self.model.state_dict(), "optimizer": optimizer.state_dict()}
+        self.work.mkdir(parents=True, exist_ok=True)
+        torch.save(state | {"step": self.step, "log": self.log, "settings": self.settings}, self.work / "partial")
+        (self.work / "partial").replace(self.work / "state.pt")
+
+    def resume(self):
+        self.saved = torch.load(self.work / "state.pt", map_location=self.args.device, weights_only=True)
+        if self.saved["settings"] != self.settings:
+            raise SystemExit(f"`{self.work}` is from a run with other options or text: delete it to start again")
+        self.model.load_state_dict(self.saved["model"])
+        self.step, self.log = self.saved["step"], self.saved["log"]
+
+    def write(self):
+        """Writes the folder under another name, then renames it: it is complete or absent."""
+        partial = self.work / "model"
+        dtype = AutoConfig.from_pretrained(self.args.adapted).dtype or torch.float32
+        self.model.to(dtype).save_pretrained(partial)
+        for path in self.args.adapted.iterdir():  # the tokenizer, the chat template and the like
+            if path.is_file() and ".safetensors" not in path.name and not (partial / path.name).exists():
+                shutil.copy2(path, partial)
+        (partial / "training_log.json").write_text(json.dumps(self.log, indent=1) + "\n")
+        partial.rename(self.args.out)
+        shutil.rmtree(self.work)
+
+
+def main(arguments=None):
+    args, begin = parse(arguments), 0
+    if args.out.exists():
+        raise SystemExit(f"`{args.out}` exists")
+    run = Run(args)
+    print(f"{run.n_bytes / 1e6:.2f} MB, {len(run.ids):,} tokens, {run.steps} steps of {run.per_step} x {args.length}")
+    run.resume() if (run.work / "state.pt").exists() else run.report("start", None)
+    for stage, n, rate, weights in run.stages():
+        if run.step < begin + n:
+            run.train(stage, begin, n, rate, weights)
+        begin += n
+    run.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""`tokengraft distill`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tokengraft.cli.display import print_table
+from tokengraft.cli.options import (
+    Commands,
+    add_json,
+    add_text_read_options,
+    input_paths,
+    require,
+    size,
+    text_read_options_of,
+)
+from tokengraft.cli.progress import share_done
+from tokengraft.output.atomic import require_distinct
+from tokengraft.train.distill import DistillOptions, distill
+from tokengraft.train.distill_result import Distillation
+from tokengraft.train.models import DEVICES, DTYPES
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    defaults = DistillOptions()
+    command = commands.add_parser(
+        "distill",
+        help="learn the rows of new tokens from what the model makes of their pieces (needs torch)",
+        description="Learn the embedding rows of new tokens so that the hidden states of the model after a new token "
+        "are those after its pieces (Token Distillation), on snippets of text. The model is frozen: only rows of new "
+        "tokens change. An interrupted run goes on when the same command is called again.",
+    )
+    command.add_argument("model", type=Path, metavar="MODEL", help="model before its vocabulary was changed")
+    command.add_argument("adapted", type=Path, metavar="ADAPTED", help="model after it, not trained yet")
+    command.add_argument(
+        "--corpus",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="CORPUS",
+        help="text to find snippets in, as for `tokengraft count`",
+    )
+    command.add_argument("--out", type=Path, metavar="PATH", help="output folder; must not exist")
+    _add_numbers(command, defaults)
+    command.add_argument(
+        "--device", choices=DEVICES, default="auto", help="where to run (default: auto, a GPU if there is one)"
+    )
+    command.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="auto",
+        help="type to compute in (default: auto, bfloat16 on a GPU and float32 on a CPU)",
+    )
+    command.add_argument("--dry-run", action="store_true", help="find snippets, show memory and time, write nothing")
+    command.add_argument("--force", action="store_true", help="replace a folder that tokengraft wrote")
+    command.add_argument("--quiet", action="store_true", help="do not show progress")
+    add_json(command)
+    add_text_read_options(command)
+    command.set_defaults(run=_run)
+
+
+def _add_numbers(command: argparse.ArgumentParser, defaults: DistillOptions) -> None:
+    for flag, kind, text in (
+        ("--snippets", int, "snippets to find for each new token"),
+        ("--min-snippets", int, "tokens with fewer snippets keep their rows"),
+        ("--snippet-bytes", size, "length of a snippet"),
+        ("--max-bytes", size, "text to search for snippets at most"),
+        ("--passes", int, "how often the snippets are read"),
+        ("--step-snippets", int, "snippets of one step, if their logits fit into memory"),
+        ("--learning-rate", float, "highest, in units of the root mean square of the embedding"),
+        ("--next-token-weight", float, "weight of the loss of the next token; at 1 both gradients are equally large"),
+        ("--layer", int, "layer whose hidden states are compared; -1 is the last"),
+        ("--seed", int, "order of the snippets"),
+    ):
+        default = getattr(defaults, flag[2:].replace("-", "_"))
+        command.add_argument(flag, type=kind, default=default, metavar="N", help=f"{text} (default: {default})")
+
+
+def _run(options: argparse.Namespace) -> int:
+    require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
+    require_distinct(input_paths([options.model, options.adapted], options.corpus), options.out)
+    chosen = DistillOptions(**{name: getattr(options, name) for name in DistillOptions.__dataclass_fields__})
+    with share_done("distilling", quiet=options.quiet) as progress:
+        done = distill(
+            options.model,
+            options.adapted,
+            options.corpus,
+            None if options.dry_run else options.out,
+            options=chosen,
+            read_options=text_read_options_of(options),
+            force=options.force,
+            on_plan=None if options.quiet else _announce,
+            progress=progress,
+        )
+    if options.json:
+        print(json.dumps(done.as_dict()))
+    else:
+        print_table(_rows(done))
+    if not options.dry_run:
+        print(f"wrote `{options.out}`", file=sys.stderr)
+    return 0
+
+
+def _announce(planned: Distillation) -> None:
+    for label, text in _rows(planned):
+        print(f"{label}: {text}", file=sys.stderr)
+
+
+def _rows(done: Distillation) -> list[tuple[str, str]]:
+    rows = [
+        ("rows", f"{done.learned:,} learned, {done.rare:,} with too few snippets keep theirs"),
+        ("snippets", f"{done.snippets:,}: {done.new_tokens:,} new tokens for {done.old_tokens:,} old ones"),
+        ("steps", f"{done.steps:,} on {done.device}, about {done.seconds:,.0f} s and {done.memory / 1e9:,.1f} GB"),
+    ]
+    if done.hidden_before is not None and done.hidden_after is not None:
+        rows.append(("hidden states", f"{done.hidden_before:.3f} → {done.hidden_after:.3f} of the variance is missed"))
+        rows.append(("next token", f"{done.next_token_before:.3f} → {done.next_token_after:.3f} nats per token"))
+    return rows

@@ -1,0 +1,103 @@
+"""`tokengraft probe`."""
+
+import argparse
+
+from tokengraft.cli.display import print_columns, print_warnings
+from tokengraft.cli.options import (
+    Commands,
+    add_json,
+    add_text_read_options,
+    named,
+    require,
+    size,
+    text_read_options_of,
+)
+from tokengraft.cli.progress import share_done
+from tokengraft.train.models import DEVICES, DTYPES
+from tokengraft.train.probe import ProbeOptions, probe
+
+_TRAINING = ("steps", "step_bytes", "learning_rate", "seed")
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    defaults = ProbeOptions()
+    command = commands.add_parser(
+        "probe",
+        help="bits per byte of models, before and after a short training (needs torch)",
+        description="Score every model on every text in bits per byte, in all and split by new and kept tokens, before "
+        "training and after a short one. All models read the same bytes. Use it to choose an initialiser or a size.",
+    )
+    command.add_argument(
+        "models", nargs="+", metavar="MODEL", help="folder with weights, or NAME=FOLDER; the first is the base"
+    )
+    command.add_argument(
+        "--text",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILE",
+        help="held-out text, as for `tokengraft count`",
+    )
+    command.add_argument("--train", action="extend", nargs="+", metavar="FILE", help="text for a short training")
+    command.add_argument(
+        "--steps", type=int, metavar="N", help=f"steps of the short training (default: {defaults.steps})"
+    )
+    command.add_argument(
+        "--step-bytes",
+        type=size,
+        metavar="SIZE",
+        help=f"text of each step, the same for every model (default: {defaults.step_bytes})",
+    )
+    command.add_argument(
+        "--learning-rate", type=float, metavar="X", help=f"of the short training (default: {defaults.learning_rate})"
+    )
+    command.add_argument("--seed", type=int, metavar="N", help="order of the training text (default: 0)")
+    command.add_argument(
+        "--chunk-bytes",
+        type=size,
+        default=defaults.chunk_bytes,
+        metavar="SIZE",
+        help=f"documents are cut into chunks of at most this size (default: {defaults.chunk_bytes})",
+    )
+    command.add_argument(
+        "--device", choices=DEVICES, default="auto", help="where to run (default: auto, a GPU if there is one)"
+    )
+    command.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="auto",
+        help="type to compute in (default: auto, bfloat16 on a GPU and float32 on a CPU)",
+    )
+    command.add_argument("--quiet", action="store_true", help="do not show progress")
+    add_json(command)
+    add_text_read_options(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    models = dict(named(text) for text in options.models)
+    texts = dict(named(text) for text in options.text)
+    require(len(models) == len(options.models), "two models have the same name", hint="name them: NAME=FOLDER")
+    require(len(texts) == len(options.text), "two texts have the same name", hint="name them: NAME=FILE")
+    training = {name: getattr(options, name) for name in _TRAINING if getattr(options, name) is not None}
+    if training and not options.train:
+        flag = f"--{next(iter(training)).replace('_', '-')}"
+        require(False, f"{flag} is for the short training, and no text for it was given", hint="pass --train FILE")
+    with share_done("probing", quiet=options.quiet) as progress:
+        found = probe(
+            models,
+            texts,
+            train=options.train,
+            options=ProbeOptions(
+                chunk_bytes=options.chunk_bytes, device=options.device, dtype=options.dtype, **training
+            ),
+            read_options=text_read_options_of(options),
+            progress=progress,
+        )
+    if options.json:
+        print(found.to_json())
+    else:
+        print_columns(*found.table())
+    print_warnings(found.warnings)
+    return 0

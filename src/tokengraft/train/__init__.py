@@ -1,0 +1,1 @@
+"""Runs and trains models: bits per byte, a short training, and rows learned by distillation. Needs torch."""

@@ -1,0 +1,197 @@
+"""`load_model`: a checkpoint folder as a transformers model, with its tokenizer. The only module that loads models.
+
+Nothing of the folder is executed, nothing is unpickled, and no network is used.
+"""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from tokengraft.checkpoint.layout import Checkpoint, open_checkpoint
+from tokengraft.errors import CheckpointError, OptionError, TokengraftError
+from tokengraft.formats.files import load_folder
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+Device = Literal["auto", "cpu", "cuda"]
+Dtype = Literal["auto", "float32", "bfloat16"]
+DEVICES, DTYPES = ("auto", "cpu", "cuda"), ("auto", "float32", "bfloat16")
+_NEWLINE = "\n"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Where models run, and in which type they compute."""
+
+    device: str
+    dtype: str
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device == "cuda"
+
+    @property
+    def max_logits(self) -> int:
+        """Logits that a batch may have: tokens times vocabulary. They need most of the memory of a small model."""
+        return 1 << 28 if self.on_gpu else 1 << 27
+
+    def autocast(self) -> Any:
+        """A context in which matrices are multiplied in the chosen type."""
+        import torch
+
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.dtype == "bfloat16")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in memory, with its tokenizer."""
+
+    model: Any
+    """A `PreTrainedModel`."""
+    tokenizer: Tokenizer
+    start: tuple[int, ...]
+    """The ids before every text, so that its first token can be scored."""
+    hardware: Hardware
+
+    @property
+    def rows(self) -> int:
+        """Rows of the embedding."""
+        return len(self.model.get_input_embeddings().weight)
+
+
+def require_torch() -> None:
+    """Raises if models cannot be run.
+
+    Raises:
+        OptionError: torch or transformers is not installed.
+    """
+    try:
+        import_module("torch")
+        import_module("transformers")
+    except ImportError as error:
+        raise OptionError(
+            f"running models needs torch and transformers: {error}",
+            hint='install them: pip install "tokengraft[torch]"',
+        ) from error
+
+
+def hardware(device: Device, dtype: Dtype) -> Hardware:
+    """The hardware that the options choose: a GPU if there is one, in bfloat16; a CPU computes in float32.
+
+    Raises:
+        OptionError: An option has an unknown value, there is no such device, or torch is not installed.
+    """
+    for flag, value, allowed in (("--device", device, DEVICES), ("--dtype", dtype, DTYPES)):
+        if value not in allowed:
+            raise OptionError(f"{flag} is {value!r}", hint=f"pass one of {', '.join(allowed)}")
+    require_torch()
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
+        raise OptionError("--device is cuda, and torch finds no GPU", hint="pass --device cpu, or leave it out")
+    chosen = "cuda" if device == "cuda" or (device == "auto" and has_gpu) else "cpu"
+    return Hardware(chosen, dtype if dtype != "auto" else "bfloat16" if chosen == "cuda" else "float32")
+
+
+def load_model(folder: str | os.PathLike[str], where: Hardware, *, dtype: str | None = None) -> LoadedModel:
+    """The model and the tokenizer of a folder.
+
+    Args:
+        folder: A folder with `config.json`, safetensors files and a tokenizer.
+        where: The device, and the type to compute in.
+        dtype: The type of the weights; by default that of the computation.
+
+    Raises:
+        SourceNotFoundError: The folder is not a checkpoint.
+        CheckpointError: transformers cannot load the model, or the tokenizer has ids that the model has no rows for.
+    """
+    path = Path(folder)
+    checkpoint = open_checkpoint(path)
+    tokenizer = load_folder(path)
+    model = _model(path, dtype or where.dtype).to(where.device)
+    rows = len(model.get_input_embeddings().weight)
+    if tokenizer.n_rows > rows:
+        raise CheckpointError(
+            f"the tokenizer in `{path}` needs {tokenizer.n_rows:,} rows and the embedding has {rows:,}",
+            hint="pass a folder whose tokenizer belongs to the model, such as the output of `tokengraft transplant`",
+        )
+    return LoadedModel(model, tokenizer, start_ids(checkpoint, tokenizer), where)
+
+
+def _model(path: Path, dtype: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with _no_progress_bar():
+            return AutoModelForCausalLM.from_pretrained(
+                str(path),
+                dtype=getattr(torch, dtype),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+            ).eval()
+    except Exception as error:  # any error of another library means that the model does not load
+        raise CheckpointError(
+            f"transformers cannot load `{path}`: {type(error).__name__}: {error}",
+            hint="check that `AutoModelForCausalLM.from_pretrained` loads it without `trust_remote_code`",
+        ) from error
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Without the bar that transformers shows for loading a model."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def running(what: str, hint: str) -> Iterator[None]:
+    """Converts errors of other libraries into one that says that the model cannot be run, trained or the like.
+
+    Raises:
+        CheckpointError: The block failed.
+    """
+    try:
+        yield
+    except TokengraftError:
+        raise
+    except Exception as error:  # any error of another library means that the model does not run
+        raise CheckpointError(f"the model cannot be {what}: {type(error).__name__}: {error}", hint=hint) from error
+
+
+def start_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids before every text: the start token that the config names, else its end token, else a newline.
+
+    A model predicts a token from those before it, so the first token of a text needs one. With this rule no byte of a
+    text is left out, whatever the tokenizer.
+    """
+    for name in ("bos_token_id", "eos_token_id"):
+        for config in (checkpoint.config, checkpoint.text_config):
+            value = config.get(name)
+            first = value[0] if isinstance(value, list) and value else value
+            if type(first) is int and first in tokenizer.strings:
+                return (first,)
+    return tuple(tokenizer.encode(_NEWLINE)) or (min(tokenizer.strings),)
+
+
+def free_memory() -> None:
+    """Gives the memory of models that are no longer used back, so that the next one fits."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

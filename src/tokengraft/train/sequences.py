@@ -1,0 +1,91 @@
+"""`sequences`: chunks of text as ids, with the bytes of every token; and batches of sequences of similar length."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.evaluate.segments import Text, segment
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.train.models import LoadedModel
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Chunks as ids, without the start token."""
+
+    ids: tuple[Ids, ...]
+    n_bytes: tuple[Ids, ...]
+    """The bytes of every token."""
+    text_bytes: int
+    """Of all chunks."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Of all chunks."""
+        return sum(map(len, self.ids))
+
+
+def sequences(tokenizer: Tokenizer, chunks: Sequence[str]) -> Sequences:
+    """The tokens of chunks, with their bytes. Chunks without a token are left out.
+
+    The space that SentencePiece types put before a text is not a byte of it.
+    """
+    length_of = np.zeros(tokenizer.n_rows, np.int64)
+    starts_with_space = np.zeros(tokenizer.n_rows, bool)
+    for token in tokenizer.tokens:
+        length_of[token.id] = len(token.bytes)
+        starts_with_space[token.id] = token.bytes.startswith(b" ")
+    has_prefix = tokenizer.kind == "sentencepiece"
+    ids, n_bytes = [], []
+    for chunk, found in zip(chunks, segment(tokenizer, Text("", tuple(chunks))).documents, strict=True):
+        if not found:
+            continue
+        row = np.array(found, np.int64)
+        sizes = length_of[row]
+        if has_prefix and starts_with_space[row[0]] and not chunk.startswith((" ", "▁")):
+            sizes[0] -= 1
+        ids.append(row)
+        n_bytes.append(sizes)
+    return Sequences(tuple(ids), tuple(n_bytes), sum(len(chunk.encode()) for chunk in chunks))
+
+
+def ids_of(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[Ids, ...]:
+    """The ids of chunks. Chunks without a token are left out."""
+    found = segment(tokenizer, Text("", tuple(chunks))).documents
+    return tuple(np.array(ids, np.int64) for ids in found if ids)
+
+
+def batches(loaded: LoadedModel, ids: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:
+    """The sequences in batches of similar length: their places, and a tensor of ids on the device.
+
+    Every row begins with the start token and is padded at its end. Models are causal, so padding changes nothing
+    before it, and no attention mask is needed. A batch has as many tokens as the memory for logits allows.
+    """
+    import torch
+
+    order = sorted(range(len(ids)), key=lambda place: (-len(ids[place]), place))
+    most, n_start = loaded.hardware.max_logits // max(loaded.rows, 1), len(loaded.start)
+    while order:
+        width = len(ids[order[0]]) + n_start
+        places, order = order[: max(1, most // width)], order[max(1, most // width) :]
+        batch = np.zeros((len(places), width), np.int64)
+        batch[:, :n_start] = loaded.start
+        for row, place in zip(batch, places, strict=True):
+            row[n_start : n_start + len(ids[place])] = ids[place]
+        yield places, torch.from_numpy(batch).to(loaded.hardware.device)
+
+
+def targets_of(loaded: LoadedModel, ids: Sequence[Ids], places: Sequence[int], width: int) -> Any:
+    """The id that follows each position of a batch, and -100 where none is scored."""
+    import torch
+
+    targets = np.full((len(places), width), -100, np.int64)
+    first = len(loaded.start) - 1
+    for row, place in zip(targets, places, strict=True):
+        row[first : first + len(ids[place])] = ids[place]
+    return torch.from_numpy(targets).to(loaded.hardware.device)

@@ -1,0 +1,139 @@
+"""`examples/continue_pretraining.py` on a tiny model: what each stage changes, and that a killed run can be resumed."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+import tokengraft as tg
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers")
+import tiny_models  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "continue_pretraining.py"
+QUICK = ["--step-kb", "0.8", "--length", "32", "--micro-batch", "3", "--evaluate-every", "4", "--save-every", "3"]
+RATES = ["--learning-rate", "1e-2", "--rows-learning-rate", "3e-2", "--device", "cpu"]
+
+
+@pytest.fixture
+def script():
+    spec = importlib.util.spec_from_file_location("continue_pretraining", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def place(request, tmp_path, monkeypatch):
+    tiny_models.texts(tmp_path)
+    tiny_models.tiny_llama(tmp_path / "model", tied=request.param)
+    options = tg.AdaptOptions(report=False)
+    text = {"target": tmp_path / "et.txt", "keep": tmp_path / "en.txt"}
+    tg.adapt(tmp_path / "model", **text, swap=30, out=tmp_path / "adapted", options=options)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(script, source, out, *more):
+    arguments = [source, out, "--train", "et.txt", "--held-out", "et=held-out.txt", *QUICK, *RATES, *more]
+    script.main([*map(str, arguments)])
+
+
+def log_of(folder):
+    return json.loads(Path(folder, "training_log.json").read_text())
+
+
+def weights_of(folder):
+    return load_file(Path(folder, "model.safetensors"))
+
+
+def test_the_script_is_short():
+    assert len(SCRIPT.read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_both_stages_lower_the_bits_per_byte_and_the_result_is_a_model_folder(script, place):
+    run(script, "adapted", "trained", "--rows-share", "0.4")
+    log = log_of("trained")
+    stages = {entry["stage"]: entry["bits_per_byte"]["et"] for entry in log}
+    assert stages["everything"] < stages["new rows"] < stages["start"]
+    assert tg.load("trained") == tg.load("adapted")
+    dtypes = [{w.dtype for w in weights_of(folder).values()} for folder in ("adapted", "trained")]
+    assert dtypes[0] == dtypes[1]
+    assert not (place / "trained.work").exists()
+    with pytest.raises(SystemExit, match="exists"):
+        run(script, "adapted", "trained")
+
+
+@pytest.mark.usefixtures("place")
+def test_the_first_score_is_bits_per_byte_of_all_text(script):
+    run(script, "adapted", "trained")
+    model, tokenizer = tiny_models.model_in("adapted"), tg.load("adapted")
+    end = model.config.eos_token_id
+    lines = Path("held-out.txt").read_text(encoding="utf-8").splitlines()
+    ids = torch.tensor([token for line in lines for token in [end, *tokenizer.encode(line)]] + [end])
+    bits = 0.0
+    for at in range(0, len(ids) - 1, 32):
+        part, targets = ids[at : at + 32], ids[at + 1 : at + 33]
+        with torch.no_grad():
+            costs = -model(part[None]).logits[0].log_softmax(-1)
+        bits += sum(float(costs[i, t]) for i, t in enumerate(targets) if t != end) / torch.log(torch.tensor(2.0))
+    n_bytes = sum(len(line.encode()) for line in lines)
+    assert log_of("trained")[0]["bits_per_byte"]["et"] == pytest.approx(float(bits) / n_bytes, rel=1e-4)
+
+
+@pytest.mark.usefixtures("place")
+def test_the_first_stage_changes_only_new_rows(script):
+    run(script, "adapted", "rows", "--rows-share", "1")
+    before, after = weights_of("adapted"), weights_of("rows")
+    new = json.loads(Path("adapted", "training.json").read_text())["new_ids"]
+    kept = torch.ones(len(before["model.embed_tokens.weight"]), dtype=torch.bool)
+    kept[new] = False
+    for name, weight in before.items():
+        if "embed_tokens" in name or "lm_head" in name:
+            assert torch.equal(after[name][kept], weight[kept])
+            assert not torch.equal(after[name][~kept], weight[~kept])
+        else:
+            assert torch.equal(after[name], weight)
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("saves", [1, 2, 4])
+def test_a_killed_run_goes_on_to_the_same_result(script, place, monkeypatch, saves):
+    share = ["--rows-share", "0.3"]
+    run(script, "adapted", "whole", *share)
+    real, done = script.Run.save, []
+
+    def save_then_stop(self, *arguments):
+        real(self, *arguments)
+        done.append(self.step)
+        if len(done) == saves:
+            raise Killed
+
+    monkeypatch.setattr(script.Run, "save", save_then_stop)
+    with pytest.raises(Killed):
+        run(script, "adapted", "resumed", *share)
+    assert not (place / "resumed").exists()
+    monkeypatch.setattr(script.Run, "save", real)
+    with pytest.raises(SystemExit, match="other options"):
+        run(script, "adapted", "resumed", "--rows-share", "0.2")
+    run(script, "adapted", "resumed", *share)
+    whole, resumed = weights_of("whole"), weights_of("resumed")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    scores = [[(e["step"], e["bits_per_byte"]) for e in log_of(folder)] for folder in ("whole", "resumed")]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.usefixtures("place")
+def test_the_untouched_model_is_trained_on_the_same_text_in_one_stage(script):
+    run(script, "model", "trained")
+    run(script, "adapted", "other")
+    log, other = log_of("trained"), log_of("other")
+    assert {entry["stage"] for entry in log} == {"start", "everything"}
+    assert log[-1]["mb"] == pytest.approx(other[-1]["mb"], rel=0.1)
+    assert log[-1]["tokens"] > 1.2 * other[-1]["tokens"]

@@ -1,0 +1,270 @@
+"""`distill`: snippets and their alignment, what is learned, what stays, and that a stopped run goes on."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoints import ENGLISH, ESTONIAN, tables
+
+import tokengraft as tg
+from tokengraft import cli, errors
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers")
+import tiny_models  # noqa: E402
+
+from tokengraft.train import distill as module  # noqa: E402
+from tokengraft.train.chunks import chunks  # noqa: E402
+from tokengraft.train.learn_rows import RowAdam, RowLearner  # noqa: E402
+from tokengraft.train.snippets import SnippetOptions, select_snippets  # noqa: E402
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def place(request, tmp_path, monkeypatch):
+    """A model and its adaptation, in the working directory."""
+    return made(tmp_path, monkeypatch, tied=request.param)
+
+
+@pytest.fixture
+def tied(tmp_path, monkeypatch):
+    return made(tmp_path, monkeypatch, tied=True)
+
+
+def made(folder, monkeypatch, *, tied, values=None):
+    tiny_models.texts(folder)
+    tiny_models.tiny_llama(folder / "model", tied=tied)
+    if values is not None:
+        model = tiny_models.model_in(folder / "model")
+        for layer in model.model.layers:
+            layer.self_attn.v_proj.weight.data.fill_(values)
+        model.save_pretrained(folder / "model")
+    options = tg.AdaptOptions(report=False)
+    text = {"target": folder / "et.txt", "keep": folder / "en.txt"}
+    tg.adapt(folder / "model", **text, swap=12, out=folder / "adapted", options=options)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def quick(**values):
+    defaults = {"passes": 8, "step_snippets": 8, "snippet_bytes": 40, "learning_rate": 0.1, "device": "cpu"}
+    return tg.DistillOptions(**defaults | values)
+
+
+def new_ids(folder="adapted"):
+    return json.loads(Path(folder, "training.json").read_text())["new_ids"]
+
+
+def obvious_common_places(old, new):
+    """Pairs of places after which both lists of bytes spell the same text."""
+    return [
+        (i, j) for i in range(len(old)) for j in range(len(new)) if b"".join(old[: i + 1]) == b"".join(new[: j + 1])
+    ]
+
+
+@pytest.mark.usefixtures("tied")
+def test_snippets_are_aligned_where_both_have_read_the_same_bytes():
+    old, new = tg.load("model"), tg.load("adapted")
+    wanted = new_ids()
+    found = select_snippets(iter(ESTONIAN), old, new, wanted, SnippetOptions(3, 40, 10**6))
+    bytes_of = [{token.id: token.bytes for token in tokenizer.tokens} for tokenizer in (old, new)]
+    assert found.snippets
+    for snippet in found.snippets:
+        texts = [bytes_of[0][i] for i in snippet.old], [bytes_of[1][i] for i in snippet.new]
+        assert b"".join(texts[0]) == b"".join(texts[1])
+        first = min(place for place, token in enumerate(snippet.new) if token in wanted)
+        expected = [(i, j) for i, j in obvious_common_places(*texts) if j >= first]
+        assert list(zip(snippet.old_places, snippet.new_places, strict=True)) == expected
+        assert expected[-1] == (len(snippet.old) - 1, len(snippet.new) - 1)
+
+
+@pytest.mark.usefixtures("tied")
+def test_every_token_gets_the_snippets_that_are_wanted_if_the_text_has_them():
+    old, new, wanted = tg.load("model"), tg.load("adapted"), new_ids()
+    parts = [set(new.encode(part)) for part in chunks(ESTONIAN, 40)]
+    in_text = {token: sum(token in part for part in parts) for token in wanted}
+    found = select_snippets(iter(ESTONIAN), old, new, wanted, SnippetOptions(7, 40, 10**6))
+    assert all(found.counts[token] >= min(7, in_text[token]) for token in wanted)
+    assert len(found.snippets) < sum(bool(part & {*wanted}) for part in parts)
+    few = select_snippets(iter(ESTONIAN), old, new, wanted, SnippetOptions(7, 40, 200))
+    assert sum(few.counts.values()) < sum(found.counts.values())
+
+
+def test_only_rows_of_new_tokens_change_and_both_losses_fall(place):
+    done = tg.distill("model", "adapted", "et.txt", "out", options=quick())
+    assert done.hidden_after < 0.9 * done.hidden_before
+    assert done.next_token_after < done.next_token_before
+    assert done.learned + done.rare == len(new_ids()) == 12
+    before, after = tables(place / "adapted"), tables(place / "out")
+    kept = np.ones(len(before["model.embed_tokens.weight"]), bool)
+    kept[new_ids()] = False
+    assert before.keys() == after.keys()
+    for name, table in before.items():
+        if "embed_tokens" in name or "lm_head" in name:
+            assert np.array_equal(table[kept], after[name][kept])
+            assert (table[~kept] != after[name][~kept]).any(axis=1).sum() == done.learned
+        else:
+            assert np.array_equal(table, after[name])
+    raw = [(place / folder / "model.safetensors").read_bytes() for folder in ("adapted", "out")]
+    assert len(raw[0]) == len(raw[1])
+    assert tg.load("out") == tg.load("adapted")
+    assert (place / "out" / "training.json").read_bytes() == (place / "adapted" / "training.json").read_bytes()
+    assert not (place / "out.work").exists()
+    assert tiny_models.model_in("out")
+
+
+def test_an_effect_that_one_row_can_have_is_learned(tmp_path, monkeypatch):
+    """Without attention, the state after some tokens depends on the last one: its row is the one to find."""
+    made(tmp_path, monkeypatch, tied=True, values=0.0)
+    done = tg.distill("model", "adapted", "et.txt", "out", options=quick(next_token_weight=0, passes=25))
+    assert done.hidden_after < 0.05 * done.hidden_before
+
+
+def test_the_bits_of_held_out_text_fall(place):
+    tg.distill("model", "adapted", "et.txt", "out", options=quick())
+    found = tg.probe({"base": "model", "mean": "adapted", "distilled": "out"}, {"et": "held-out.txt"})
+    assert found["distilled", "et", 0].bits < found["mean", "et", 0].bits
+    assert place
+
+
+@pytest.mark.usefixtures("tied")
+def test_hidden_states_alone_come_closer_than_with_the_next_token_and_that_one_matters():
+    alone = tg.distill("model", "adapted", "et.txt", "alone", options=quick(next_token_weight=0))
+    both = tg.distill("model", "adapted", "et.txt", "both", options=quick())
+    assert alone.hidden_after < both.hidden_after < both.hidden_before
+    assert both.next_token_after < alone.next_token_after
+
+
+@pytest.mark.usefixtures("place")
+def test_equal_arguments_give_equal_rows_and_another_seed_others():
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        tg.distill("model", "adapted", "et.txt", name, options=quick(passes=2, seed=seed))
+    one, two, three = (Path(name, "model.safetensors").read_bytes() for name in ("one", "two", "three"))
+    assert one == two
+    assert one != three
+
+
+class Stopped(Exception):  # noqa: N818
+    pass
+
+
+def test_a_stopped_run_goes_on_to_the_same_rows(place, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    steps = []
+
+    def count_or_stop(stop):
+        def progress(part, _, __):
+            steps.append(part)
+            if len(steps) == stop:
+                raise Stopped
+
+        return progress
+
+    tg.distill("model", "adapted", "et.txt", "whole", options=quick(), progress=count_or_stop(None))
+    n = len(steps)
+    steps.clear()
+    with pytest.raises(Stopped):
+        tg.distill("model", "adapted", "et.txt", "out", options=quick(), progress=count_or_stop(n // 2))
+    assert (place / "out.work").exists()
+    assert not (place / "out").exists()
+    steps.clear()
+    tg.distill("model", "adapted", "et.txt", "out", options=quick(), progress=count_or_stop(None))
+    assert steps[0] == "resumed"
+    assert len(steps) == n - n // 2 + 2
+    assert Path("out", "model.safetensors").read_bytes() == Path("whole", "model.safetensors").read_bytes()
+
+
+def test_the_state_of_a_run_with_other_options_is_not_used(place, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+
+    def stop(*_):
+        raise Stopped
+
+    tg.distill("model", "adapted", "et.txt", "whole", options=quick(seed=1))
+    real = RowLearner.save
+    monkeypatch.setattr(RowLearner, "save", lambda *arguments: real(*arguments) or stop())
+    with pytest.raises(Stopped):
+        tg.distill("model", "adapted", "et.txt", "out", options=quick(seed=0))
+    monkeypatch.setattr(RowLearner, "save", real)
+    tg.distill("model", "adapted", "et.txt", "out", options=quick(seed=1))
+    assert (place / "out" / "model.safetensors").read_bytes() == (place / "whole" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.usefixtures("tied")
+def test_tokens_with_few_snippets_keep_their_rows():
+    done = tg.distill("model", "adapted", "et.txt", "out", options=quick(snippets=300, min_snippets=200, passes=1))
+    assert done.rare > 0
+    assert done.learned > 0
+    before, after = tables(Path("adapted")), tables(Path("out"))
+    changed = (before["model.embed_tokens.weight"] != after["model.embed_tokens.weight"]).any(axis=1)
+    assert changed.sum() == done.learned
+    with pytest.raises(errors.CorpusError, match="no new token has"):
+        tg.distill("model", "adapted", iter(ENGLISH), "none", options=quick())
+
+
+def test_a_row_that_does_not_occur_does_not_move():
+    rows = torch.nn.Parameter(torch.ones(3, 2))
+    adam = RowAdam(rows)
+    adam.step(torch.ones(3, 2), torch.tensor([1]), 0.1)
+    adam.step(torch.ones(3, 2), torch.tensor([0, 1]), 0.1)
+    assert torch.allclose(rows.data, torch.tensor([[0.9, 0.9], [0.8, 0.8], [1.0, 1.0]]))
+
+
+@pytest.mark.usefixtures("tied")
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(capsys):
+    before = sorted(Path().rglob("*"))
+    assert cli.main(["distill", "model", "adapted", "--corpus", "et.txt", "--dry-run", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "learned" in shown
+    assert " GB" in shown
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.usefixtures("tied")
+def test_the_command_states_memory_and_time_first_and_writes_the_result(capsys):
+    arguments = ["distill", "model", "adapted", "--corpus", "et.txt", "--device", "cpu", "--passes", "1", "--json"]
+    assert cli.main([*arguments, "--out", "out"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["hidden_after"] < json.loads(out)["hidden_before"]
+    assert " GB" in err.splitlines()[2]
+    assert json.loads(Path("out", "tokengraft.json").read_text())["distill"]["learned"] == json.loads(out)["learned"]
+    assert cli.main([*arguments, "--out", "out"]) == 2
+    assert cli.main([*arguments, "--out", "out", "--force"]) == 0
+    assert cli.main(arguments) == 2
+
+
+@pytest.mark.usefixtures("tied")
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--layer", "3"], "--layer is 3"),
+        (["--layer", "0"], "--layer is 0"),
+        (["--min-snippets", "30"], "--min-snippets is 30"),
+        (["--passes", "0"], "--passes is 0"),
+        (["--next-token-weight", "-1"], "--next-token-weight is -1"),
+        (["--learning-rate", "nan"], "--learning-rate is nan"),
+        (["--snippet-bytes", "3"], "--snippet-bytes is 3"),
+        (["--out", "model"], "is the input"),
+        (["--out", "et.txt"], "is the input"),
+        (["--out", "en.txt"], "exists"),
+        (["--out", "adapted/x"], "inside"),
+    ],
+)
+def test_wrong_options_are_refused(capsys, more, message):
+    arguments = ["distill", "model", "adapted", "--corpus", "et.txt", "--device", "cpu", "--quiet"]
+    out = [] if "--out" in more else ["--out", "out"]
+    assert cli.main([*arguments, *out, *more]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+@pytest.mark.usefixtures("tied")
+def test_models_that_differ_in_more_than_their_vocabulary_are_refused():
+    with pytest.raises(errors.CheckpointError, match="has no token that"):
+        tg.distill("model", "model", "et.txt", "out", options=quick())
+    model = tiny_models.model_in("adapted")
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] += 1
+    model.save_pretrained("adapted")
+    with pytest.raises(errors.CheckpointError, match=r"up_proj.weight` differs"):
+        tg.distill("model", "adapted", "et.txt", "out", options=quick())
