@@ -1,9 +1,8 @@
-"""Continues the pre-training of an adapted model on local text: first its new rows alone, then everything.
+"""Continues the pre-training of an adapted model on local text: its new rows alone, if asked for, then everything.
 
     python examples/continue_pretraining.py adapted trained --train et.jsonl en.jsonl --held-out et=held-out.jsonl
 
-`adapted` is the output of `tokengraft adapt`, `trained` the folder to write. The state is saved in `trained.work`, and
-the same command goes on from there. A folder without `training.json`, such as the untouched model, has one stage.
+`adapted` is made by `tokengraft adapt`. The state is saved in `trained.work`, and the same command goes on from there.
 """
 
 import argparse
@@ -26,6 +25,7 @@ OPTIONS = {
     "--rows-share": (float, None, "share of the text for the new rows alone (default: from training.json)"),
     "--rows-learning-rate": (float, None, "of the new rows alone (default: from training.json)"),
     "--learning-rate": (float, None, "of everything (default: from training.json)"),
+    "--new-rows-factor": (float, None, "new rows learn this much faster than the rest (default: from training.json)"),
     "--step-kb": (float, 180, "kilobytes of text per step, whatever the tokenizer"),
     "--length": (int, 1024, "tokens per sequence"),
     "--micro-batch": (int, 16, "sequences in memory at once"),
@@ -34,7 +34,7 @@ OPTIONS = {
     "--device": (str, "cuda" if torch.cuda.is_available() else "cpu", "cuda or cpu"),
     "--seed": (int, 0, "decides the order of the documents"),
 }
-ONE_STAGE = {"new_ids": [], "stages": [{"share_of_text": 0, "learning_rate": 0}, {"learning_rate": 3e-4}]}
+ONE_STAGE = {"new_ids": [], "stages": [{"share_of_text": 0}, {"learning_rate": 3e-4, "new_rows_factor": 1}]}
 
 
 def parse(arguments):
@@ -66,11 +66,12 @@ def packed(tokenizer, paths, end, *, max_bytes=math.inf, seed=None):
 class Run:
     def __init__(self, args):
         self.args, self.log, self.step, self.saved, self.on_gpu = args, [], 0, None, args.device == "cuda"
-        file = args.adapted / "training.json"
-        self.training = json.loads(file.read_text()) if file.exists() else ONE_STAGE
+        self.training = json.loads(file.read_text()) if (file := args.adapted / "training.json").exists() else ONE_STAGE
         self.model = AutoModelForCausalLM.from_pretrained(args.adapted, dtype=torch.float32).to(args.device)
-        self.is_new = torch.zeros(len(self.model.get_input_embeddings().weight), 1, device=args.device)
-        self.is_new[self.training["new_ids"]] = 1
+        modules = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
+        self.tables = [*{id(m.weight): m.weight for m in modules if m is not None}.values()]  # one if tied
+        self.new = torch.tensor(self.training["new_ids"], dtype=torch.long, device=args.device)
+        self.factor = args.new_rows_factor or self.training["stages"][1]["new_rows_factor"]
         self.forward = torch.compile(self.model) if args.compile else self.model
         tokenizer, end = tg.load(args.adapted), self.model.config.eos_token_id
         self.end = end[0] if isinstance(end, list) else end
@@ -79,7 +80,7 @@ class Run:
         self.per_step = max(1, round(args.step_kb * 1000 * len(self.ids) / self.n_bytes / args.length))
         self.steps = (len(self.ids) - 1) // args.length // self.per_step
         self.work = args.out.with_name(args.out.name + ".work")
-        self.settings = {name: str(value) for name, value in vars(args).items()} | {"tokens": len(self.ids)}
+        self.settings = {"tokens": len(self.ids)} | {name: str(value) for name, value in vars(args).items()}
 
     def windows(self, ids, at, n):
         """Inputs and targets of n sequences, from sequence ``at`` on. The last one of a text is filled up."""
@@ -114,13 +115,11 @@ class Run:
 
     def stages(self):
         """The two stages: name, number of steps, learning rate, and the weights that are trained."""
-        rows, everything = self.training["stages"]
+        rows, all_weights = self.training["stages"]
         share = rows["share_of_text"] if self.args.rows_share is None else self.args.rows_share
         first = round(share * self.steps) if self.training["new_ids"] else 0
-        modules = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
-        tables = {id(module.weight): module.weight for module in modules if module is not None}  # one if tied
-        yield "new rows", first, self.args.rows_learning_rate or rows["learning_rate"], [*tables.values()]
-        rate = self.args.learning_rate or everything["learning_rate"]
+        yield "new rows", first, self.args.rows_learning_rate or rows.get("learning_rate"), self.tables
+        rate = self.args.learning_rate or all_weights["learning_rate"]
         yield "everything", self.steps - first, rate, [*self.model.parameters()]
 
     def train(self, stage, begin, n, rate, weights):
@@ -128,15 +127,17 @@ class Run:
             weight.requires_grad_(any(weight is trained for trained in weights))
         optimizer = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=self.on_gpu)
         if self.saved and self.saved["stage"] == stage:
-            optimizer.load_state_dict(self.saved["optimizer"])
-        self.saved = None
+            optimizer.load_state_dict(self.saved.pop("optimizer"))
         while self.step < begin + n:
             optimizer.param_groups[0]["lr"] = rate * learning_rate_factor(self.step - begin, n)
             loss = self.gradient()
-            for weight in weights if stage == "new rows" else ():
-                weight.grad *= self.is_new  # AdamW does not change rows whose gradient was always 0
+            for table in weights if stage == "new rows" else ():  # AdamW keeps rows whose gradient was always 0
+                table.grad = torch.zeros_like(table.grad).index_copy_(0, self.new, table.grad[self.new])
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            before = [(table, table.detach()[self.new]) for table in self.tables if stage == "everything"]
             optimizer.step()
+            for table, rows in before:
+                table.data[self.new] = rows + self.factor * (table.data[self.new] - rows)
             optimizer.zero_grad(set_to_none=True)
             self.step += 1
             if self.step % self.args.evaluate_every == 0 or self.step == begin + n:

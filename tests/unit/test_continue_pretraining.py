@@ -137,3 +137,20 @@ def test_the_untouched_model_is_trained_on_the_same_text_in_one_stage(script):
     assert {entry["stage"] for entry in log} == {"start", "everything"}
     assert log[-1]["mb"] == pytest.approx(other[-1]["mb"], rel=0.1)
     assert log[-1]["tokens"] > 1.2 * other[-1]["tokens"]
+
+
+@pytest.mark.usefixtures("place")
+def test_new_rows_learn_faster_by_their_factor(script):
+    one_step = ["--rows-share", "0", "--step-kb", Path("et.txt").stat().st_size * 0.9e-3]
+    moved = []
+    for factor in ("1", "4"):
+        run(script, "adapted", f"by-{factor}", *one_step, "--new-rows-factor", factor)
+        moved.append(
+            {name: weight - weights_of("adapted")[name] for name, weight in weights_of(f"by-{factor}").items()}
+        )
+    assert log_of("by-4")[-1]["step"] == 1
+    new = torch.zeros(len(moved[0]["model.embed_tokens.weight"]), 1)
+    new[json.loads(Path("adapted", "training.json").read_text())["new_ids"]] = 1
+    for name, change in moved[0].items():
+        table = "embed_tokens" in name or "lm_head" in name
+        torch.testing.assert_close(moved[1][name], change * (1 + 3 * new) if table else change, rtol=1e-3, atol=1e-5)

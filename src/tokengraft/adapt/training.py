@@ -15,7 +15,9 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 
 RARE_BELOW = 100
 """Tokens that occur less often are rare: a training run that reads the text once hardly changes their rows."""
-ROWS_SHARE, ROWS_LEARNING_RATE = 0.1, 1e-3
+ROWS_SHARE, ROWS_LEARNING_RATE, NEW_ROWS_FACTOR = 0.0, 1e-3, 4.0
+"""By `experiments/results/training.jsonl`: new rows that learn four times as fast as the rest end better than without,
+and better than after a stage of their own, which costs text."""
 MEASURED_RATE, MEASURED_WIDTH = 1.2e-3, 576
 """A learning rate that worked for all weights of SmolLM2-135M, at 180 kB of text per step, and its hidden size."""
 LORA = {"task_type": "CAUSAL_LM", "r": 64, "lora_alpha": 128, "lora_dropout": 0.0, "target_modules": "all-linear"}
@@ -86,5 +88,10 @@ def _stages(transplant: Transplant) -> list[dict[str, Any]]:
     rate = float(f"{MEASURED_RATE * MEASURED_WIDTH / max(width, MEASURED_WIDTH):.1e}")
     return [
         {"train": "new rows", "share_of_text": ROWS_SHARE, "learning_rate": ROWS_LEARNING_RATE},
-        {"train": "everything", "share_of_text": 1 - ROWS_SHARE, "learning_rate": rate},
+        {
+            "train": "everything",
+            "share_of_text": 1 - ROWS_SHARE,
+            "learning_rate": rate,
+            "new_rows_factor": NEW_ROWS_FACTOR,
+        },
     ]
