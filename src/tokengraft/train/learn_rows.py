@@ -30,37 +30,37 @@ class LearningOptions:
 
 
 class RowAdam:
-    """Adam that changes only the rows that occur in a step, as if the other steps were not.
+    """Adam with one second moment for all rows, taken from the rows that occur in a step.
 
-    Ordinary Adam moves a rare row for many steps after it occurred, and then further than a frequent one.
+    With a second moment for each row, a row that does not occur would move as far as one that does, by the small
+    gradient that makes it less likely. Without these small gradients, new tokens would become too likely.
     """
 
     def __init__(self, rows: Any) -> None:
         import torch
 
         self.rows = rows
-        self.mean, self.square = torch.zeros_like(rows), torch.zeros_like(rows)
-        self.times = torch.zeros(len(rows), 1, device=rows.device)
+        self.mean, self.square = torch.zeros_like(rows), torch.zeros_like(rows[:1])
+        self.steps = 0
 
-    def step(self, gradient: Any, active: Any, rate: float) -> None:
-        """Changes the active rows."""
+    def step(self, gradient: Any, occurring: Any, rate: float) -> None:
+        """Changes all rows by a gradient. The size of the change is ``rate`` for typical rows that occur."""
         first, second = BETAS
-        part = gradient[active]
-        self.times[active] += 1
-        self.mean[active] = first * self.mean[active] + (1 - first) * part
-        self.square[active] = second * self.square[active] + (1 - second) * part**2
-        times = self.times[active]
-        mean, square = self.mean[active] / (1 - first**times), self.square[active] / (1 - second**times)
-        self.rows.data[active] -= rate * mean / (square.sqrt() + 1e-12)
+        self.steps += 1
+        self.mean = first * self.mean + (1 - first) * gradient
+        typical = gradient[occurring].pow(2).mean(0, keepdim=True)
+        self.square = second * self.square + (1 - second) * typical
+        mean, square = self.mean / (1 - first**self.steps), self.square / (1 - second**self.steps)
+        self.rows.data -= rate * mean / (square.sqrt() + 1e-12)
 
     def state(self) -> dict[str, Any]:
         """What must be saved to go on later."""
-        return {"rows": self.rows.data, "mean": self.mean, "square": self.square, "times": self.times}
+        return {"rows": self.rows.data, "mean": self.mean, "square": self.square, "steps": self.steps}
 
     def load(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state."""
         self.rows.data.copy_(state["rows"])
-        self.mean, self.square, self.times = state["mean"], state["square"], state["times"]
+        self.mean, self.square, self.steps = state["mean"], state["square"], state["steps"]
 
 
 class RowLearner:
@@ -133,11 +133,11 @@ class RowLearner:
         total = hidden + weight * self.balance * following if weight else hidden
         rows = [adam.rows for adam in self.adams]
         gradients = torch.autograd.grad(total, rows, allow_unused=True)
-        active = self.place_of[batch.new].unique()
+        occurring = self.place_of[batch.new].unique()
         rate = learning_rate_factor(self.done, self.steps, 0.05) * self.options.learning_rate
         for adam, gradient, table in zip(self.adams, gradients, (self.model.table, self.model.head), strict=False):
             if gradient is not None:
-                adam.step(gradient, active[active >= 0], rate * _root_mean_square(table))
+                adam.step(gradient, occurring[occurring >= 0], rate * _root_mean_square(table))
         self.done += 1
         return len(snippets)
 
