@@ -32,8 +32,9 @@ pub(super) struct PyFileReader(FileReader);
 #[pymethods]
 impl PyFileReader {
     #[new]
-    fn new(path: PathBuf, block: usize) -> PyResult<Self> {
-        Ok(Self(FileReader::open(&path, block)?))
+    #[pyo3(signature = (path, block, start = 0, end = u64::MAX))]
+    fn new(path: PathBuf, block: usize, start: u64, end: u64) -> PyResult<Self> {
+        Ok(Self(FileReader::open(&path, block, start..end)?))
     }
 
     #[getter]

@@ -3,7 +3,9 @@
 Every command reads text with this package, so that all see the same documents.
 """
 
-from tokengraft.corpus.blocks import Block, Cut, binary_buffers, whole_documents
+from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column
+from tokengraft.corpus.block import Block, Cut
+from tokengraft.corpus.blocks import whole_documents
 from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, Input, open_corpus
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
@@ -20,9 +22,11 @@ __all__ = [
     "Input",
     "ReadOptions",
     "Totals",
+    "arrow_block",
     "binary_buffers",
     "documents",
     "open_corpus",
     "read_documents",
+    "require_column",
     "whole_documents",
 ]
