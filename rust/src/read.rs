@@ -164,12 +164,7 @@ mod tests {
         parts_of(bytes, block, longest, 0..u64::MAX)
     }
 
-    fn parts_of(
-        bytes: &[u8],
-        block: usize,
-        longest: Option<usize>,
-        range: Range<u64>,
-    ) -> (Vec<Vec<u8>>, FileReader) {
+    fn parts_of(bytes: &[u8], block: usize, longest: Option<usize>, range: Range<u64>) -> (Vec<Vec<u8>>, FileReader) {
         static FILES: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = FILES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("tokengraft-read-{}-{number}", std::process::id()));

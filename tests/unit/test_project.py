@@ -273,6 +273,7 @@ def test_importing_tokengraft_imports_nothing_heavy():
         "torch",
         "transformers",
         "tokenizers",
+        "fsspec",
         "gguf",
         "huggingface_hub",
         "ray",

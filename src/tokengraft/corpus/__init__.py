@@ -9,6 +9,7 @@ from tokengraft.corpus.blocks import whole_documents
 from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, Input, open_corpus
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
+from tokengraft.corpus.remote import is_url, without_credentials
 from tokengraft.corpus.totals import Totals
 
 __all__ = [
@@ -25,8 +26,10 @@ __all__ = [
     "arrow_block",
     "binary_buffers",
     "documents",
+    "is_url",
     "open_corpus",
     "read_documents",
     "require_column",
     "whole_documents",
+    "without_credentials",
 ]

@@ -21,7 +21,7 @@ from tokengraft.corpus.blocks import (
 from tokengraft.corpus.files import LocalFile, missing
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.ranges import byte_ranges
-from tokengraft.corpus.remote import is_url, remote_files
+from tokengraft.corpus.remote import is_glob, is_url, remote_files, without_credentials
 from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
 from tokengraft.errors import CorpusError
 
@@ -103,15 +103,30 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
     if is_url(name):
-        try:
-            return [*remote_files(name, has_format=lambda suffixes: _format(suffixes)[0] is not None)]
-        except CorpusError as error:
-            return [_unreadable(name, error, read_options)]
+        return _found_at_url(name, read_options)
     try:
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
         raise missing(name, error) from error
     return [_sized(path, read_options) for path in paths]
+
+
+def _found_at_url(url: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
+    shown = without_credentials(url)
+    try:
+        files = remote_files(url, has_format=lambda suffixes: _format(suffixes)[0] is not None)
+    except CorpusError as error:
+        return [_unreadable(shown, error, read_options)]
+    if not files:
+        raise _nothing_at(shown, folder=not is_glob(url))
+    return [*files]
+
+
+def _nothing_at(name: str, *, folder: bool) -> CorpusError:
+    kind = "folder has no .txt, .jsonl or .parquet file" if folder else "pattern matches no file"
+    return CorpusError(
+        f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
+    )
 
 
 def _sized(path: Path, read_options: ReadOptions) -> CorpusFile | Input:
@@ -141,10 +156,7 @@ def _paths_at(name: str) -> list[Path]:
     else:
         paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
     if not paths:
-        kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
-        raise CorpusError(
-            f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
-        )
+        raise _nothing_at(name, folder=path.is_dir())
     return paths
 
 

@@ -109,11 +109,12 @@ class RemoteFile:
 
     def _patience(self) -> dict[str, Any]:
         """For HTTP: no limit for the whole file, which would be 5 minutes, but one for each read."""
-        if not self._protocols & {"http", "https"}:
+        if not self._protocols & {"http", "https"} or not self.size:
             return {}
         import aiohttp
 
-        return {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=300)}
+        # With a size, fsspec does not ask for it. It would take the timeout for its own, which is a number.
+        return {"size": self.size, "timeout": aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=300)}
 
 
 class Complete:
@@ -186,7 +187,7 @@ def remote_files(url: str, *, has_format: Callable[[list[str]], bool]) -> list[R
     """The files at a URL: one file, the files of a folder that have a known format, or those that match a glob.
 
     Raises:
-        CorpusError: There is none, or the remote system gives an error.
+        CorpusError: The file does not exist, or the remote system gives an error.
         OptionError: A package is not installed.
     """
     try:
@@ -198,18 +199,14 @@ def remote_files(url: str, *, has_format: Callable[[list[str]], bool]) -> list[R
         ) from error
     with reporting_url(url):
         filesystem, path = url_to_fs(url)
-        files = [_file(filesystem, name, info) for name, info in sorted(_listed(filesystem, path).items())]
-    if [file.name for file in files] == [without_credentials(filesystem.unstrip_protocol(path))]:
-        return files
-    chosen = files if _is_glob(path) else [file for file in files if has_format(file.suffixes)]
-    if not chosen:
-        kind = "pattern matches no file" if _is_glob(path) else "folder has no .txt, .jsonl or .parquet file"
-        raise CorpusError(f"`{without_credentials(url)}`: the {kind}", hint="check the URL")
-    return chosen
+        listed = _listed(filesystem, path)
+        files = [_file(filesystem, name, info) for name, info in sorted(listed.items())]
+    return files if path in listed or is_glob(path) else [file for file in files if has_format(file.suffixes)]
 
 
-def _is_glob(path: str) -> bool:
-    return "*" in path if path.startswith(("http://", "https://")) else has_magic(path)
+def is_glob(url: str) -> bool:
+    """Whether a URL is a pattern. In one of the web, `?` begins the query."""
+    return "*" in url if url.startswith(("http://", "https://")) else has_magic(url)
 
 
 def _listed(filesystem: Any, path: str) -> dict[str, Mapping[str, Any]]:
@@ -217,7 +214,7 @@ def _listed(filesystem: Any, path: str) -> dict[str, Mapping[str, Any]]:
     try:
         info = filesystem.info(path)
     except FileNotFoundError:
-        if not _is_glob(path):
+        if not is_glob(path):
             raise
         found = filesystem.glob(path, detail=True)
         return {name: entry for name, entry in found.items() if entry["type"] != "directory"}
