@@ -3,8 +3,8 @@
 //! Fresh memory for every part would cost as much as reading: the system has to clear each page of it.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::ops::{Deref, Range};
+use std::io::{self, Read};
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,12 +48,11 @@ impl Drop for Part {
     }
 }
 
-/// Reads a file, or a range of its bytes, from its start to its end.
+/// Reads a file from its start to its end.
 #[derive(Debug)]
 pub struct FileReader {
     file: File,
     block: usize,
-    range: Range<u64>,
     /// What was read after the last cut.
     pending: Vec<u8>,
     position: u64,
@@ -61,17 +60,14 @@ pub struct FileReader {
 }
 
 impl FileReader {
-    /// A reader of a range of bytes that reads `block` bytes at a time. Beyond the end of the file there are none.
+    /// A reader that reads `block` bytes at a time.
     ///
     /// # Errors
     ///
     /// When the file cannot be opened.
-    pub fn open(path: &Path, block: usize, range: Range<u64>) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        if range.start > 0 {
-            file.seek(SeekFrom::Start(range.start))?;
-        }
-        Ok(Self { file, block: block.max(1), range, pending: Vec::new(), position: 0, pool: Arc::default() })
+    pub fn open(path: &Path, block: usize) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self { file, block: block.max(1), pending: Vec::new(), position: 0, pool: Arc::default() })
     }
 
     /// How many bytes have been read.
@@ -86,8 +82,8 @@ impl FileReader {
         self.pending.len()
     }
 
-    /// The next part: up to the last cut of the first block that has one, or the rest. A byte order mark at the start of
-    /// the file is dropped. None at the end, and where more than `longest` bytes have no cut: then they are pending.
+    /// The next part: up to the last cut of the first block that has one, or the rest of the file. A byte order mark at
+    /// its start is dropped. None at the end, and where more than `longest` bytes have no cut: then they are pending.
     ///
     /// # Errors
     ///
@@ -120,9 +116,8 @@ impl FileReader {
     fn read_block(&mut self) -> io::Result<bool> {
         const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
         self.pending.reserve(self.block);
-        let left = self.range.end.saturating_sub(self.range.start).saturating_sub(self.position);
-        let read = (&self.file).take(left.min(self.block as u64)).read_to_end(&mut self.pending)?;
-        if self.range.start == 0 && self.position == 0 && self.pending.starts_with(BYTE_ORDER_MARK) {
+        let read = (&self.file).take(self.block as u64).read_to_end(&mut self.pending)?;
+        if self.position == 0 && self.pending.starts_with(BYTE_ORDER_MARK) {
             self.pending.drain(..BYTE_ORDER_MARK.len());
         }
         self.position += read as u64;
@@ -161,15 +156,11 @@ mod tests {
     }
 
     fn parts(bytes: &[u8], block: usize, longest: Option<usize>) -> (Vec<Vec<u8>>, FileReader) {
-        parts_of(bytes, block, longest, 0..u64::MAX)
-    }
-
-    fn parts_of(bytes: &[u8], block: usize, longest: Option<usize>, range: Range<u64>) -> (Vec<Vec<u8>>, FileReader) {
         static FILES: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = FILES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("tokengraft-read-{}-{number}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
-        let mut reader = FileReader::open(&path, block, range).unwrap();
+        let mut reader = FileReader::open(&path, block).unwrap();
         let mut parts = Vec::new();
         while let Some(part) = reader.next(newline, longest).unwrap() {
             parts.push(part.to_vec());
@@ -197,19 +188,6 @@ mod tests {
         for block in 1..9 {
             let expected = if block < 3 { &b"\xEF\xBB\xBFa\n\xEF\xBB\xBF"[..] } else { b"a\n\xEF\xBB\xBF" };
             assert_eq!(parts(b"\xEF\xBB\xBFa\n\xEF\xBB\xBF", block, None).0.concat(), expected);
-        }
-    }
-
-    #[test]
-    fn a_range_is_read_as_if_it_were_the_file() {
-        let text = b"\xEF\xBB\xBFa\nbc\n\xEF\xBB\xBFlonger line\nlast";
-        for (start, end) in (0..text.len()).flat_map(|start| (start..text.len() + 3).map(move |end| (start, end))) {
-            let bytes = &text[start..end.min(text.len())];
-            for block in [3, 7, 64] {
-                let (read, reader) = parts_of(text, block, None, start as u64..end as u64);
-                let mark = if start == 0 && end >= 3 { 3 } else { 0 };
-                assert_eq!((read.concat(), reader.position()), (bytes[mark..].to_vec(), bytes.len() as u64));
-            }
         }
     }
 

@@ -198,8 +198,8 @@ class Part:
 
 @final
 class FileReader:
-    """Reads a file, or a range of its bytes, in parts that end at cuts, `block` bytes at a time."""
-    def __new__(cls, path: str | PathLike[str], block: int, start: int = 0, end: int = ...) -> FileReader: ...
+    """Reads a file in parts that end at cuts, `block` bytes at a time."""
+    def __new__(cls, path: str | PathLike[str], block: int) -> FileReader: ...
     @property
     def position(self) -> int:
         """Bytes read."""

@@ -18,6 +18,7 @@ from tokengraft import cli, errors
 from tokengraft.adapt.cache import cache_key
 from tokengraft.adapt.options import AdaptOptions
 from tokengraft.corpus import blocks, open_corpus, read_documents, remote
+from tokengraft.corpus.ranges import split_input
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -146,6 +147,7 @@ def test_the_command_line_writes_the_same_file(tmp_path, corpus, memory, capsys)
 @pytest.mark.parametrize("scheme", ["memory", "http"])
 def test_shards_share_a_remote_file(tokenizer, corpus, memory, server, monkeypatch, scheme):
     monkeypatch.setattr("tokengraft.corpus.open.PART_BYTES", 700)
+    monkeypatch.setattr(split_input, "__kwdefaults__", {"block": 100})
     base = memory if scheme == "memory" else server.url
     for name in ("a.txt", "b.jsonl", "sub/e.parquet"):
         parts = [
@@ -158,6 +160,7 @@ def test_shards_share_a_remote_file(tokenizer, corpus, memory, server, monkeypat
 
 def test_a_server_without_ranges_is_an_error_for_shards_and_not_a_wrong_result(tokenizer, server, monkeypatch):
     monkeypatch.setattr("tokengraft.corpus.open.PART_BYTES", 700)
+    monkeypatch.setattr(split_input, "__kwdefaults__", {"block": 100})
     server.ranges = False
     for name in ("a.txt", "sub/e.parquet"):
         with pytest.raises(errors.CorpusError, match="cannot read `http"):

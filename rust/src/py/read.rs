@@ -32,9 +32,8 @@ pub(super) struct PyFileReader(FileReader);
 #[pymethods]
 impl PyFileReader {
     #[new]
-    #[pyo3(signature = (path, block, start = 0, end = u64::MAX))]
-    fn new(path: PathBuf, block: usize, start: u64, end: u64) -> PyResult<Self> {
-        Ok(Self(FileReader::open(&path, block, start..end)?))
+    fn new(path: PathBuf, block: usize) -> PyResult<Self> {
+        Ok(Self(FileReader::open(&path, block)?))
     }
 
     #[getter]

@@ -6,7 +6,8 @@ Every command reads text with this package, so that all see the same documents.
 from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column
 from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.blocks import whole_documents
-from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, Input, open_corpus
+from tokengraft.corpus.input import Input
+from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, open_corpus
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.corpus.remote import is_url, without_credentials

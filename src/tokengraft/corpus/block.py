@@ -45,7 +45,7 @@ class Block:
     first: int = 1
     """For lines and documents: the number of the first."""
     start: int = 0
-    """For lines of a part of a file: the byte where the part begins. Lines are numbered from there."""
+    """For lines of a part of a file: the byte from which on they are numbered."""
     replaced: int = 0
     """Unpaired surrogates that were replaced in Python."""
     progress: int = 0

@@ -20,7 +20,6 @@ from tokengraft.corpus.arrow import ParquetPart, parquet_blocks, words
 from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.files import LocalFile, reporting
 from tokengraft.corpus.options import Format, ReadOptions
-from tokengraft.corpus.ranges import ByteRange, Limited, whole_lines
 from tokengraft.corpus.remote import RemoteFile
 from tokengraft.errors import CorpusError
 
@@ -70,27 +69,6 @@ def file_blocks(
             yield from _stream_blocks(stream, file.name, tell, read_options, cut)
 
 
-def range_blocks(
-    file: CorpusFile, form: Format, span: ByteRange, read_options: ReadOptions, cut: Cut
-) -> Iterator[Block]:
-    """The blocks of the lines that begin in a range of bytes of a file, which is not compressed."""
-    read_options = replace(read_options, format=form)
-    with file.reporting():
-        lines = whole_lines(file, span)
-        if isinstance(file, LocalFile) and cut.enough is None:
-            blocks = _core_blocks(file.path, read_options, cut, lines)
-        else:
-            blocks = _limited_blocks(file, lines, read_options, cut)
-        for block in blocks:
-            yield replace(block, start=lines.start)
-
-
-def _limited_blocks(file: CorpusFile, lines: ByteRange, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
-    with file.open_at(lines.start) as raw:
-        stream = Limited(raw, lines.end - lines.start)
-        yield from _stream_blocks(stream, file.name, stream.tell, read_options, cut, file_start=lines.start == 0)
-
-
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The blocks of standard input."""
     if sys.stdin is None:
@@ -110,10 +88,9 @@ def _by_lines(read_options: ReadOptions) -> bool:
     return _kind(read_options) != "text"
 
 
-def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut, span: ByteRange | None = None) -> Iterator[Block]:
+def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The same blocks as those of `_stream_blocks`, read by the core."""
-    reader = _core.FileReader(path, BLOCK, span.start, span.end) if span else _core.FileReader(path, BLOCK)
-    kind = _kind(read_options)
+    reader, kind = _core.FileReader(path, BLOCK), _kind(read_options)
     field = read_options.text_field if kind == "jsonl" else ""
     line, at_start, done = 1, True, 0
     while part := reader.next(cut.counter if kind == "text" else None, cut.longest):
@@ -122,19 +99,11 @@ def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut, span: ByteRang
         line += part.newlines() if kind != "text" else 0
         at_start, done = False, reader.position
     if cut.longest is not None and reader.pending:
-        raise _too_long(str(path), reader.pending, cut.longest)
-    if span and reader.position < span.end - span.start:
-        raise EOFError(f"the file has become shorter: it ended before byte {span.end:,}")
+        raise too_long(str(path), reader.pending, cut.longest)
 
 
 def _stream_blocks(
-    stream: Any,
-    name: str,
-    tell: Callable[[], int] | None,
-    read_options: ReadOptions,
-    cut: Cut,
-    *,
-    file_start: bool = True,
+    stream: Any, name: str, tell: Callable[[], int] | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a stream of bytes, cut where it can be cut."""
     if read_options.format == "parquet":
@@ -146,7 +115,7 @@ def _stream_blocks(
     # A part of a JSON line cannot be read, so lines of JSON are always read completely.
     by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, None if kind == "jsonl" else cut.enough)
     line, at_start, done = 1, True, 0
-    for data in _cut_stream(stream, name, cut if kind == "text" else by_lines, file_start=file_start):
+    for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
         position = tell() if tell else 0
         field = read_options.text_field if kind == "jsonl" else ""
         yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
@@ -154,18 +123,17 @@ def _stream_blocks(
         at_start, done = False, position
 
 
-def _cut_stream(stream: Any, name: str, cut: Cut, *, file_start: bool) -> Iterator[bytes]:
+def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
     """Parts of a stream that end at cuts. Data without a cut is collected until the next one.
-
-    A byte order mark at the start of a file is dropped.
 
     Raises:
         CorpusError: A part that cannot be cut needs more memory than allowed.
     """
     pending: list[bytes] = []
-    while data := _read(stream, BLOCK):
-        if file_start:
-            data, file_start = data.removeprefix(b"\xef\xbb\xbf"), False
+    first = True
+    while data := read_fully(stream, BLOCK):
+        if first:
+            data, first = data.removeprefix(b"\xef\xbb\xbf"), False
         at = cut.last(data)
         if at:
             yield b"".join([*pending, data[:at]])
@@ -177,12 +145,12 @@ def _cut_stream(stream: Any, name: str, cut: Cut, *, file_start: bool) -> Iterat
             yield _whole_characters(b"".join(pending)[: cut.enough + _MARGIN])
             return
         if cut.longest is not None and gathered > cut.longest:
-            raise _too_long(name, gathered, cut.longest)
+            raise too_long(name, gathered, cut.longest)
     if any(pending):
         yield b"".join(pending)
 
 
-def _read(stream: Any, size: int) -> bytes:
+def read_fully(stream: Any, size: int) -> bytes:
     """``size`` bytes of a stream; fewer only at its end.
 
     Uses single system calls, between which Python handles signals. Otherwise a signal could wait until more data
@@ -214,7 +182,8 @@ def _whole_characters(data: bytes) -> bytes:
     return data
 
 
-def _too_long(name: str, size: int, longest: int) -> CorpusError:
+def too_long(name: str, size: int, longest: int) -> CorpusError:
+    """The error of a text that cannot be cut and needs more memory than allowed."""
     return CorpusError(
         f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts; --memory allows "
         f"{longest:,} with this tokenizer",

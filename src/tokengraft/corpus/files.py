@@ -49,6 +49,10 @@ class LocalFile:
         """The bytes, for reads at any position."""
         return self.path.open("rb")
 
+    def size_now(self) -> int:
+        """Bytes, now."""
+        return self.path.stat().st_size
+
     def read_at(self, position: int, size: int) -> bytes:
         """Bytes at a position; fewer only at the end."""
         with self.open_at(position) as file:

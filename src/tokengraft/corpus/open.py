@@ -2,8 +2,7 @@
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from tokengraft.corpus.blocks import (
     file_blocks,
     iterable_blocks,
     parquet_group_blocks,
-    range_blocks,
     standard_input_blocks,
 )
 from tokengraft.corpus.files import LocalFile, missing
+from tokengraft.corpus.input import Input
 from tokengraft.corpus.options import Format, ReadOptions
-from tokengraft.corpus.ranges import byte_ranges
+from tokengraft.corpus.ranges import split_input
 from tokengraft.corpus.remote import is_glob, is_url, remote_files, without_credentials
 from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
 from tokengraft.errors import CorpusError
@@ -41,34 +40,21 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
 
-@dataclass(frozen=True)
-class Input:
-    """One input: a file, a part of a file, standard input, or a Python object. Those of files can be pickled."""
-
-    name: str
-    size: int
-    """Bytes on disk; 0 if unknown."""
-    blocks: Callable[[Cut], Iterator[Block]]
-    file: CorpusFile | None = None
-
-
-def open_corpus(corpus: Corpus, read_options: ReadOptions, *, part_bytes: int | None = None) -> list[Input]:
+def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     """The inputs of a corpus, in a fixed order: the files of a folder or glob by name, all others as given.
 
     Args:
         corpus: A file, a folder, a glob, ``-`` for standard input, a URL of these, a list of these, a `datasets`
             dataset, or any iterable of strings, each a document. A list of strings is taken for paths.
         read_options: How to read it.
-        part_bytes: Divide a larger file of lines into ranges of about so many bytes, each one an input. By default
-            files are divided only for shards.
 
     Raises:
         CorpusError: No input exists.
     """
     if isinstance(corpus, str | os.PathLike):
-        inputs = _inputs_at([corpus], read_options, part_bytes)
+        inputs = _inputs_at([corpus], read_options)
     elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        inputs = _inputs_at(corpus, read_options, part_bytes)
+        inputs = _inputs_at(corpus, read_options)
     elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))]
     elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
@@ -81,20 +67,21 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions, *, part_bytes: int | 
         inputs = [Input("the iterable", 0, lambda _: iterable_blocks(texts, read_options))]
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
-    return inputs if read_options.shard is None else shard_of(inputs, read_options.shard)
+    return inputs if read_options.shard is None else _shard(inputs, read_options.shard)
 
 
-def _inputs_at(
-    items: Iterable[str | os.PathLike[str]], read_options: ReadOptions, part_bytes: int | None
-) -> list[Input]:
-    found = [entry for item in items for entry in _found_at(os.fspath(item), read_options)]
-    if part_bytes is None and read_options.shard:
-        total = sum(entry.size for entry in found)
-        part_bytes = max(PART_BYTES, total // (PARTS_PER_SHARD * read_options.shard[1]))
+def _shard(inputs: list[Input], shard: tuple[int, int]) -> list[Input]:
+    """The inputs of a shard. Large files of lines are divided, so that shards can share them."""
+    size = max(PART_BYTES, sum(source.size for source in inputs) // (PARTS_PER_SHARD * shard[1]))
+    return shard_of([part for source in inputs for part in split_input(source, size)], shard)
+
+
+def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
     return [
         source
-        for entry in found
-        for source in ([entry] if isinstance(entry, Input) else _file_inputs(entry, read_options, part_bytes))
+        for item in items
+        for entry in _found_at(os.fspath(item), read_options)
+        for source in ([entry] if isinstance(entry, Input) else _file_inputs(entry, read_options))
     ]
 
 
@@ -167,14 +154,14 @@ def _format(suffixes: list[str]) -> tuple[Format | None, str | None]:
     return (FORMATS.get(stem[-1]) if stem else None), compression
 
 
-def _file_inputs(file: CorpusFile, read_options: ReadOptions, part_bytes: int | None) -> list[Input]:
+def _file_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
     try:
-        return _readable_inputs(file, read_options, part_bytes)
+        return _readable_inputs(file, read_options)
     except CorpusError as error:
         return [_unreadable(file.name, error, read_options)]
 
 
-def _readable_inputs(file: CorpusFile, read_options: ReadOptions, part_bytes: int | None) -> list[Input]:
+def _readable_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
     form, compression = _format(file.suffixes)
     form = read_options.format or form or "text"
     if file.suffixes and file.suffixes[-1] in UNSUPPORTED:
@@ -184,12 +171,6 @@ def _readable_inputs(file: CorpusFile, read_options: ReadOptions, part_bytes: in
     # A pipe can be read only once, from start to end.
     if form == "parquet" and not compression and file.is_regular:
         return _parquet_inputs(file, read_options)
-    by_lines = form == "jsonl" or (form == "text" and read_options.documents == "lines")
-    if part_bytes and file.size > part_bytes and by_lines and not compression and file.is_regular:
-        return [
-            Input(file.name, span.end - span.start, partial(range_blocks, file, form, span, read_options), file)
-            for span in byte_ranges(file.size, part_bytes)
-        ]
     return [Input(file.name, file.size, partial(file_blocks, file, form, compression, read_options), file)]
 
 

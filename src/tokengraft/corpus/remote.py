@@ -83,6 +83,10 @@ class RemoteFile:
         """The bytes, for reads at any position, each of them one request."""
         return cast(BinaryIO, self.filesystem.open(self.path, "rb", cache_type="none"))
 
+    def size_now(self) -> int:
+        """Bytes, as they were: objects of remote systems are replaced as a whole, and a missing end is an error."""
+        return self.size
+
     def read_at(self, position: int, size: int) -> bytes:
         """Bytes at a position; fewer only at the end."""
         end = min(position + size, self.size)
