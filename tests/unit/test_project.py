@@ -59,6 +59,7 @@ LAYERS = [
     "corpus",
     "counts.fingerprint",
     "counts.pretoken_counts",
+    "counts.partial",
     "counts.count",
     "counts.llama_cpp",
     "counts",

@@ -306,13 +306,16 @@ def _arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
 
 
 def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
-    """The bytes of an Arrow array of strings, and the offsets into them, rebased to 0."""
-    import pyarrow as pa
+    """The bytes of an Arrow array of strings, which may be a slice, and the offsets into them, from 0 on."""
+    import numpy as np
 
-    if array.offset or not len(array):
-        array = pa.concat_arrays([array, array.slice(0, 0)]) if len(array) else pa.array([], array.type)
     _, offsets, data = array.buffers()
-    return data.to_pybytes() if data else b"", offsets.to_pybytes()[: 8 * (len(array) + 1)] if offsets else bytes(8)
+    if not len(array) or not offsets:
+        return b"", bytes(8)
+    places = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
+    first, last = int(places[0]), int(places[-1])
+    text = data.slice(first, last - first).to_pybytes() if data else b""
+    return text, (places - first).astype("<u8").tobytes()
 
 
 def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator[Block]:
