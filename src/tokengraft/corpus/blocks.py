@@ -156,7 +156,7 @@ def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut) -> Iterator[Bl
         line += part.newlines() if kind != "text" else 0
         at_start, done = False, reader.position
     if cut.longest is not None and reader.pending:
-        raise _too_long(str(path), reader.pending, cut.longest)
+        raise too_long(str(path), reader.pending, cut.longest)
 
 
 def _stream_blocks(
@@ -202,7 +202,7 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
             yield _whole_characters(b"".join(pending)[: cut.enough + _MARGIN])
             return
         if cut.longest is not None and gathered > cut.longest:
-            raise _too_long(name, gathered, cut.longest)
+            raise too_long(name, gathered, cut.longest)
     if any(pending):
         yield b"".join(pending)
 
@@ -239,7 +239,8 @@ def _whole_characters(data: bytes) -> bytes:
     return data
 
 
-def _too_long(name: str, size: int, longest: int) -> CorpusError:
+def too_long(name: str, size: int, longest: int) -> CorpusError:
+    """The error of a text that cannot be cut and needs more memory than allowed."""
     return CorpusError(
         f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts; --memory allows "
         f"{longest:,} with this tokenizer",
