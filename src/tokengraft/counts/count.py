@@ -109,13 +109,16 @@ def count(
         raise OptionError(
             f"{len(ratios)} weights were given for {len(items)} corpora", hint="give one weight for each corpus"
         )
+    for item in items:
+        require_engine(item, count_options)
     total: PretokenCounts | None = None
-    for item, ratio in zip(items, ratios, strict=True):
-        left = _left_of(count_options, total.totals if total else Totals())
-        if left is None:
-            break
-        part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress).scale(ratio)
-        total = total + part if total else part
+    with engine_kept(count_options):
+        for item, ratio in zip(items, ratios, strict=True):
+            left = _left_of(count_options, total.totals if total else Totals())
+            if left is None:
+                break
+            part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress)
+            total = total + part.scale(ratio) if total else part.scale(ratio)
     if total is None:
         raise OptionError("no corpus was given", hint="pass at least one file, folder or glob")
     return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
@@ -239,16 +242,35 @@ def _counted_by_engine(
             totals = count_inputs(counter, job, inputs, progress)
             yield totals, counter.added(), counter
         return
-    require_countable(corpus, job.count_options)
+    require_engine(corpus, job.count_options)
     inputs = corpus_inputs(corpus, job.read_options, job.count_options.engine)
-    _require_ray()
     from tokengraft.counts.engines.ray import counted_on_ray
 
     with counted_on_ray(job, inputs, progress) as (summary, counter):
         yield summary.totals, summary.added, counter
 
 
-def _require_ray() -> None:
+@contextmanager
+def engine_kept(count_options: CountOptions) -> Iterator[None]:
+    """Keeps what an engine starts inside the block until its end, so that several corpora can be counted with it."""
+    if count_options.engine == "local":
+        yield
+        return
+    from tokengraft.counts.engines.ray import kept
+
+    with kept():
+        yield
+
+
+def require_engine(corpus: Corpus, count_options: CountOptions) -> None:
+    """Refuses an engine that is not installed, and a corpus and options that it cannot count.
+
+    Raises:
+        OptionError: The engine cannot be used.
+    """
+    if count_options.engine == "local":
+        return
+    require_countable(corpus, count_options)
     missing = [name for name in ("ray", "pandas") if find_spec(name) is None]  # Ray Data needs pandas
     if missing:
         raise OptionError(

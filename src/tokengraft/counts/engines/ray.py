@@ -12,7 +12,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -186,18 +186,35 @@ def _loaded(reference: Any) -> CountJob:
     return _JOBS[reference.hex()]
 
 
+_kept: ExitStack | None = None
+"""Set by `kept`: what ends the connection."""
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Keeps a connection to Ray that is made inside the block until its end, so that several corpora can use it."""
+    global _kept
+    before = _kept
+    with ExitStack() as stack:
+        _kept = stack
+        try:
+            yield
+        finally:
+            _kept = before
+
+
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[None]:
     """A connection to Ray. What was connected or started before stays so; what is started here is stopped."""
     if ray.is_initialized():
-        if address is not None:
+        if address is not None and not _kept:
             raise OptionError(
                 f"the program is connected to Ray already, and the address {address!r} was given",
                 hint="leave out the address, or disconnect first: ray.shutdown()",
             )
         yield
         return
-    with ExitStack() as stack:
+    with nullcontext(_kept) if _kept else ExitStack() as stack:
         options = _of_cluster(address) if address or os.environ.get("RAY_ADDRESS") else _of_this_machine(workers, stack)
         stack.callback(ray.shutdown)
         try:
