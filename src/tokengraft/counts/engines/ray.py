@@ -11,6 +11,7 @@ import pickle
 import signal
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -258,13 +259,15 @@ def _of_this_machine(workers: int | None, stack: ExitStack) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Ray's own messages: errors are raised, and progress is ours."""
+    """Without Ray's own messages and its warnings about its own code. Errors are raised, and progress is ours."""
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
