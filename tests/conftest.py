@@ -2,6 +2,7 @@
 
 import os
 import tarfile
+import tempfile
 from pathlib import Path
 
 import builders
@@ -53,6 +54,18 @@ def corpora():
     if not (DATA / "corpora").exists():
         pytest.skip(f"no {DATA / 'corpora'}: set TOKENGRAFT_DATA to run this")
     return DATA / "corpora"
+
+
+@pytest.fixture(scope="session")
+def ray_started():
+    """Ray on this machine with two processors, started once for all tests."""
+    ray = pytest.importorskip("ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with tempfile.TemporaryDirectory(prefix="tg-test-", ignore_cleanup_errors=True) as folder:
+        options = {"num_cpus": 2, "object_store_memory": 200_000_000, "_temp_dir": folder}
+        ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="CRITICAL", **options)
+        yield ray
+        ray.shutdown()
 
 
 @pytest.fixture(params=SHARED)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.transplant import transplant
     from tokengraft.corpus import ReadOptions, Totals
-    from tokengraft.counts.count import CountOptions, count
+    from tokengraft.counts.count import count
+    from tokengraft.counts.options import CountOptions
     from tokengraft.counts.pretoken_counts import PretokenCounts
     from tokengraft.errors import TokengraftError
     from tokengraft.evaluate import Evaluation, Score, evaluate
@@ -128,7 +129,8 @@ _EXPORTS = {
     "checkpoint.result": ("Transplant",),
     "checkpoint.transplant": ("transplant",),
     "corpus": ("ReadOptions", "Totals"),
-    "counts.count": ("CountOptions", "count"),
+    "counts.count": ("count",),
+    "counts.options": ("CountOptions",),
     "counts.pretoken_counts": ("PretokenCounts",),
     "errors": ("TokengraftError",),
     "evaluate": ("Evaluation", "Score", "evaluate"),

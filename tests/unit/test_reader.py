@@ -22,7 +22,7 @@ from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.evaluate.segments import read_text, segment
 
-counting = import_module("tokengraft.counts.count")  # the package has a function of that name
+counting = import_module("tokengraft.counts.threads")
 
 SKIPPING = tg.ReadOptions(documents="lines", skip_bad=True)
 

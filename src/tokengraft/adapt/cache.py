@@ -22,7 +22,7 @@ from tokengraft.formats.files import folder_files
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-WITHOUT_EFFECT = frozenset(("workers", "memory"))
+WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))
 """Fields of `CountOptions` that do not change the result. All other fields are part of the key."""
 _OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
 

@@ -10,6 +10,7 @@ from tokengraft.cli.display import print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
     add_count_options,
+    add_engine,
     add_json,
     add_min_count,
     add_output,
@@ -48,6 +49,7 @@ def add(commands: Commands) -> None:
     add_json(command)
     add_min_count(command)
     add_read_options(command)
+    add_engine(command)
     command.set_defaults(run=_count)
     _add_merge(commands)
 

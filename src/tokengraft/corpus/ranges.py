@@ -5,7 +5,7 @@ size of a block. So all parts together are read exactly as the file is.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -35,16 +35,16 @@ class FileRange:
 class RangeInput(Input):
     """An input that is a part of a file."""
 
-    part: FileRange | None = None
+    part: FileRange = field(kw_only=True)
 
     @classmethod
     def of(cls, part: FileRange) -> "RangeInput":
         """The input of a part."""
-        return cls(part.file.name, part.end - part.start, partial(range_blocks, part), part.file, part)
+        return cls(part.file.name, part.end - part.start, partial(range_blocks, part), part.file, part=part)
 
     def numbered(self) -> "RangeInput":
         """The same with the right line numbers in errors. Reads the file up to the part."""
-        return self.of(replace(self.part, first_line=_first_line(self.part))) if self.part else self
+        return self.of(replace(self.part, first_line=_first_line(self.part)))
 
 
 def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
@@ -60,10 +60,10 @@ def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
         return [source]
     step = -(-size // block) * block
     kind: Literal["lines", "jsonl"] = "jsonl" if form == "jsonl" else "lines"
-    field = read_options.text_field if form == "jsonl" else ""
+    name = read_options.text_field if form == "jsonl" else ""
     starts = range(0, source.size, step)
     return [
-        RangeInput.of(FileRange(file, kind, field, start, min(start + step, source.size), block)) for start in starts
+        RangeInput.of(FileRange(file, kind, name, start, min(start + step, source.size), block)) for start in starts
     ]
 
 
