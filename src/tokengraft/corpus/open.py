@@ -85,6 +85,15 @@ def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOption
     ]
 
 
+def files_at(name: str) -> list[CorpusFile]:
+    """The files at a path, glob or URL, in the order of their names.
+
+    Raises:
+        CorpusError: There is none.
+    """
+    return [entry for entry in _found_at(name, ReadOptions()) if not isinstance(entry, Input)]
+
+
 def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
     """The files at a path or URL. Standard input, and with `skip_bad` what does not exist, are inputs already."""
     if name == "-":
