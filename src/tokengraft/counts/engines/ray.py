@@ -43,6 +43,8 @@ from tokengraft.errors import OptionError, Progress, TokengraftError
 
 _LONGEST_FOLDER = 40
 """Characters. Ray's sockets are in its folder, and a socket may have a path of 107."""
+_ONE_BLOCK, _SMALL_BLOCK = 1 << 50, 4 << 20
+"""Bytes: tasks that count return one block each, and those that add up return blocks that the driver can read alone."""
 _SCHEMA = pa.schema([("bucket", pa.int32()), ("table", pa.large_binary()), ("summary", pa.large_binary())])
 
 
@@ -78,9 +80,9 @@ def _count(
     workers, one_thread = job.count_options.workers, replace(job.count_options, workers=1)
     reference = ray.put(pickle.dumps(replace(job, count_options=one_thread)))
     try:
-        with _settings(one_block=True):
+        with _settings(block_size=_ONE_BLOCK):
             blocks = _counted_units(_Units(work, reference, buckets), job, progress)
-        with _settings():
+        with _settings(block_size=_SMALL_BLOCK):
             partials = ray.data.from_arrow_refs(blocks).sort("bucket", boundaries=list(range(1, buckets)))
             merge = partial(_merge, _core.__version__, reference)
             sums = partials.map_batches(merge, batch_size=None, batch_format="pyarrow", concurrency=workers)
@@ -274,15 +276,14 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _settings(*, one_block: bool = False) -> Iterator[None]:
-    """The settings of Ray Data for data sets that are made inside the block; for some, a task returns one block."""
+def _settings(*, block_size: int) -> Iterator[None]:
+    """The settings of Ray Data for data sets that are made inside the block."""
     settings = ray.data.DataContext.get_current().copy()
     # Other shuffles keep state in actors, which cannot be restored after the loss of a machine.
     settings.shuffle_strategy = ShuffleStrategy.SORT_SHUFFLE_PULL_BASED
     settings.execution_options.preserve_order = True
     settings.enable_progress_bars = settings.print_on_execution_start = False
-    if one_block:
-        settings.target_max_block_size = 1 << 50
+    settings.target_max_block_size = block_size
     with ray.data.DataContext.current(settings):
         yield
 

@@ -28,6 +28,8 @@ MOST_UNITS, MOST_BUCKETS = 2048, 128
 """Ray needs about 3,000 bytes of memory in the driver for each pair of a unit and a bucket."""
 _BYTES_PER_BUCKET = 4 << 20
 """Of text in a unit. Its counts are about 200 KB then. Ray sends objects of less than 100 KB through the driver."""
+_ROWS_OF_SUM = 1 << 16
+"""Pretokens in a table of a sum. The driver needs memory for a few such tables at once."""
 
 Unit = tuple[Input, ...]
 Added = dict[int, int]
@@ -121,7 +123,7 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
         totals = sum((_count_input(counter, job, source, cut_off) for source in unit), Totals())
         packed: list[list[bytes]] = [[] for _ in range(buckets)]
         summary = Summary(totals, tuple(counter.added()), tuple(counter.hold_out_share()), frozenset(cut_off))
-        for table in _tables(counter, 1):
+        for table in _tables(counter, ROWS, 1):
             for bucket, part in zip(packed, table.split(buckets), strict=True):
                 bucket.extend([pack(part)] if len(part) else [])
     return packed, summary
@@ -153,7 +155,8 @@ def merge_bucket(job: CountJob, tables: Iterable[bytes], summaries: Iterable[byt
         summary = replace(summary, share=tuple(counter.hold_out_share()))
         description = pickle.dumps(summary)
         # Documents that are not held out are counted later, so only without a hold-out are these counts complete.
-        for table in _tables(counter, 1 if job.hold_out else job.count_options.min_count):
+        min_count = 1 if job.hold_out else job.count_options.min_count
+        for table in _tables(counter, _ROWS_OF_SUM, min_count):
             yield pack(table), description
             description = b""
         if description:
@@ -173,9 +176,9 @@ def merged(counter: _core.Counter, summaries: Iterable[Summary]) -> Summary:
     return Summary(totals, tuple(sorted(added.items())), (), cut_off)
 
 
-def _tables(counter: _core.Counter, min_count: int) -> Iterator[_core.Counts]:
+def _tables(counter: _core.Counter, most: int, min_count: int) -> Iterator[_core.Counts]:
     rows = counter.finish()
-    while len(table := rows.take(ROWS, min_count)):
+    while len(table := rows.take(most, min_count)):
         yield table
 
 
