@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tokengraft.cli.display import print_warnings
 from tokengraft.cli.progress import bytes_read
-from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions
+from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions, without_credentials
 from tokengraft.counts.count import count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
 from tokengraft.counts.options import DEFAULT_MEMORY, CountOptions, Engine
@@ -85,7 +85,7 @@ def named(text: str) -> tuple[str, str]:
     if name and equals and "/" not in name:
         require(bool(value), f"{text!r} has no value after `=`", hint=f"pass {name}=PATH")
         return name, value
-    name = Path(text).name
+    name = Path(without_credentials(text)).name
     for suffixes in (COMPRESSIONS, (*FORMATS, ".model")):
         name = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
     return name or text, text
