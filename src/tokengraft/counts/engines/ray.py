@@ -27,6 +27,7 @@ from ray.data.datasource import ReadTask
 
 from tokengraft import _core
 from tokengraft.corpus import Input
+from tokengraft.corpus.ranges import RangeInput
 from tokengraft.counts.engines.units import (
     Summary,
     Unit,
@@ -59,15 +60,17 @@ def counted_on_ray(
         OptionError: Ray cannot be used.
     """
     whole: frozenset[str] = frozenset()
+    parts = {source.name for source in inputs if isinstance(source, RangeInput)}  # of a shard: each is an input
     while True:
         with new_counter(job) as counter:
             with _quiet(), _connected(job.count_options.address, job.count_options.workers):
                 summary = _count(counter, job, inputs, whole, progress)
-            if not summary.cut_off:
+            cut_off = summary.cut_off - parts
+            if not cut_off:
                 yield summary, counter
                 return
-        # The rest of a file after an error is not counted, and only who reads all of it knows where that is.
-        whole |= summary.cut_off
+        # Nothing after an error in a file is counted, and only who reads all of the file knows where that is.
+        whole |= cut_off
 
 
 def _count(

@@ -13,8 +13,10 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_corpus
+from tokengraft.corpus.files import LocalFile
 from tokengraft.corpus.open import STDIN
 from tokengraft.corpus.ranges import RangeInput, split_input
+from tokengraft.corpus.remote import is_url
 from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import adding_counter
 from tokengraft.counts.pretoken_counts import ROWS
@@ -45,7 +47,7 @@ class Summary:
     share: tuple[tuple[str, int], ...] = ()
     """Documents for the hold-out of the whole corpus, as `_core.Counter.hold_out_share` gives them."""
     cut_off: frozenset[str] = frozenset()
-    """Files of which a part could not be read to its end. Of the file, nothing after that part is to be counted."""
+    """Files of which a part could not be read to its end."""
 
 
 def require_countable(corpus: Corpus, count_options: CountOptions) -> None:
@@ -78,12 +80,13 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
     """
     given: list[Any] = [*corpus] if isinstance(corpus, list | tuple) else [corpus]
     items = [os.fspath(item) for item in given]
-    names = [name if name == "-" or "://" in name else os.path.abspath(name) for name in items]  # noqa: PTH100 (globs)
+    names = [name if name == "-" or is_url(name) else os.path.abspath(name) for name in items]  # noqa: PTH100 (globs)
     inputs = open_corpus(names, read_options)
-    for name in dict.fromkeys(source.name for source in inputs):
-        if name == STDIN or (os.path.exists(name) and not os.path.isfile(name)):  # noqa: PTH110, PTH113 (many names)
+    for source in inputs:
+        is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
+        if source.name == STDIN or source.name.startswith("memory://") or is_pipe:
             raise OptionError(
-                f"`{name}` cannot be read by other processes, as --engine {engine} needs",
+                f"`{source.name}` cannot be read by other processes, as --engine {engine} needs",
                 hint="write the text to a file; or count it with the local engine",
             )
     return inputs
