@@ -238,10 +238,17 @@ def test_options_of_ray_without_ray_are_refused():
 
 
 @pytest.mark.usefixtures("ray_started")
-@pytest.mark.parametrize("address", ["auto", "ray://head:10001"])
+@pytest.mark.parametrize("address", ["10.0.0.1:6379", "ray://head:10001"])
 def test_another_cluster_than_the_one_that_is_connected_is_refused(tokenizer, corpus, address):
     with pytest.raises(errors.OptionError, match="connected to Ray already"):
         tg.count(tokenizer, corpus, engine="ray", address=address)
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_ray_that_was_connected_before_stays_so(tokenizer, corpus, ray_started):
+    expected = tg.count(tokenizer, corpus, weights=[1])
+    assert tg.count(tokenizer, corpus, weights=[1], engine="ray", address="auto") == expected
+    assert ray_started.is_initialized()
 
 
 @pytest.mark.usefixtures("ray_started")

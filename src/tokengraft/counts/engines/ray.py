@@ -213,7 +213,7 @@ def kept() -> Iterator[None]:
 def _connected(address: str | None, workers: int | None) -> Iterator[None]:
     """A connection to Ray. What was connected or started before stays so; what is started here is stopped."""
     if ray.is_initialized():
-        if address is not None and not _kept:
+        if address not in (None, "auto") and not _kept:
             raise OptionError(
                 f"the program is connected to Ray already, and the address {address!r} was given",
                 hint="leave out the address, or disconnect first: ray.shutdown()",
