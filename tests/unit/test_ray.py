@@ -136,6 +136,30 @@ def test_a_large_file_of_lines_is_read_by_several_tasks(tokenizer, tmp_path, mon
 
 
 @pytest.mark.usefixtures("ray_started")
+def test_files_behind_a_url_are_opened_by_the_workers(tokenizer, corpus, tmp_path, monkeypatch):
+    pytest.importorskip("fsspec")
+    (tmp_path / "large.jsonl").write_text("".join(f'{{"text": "line {n} of the cat"}}\n' for n in range(90_000)))
+    monkeypatch.setattr("tokengraft.counts.engines.ray.unit_size", lambda *_: 1 << 20)
+    urls = [f"file://{corpus}/*.parquet", f"file://{corpus}/d.txt.gz", f"file://{tmp_path}/large.jsonl"]
+    assert same_file(tokenizer, urls, tmp_path)
+    (tmp_path / "large.jsonl").write_text('{"text": "a"}\n' * 200_000 + "not json\n" + '{"text": "b"}\n' * 100_000)
+    with pytest.raises(errors.CorpusError, match=r"`file://.*large.jsonl`, line 200,001"):
+        tg.count(tokenizer, urls, engine="ray")
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_a_shard_of_a_large_file_is_that_of_the_local_engine(tokenizer, tmp_path, monkeypatch):
+    path = tmp_path / "c.txt"
+    path.write_bytes(b"cat of the line\n" * 400_000 + b"x" * 6_000_000 + b"\ncat\n" + b"dog\n" * 500_000)
+    monkeypatch.setattr("tokengraft.counts.engines.ray.unit_size", lambda *_: 1 << 20)
+    monkeypatch.setattr("tokengraft.corpus.open.PART_BYTES", 2 << 20)
+    for shard in ((0, 2), (1, 2)):
+        read_options = replace(LINES, skip_bad=True, shard=shard)
+        options = {"read_options": read_options, "count_options": tg.CountOptions(memory=1 << 20)}
+        assert tg.count(tokenizer, path, engine="ray", **options) == tg.count(tokenizer, path, **options)
+
+
+@pytest.mark.usefixtures("ray_started")
 def test_an_empty_corpus_has_no_counts(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("")
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "b.parquet")
@@ -193,11 +217,15 @@ def test_nothing_after_a_line_that_is_too_long_is_counted_although_others_read_i
         (["a.txt", 3], {}, "in memory"),
         ("-", {}, "standard input"),
         ("/dev/null", {}, "cannot be read by other processes"),
+        (["memory://a.txt"], {}, "cannot be read by other processes"),
         ("a.txt", {"max_bytes": 5}, "--max-bytes is not possible"),
         ("a.txt", {"max_documents": 5}, "--max-documents is not possible"),
     ],
 )
 def test_what_other_machines_cannot_do_is_refused(tokenizer, text, options, message):
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/a.txt", b"cat")
     with pytest.raises(errors.OptionError, match=message):
         tg.count(tokenizer, text, count_options=tg.CountOptions(engine="ray", **options))
 
@@ -210,10 +238,17 @@ def test_options_of_ray_without_ray_are_refused():
 
 
 @pytest.mark.usefixtures("ray_started")
-@pytest.mark.parametrize("address", ["auto", "ray://head:10001"])
+@pytest.mark.parametrize("address", ["10.0.0.1:6379", "ray://head:10001"])
 def test_another_cluster_than_the_one_that_is_connected_is_refused(tokenizer, corpus, address):
     with pytest.raises(errors.OptionError, match="connected to Ray already"):
         tg.count(tokenizer, corpus, engine="ray", address=address)
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_ray_that_was_connected_before_stays_so(tokenizer, corpus, ray_started):
+    expected = tg.count(tokenizer, corpus, weights=[1])
+    assert tg.count(tokenizer, corpus, weights=[1], engine="ray", address="auto") == expected
+    assert ray_started.is_initialized()
 
 
 @pytest.mark.usefixtures("ray_started")

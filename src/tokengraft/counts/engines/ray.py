@@ -27,6 +27,7 @@ from ray.data.datasource import ReadTask
 
 from tokengraft import _core
 from tokengraft.corpus import Input
+from tokengraft.corpus.ranges import RangeInput
 from tokengraft.counts.engines.units import (
     Summary,
     Unit,
@@ -43,6 +44,8 @@ from tokengraft.errors import OptionError, Progress, TokengraftError
 
 _LONGEST_FOLDER = 40
 """Characters. Ray's sockets are in its folder, and a socket may have a path of 107."""
+_ONE_BLOCK, _SMALL_BLOCK = 1 << 50, 4 << 20
+"""Bytes: tasks that count return one block each, and those that add up return blocks that the driver can read alone."""
 _SCHEMA = pa.schema([("bucket", pa.int32()), ("table", pa.large_binary()), ("summary", pa.large_binary())])
 
 
@@ -57,15 +60,17 @@ def counted_on_ray(
         OptionError: Ray cannot be used.
     """
     whole: frozenset[str] = frozenset()
+    parts = {source.name for source in inputs if isinstance(source, RangeInput)}  # of a shard: each is an input
     while True:
         with new_counter(job) as counter:
             with _quiet(), _connected(job.count_options.address, job.count_options.workers):
                 summary = _count(counter, job, inputs, whole, progress)
-            if not summary.cut_off:
+            cut_off = summary.cut_off - parts
+            if not cut_off:
                 yield summary, counter
                 return
-        # The rest of a file after an error is not counted, and only who reads all of it knows where that is.
-        whole |= summary.cut_off
+        # Nothing after an error in a file is counted, and only who reads all of the file knows where that is.
+        whole |= cut_off
 
 
 def _count(
@@ -78,9 +83,9 @@ def _count(
     workers, one_thread = job.count_options.workers, replace(job.count_options, workers=1)
     reference = ray.put(pickle.dumps(replace(job, count_options=one_thread)))
     try:
-        with _settings(one_block=True):
+        with _settings(block_size=_ONE_BLOCK):
             blocks = _counted_units(_Units(work, reference, buckets), job, progress)
-        with _settings():
+        with _settings(block_size=_SMALL_BLOCK):
             partials = ray.data.from_arrow_refs(blocks).sort("bucket", boundaries=list(range(1, buckets)))
             merge = partial(_merge, _core.__version__, reference)
             sums = partials.map_batches(merge, batch_size=None, batch_format="pyarrow", concurrency=workers)
@@ -208,7 +213,7 @@ def kept() -> Iterator[None]:
 def _connected(address: str | None, workers: int | None) -> Iterator[None]:
     """A connection to Ray. What was connected or started before stays so; what is started here is stopped."""
     if ray.is_initialized():
-        if address is not None and not _kept:
+        if address not in (None, "auto") and not _kept:
             raise OptionError(
                 f"the program is connected to Ray already, and the address {address!r} was given",
                 hint="leave out the address, or disconnect first: ray.shutdown()",
@@ -274,15 +279,14 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _settings(*, one_block: bool = False) -> Iterator[None]:
-    """The settings of Ray Data for data sets that are made inside the block; for some, a task returns one block."""
+def _settings(*, block_size: int) -> Iterator[None]:
+    """The settings of Ray Data for data sets that are made inside the block."""
     settings = ray.data.DataContext.get_current().copy()
     # Other shuffles keep state in actors, which cannot be restored after the loss of a machine.
     settings.shuffle_strategy = ShuffleStrategy.SORT_SHUFFLE_PULL_BASED
     settings.execution_options.preserve_order = True
     settings.enable_progress_bars = settings.print_on_execution_start = False
-    if one_block:
-        settings.target_max_block_size = 1 << 50
+    settings.target_max_block_size = block_size
     with ray.data.DataContext.current(settings):
         yield
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_corpus
+from tokengraft.corpus.files import LocalFile
 from tokengraft.corpus.open import STDIN
 from tokengraft.corpus.ranges import RangeInput, split_input
+from tokengraft.corpus.remote import is_url
 from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import adding_counter
 from tokengraft.counts.pretoken_counts import ROWS
@@ -28,6 +30,8 @@ MOST_UNITS, MOST_BUCKETS = 2048, 128
 """Ray needs about 3,000 bytes of memory in the driver for each pair of a unit and a bucket."""
 _BYTES_PER_BUCKET = 4 << 20
 """Of text in a unit. Its counts are about 200 KB then. Ray sends objects of less than 100 KB through the driver."""
+_ROWS_OF_SUM = 1 << 16
+"""Pretokens in a table of a sum. The driver needs memory for a few such tables at once."""
 
 Unit = tuple[Input, ...]
 Added = dict[int, int]
@@ -43,7 +47,7 @@ class Summary:
     share: tuple[tuple[str, int], ...] = ()
     """Documents for the hold-out of the whole corpus, as `_core.Counter.hold_out_share` gives them."""
     cut_off: frozenset[str] = frozenset()
-    """Files of which a part could not be read to its end. Of the file, nothing after that part is to be counted."""
+    """Files of which a part could not be read to its end."""
 
 
 def require_countable(corpus: Corpus, count_options: CountOptions) -> None:
@@ -76,12 +80,13 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
     """
     given: list[Any] = [*corpus] if isinstance(corpus, list | tuple) else [corpus]
     items = [os.fspath(item) for item in given]
-    names = [name if name == "-" or "://" in name else os.path.abspath(name) for name in items]  # noqa: PTH100 (globs)
+    names = [name if name == "-" or is_url(name) else os.path.abspath(name) for name in items]  # noqa: PTH100 (globs)
     inputs = open_corpus(names, read_options)
-    for name in dict.fromkeys(source.name for source in inputs):
-        if name == STDIN or (os.path.exists(name) and not os.path.isfile(name)):  # noqa: PTH110, PTH113 (many names)
+    for source in inputs:
+        is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
+        if source.name == STDIN or source.name.startswith("memory://") or is_pipe:
             raise OptionError(
-                f"`{name}` cannot be read by other processes, as --engine {engine} needs",
+                f"`{source.name}` cannot be read by other processes, as --engine {engine} needs",
                 hint="write the text to a file; or count it with the local engine",
             )
     return inputs
@@ -121,7 +126,7 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
         totals = sum((_count_input(counter, job, source, cut_off) for source in unit), Totals())
         packed: list[list[bytes]] = [[] for _ in range(buckets)]
         summary = Summary(totals, tuple(counter.added()), tuple(counter.hold_out_share()), frozenset(cut_off))
-        for table in _tables(counter, 1):
+        for table in _tables(counter, ROWS, 1):
             for bucket, part in zip(packed, table.split(buckets), strict=True):
                 bucket.extend([pack(part)] if len(part) else [])
     return packed, summary
@@ -153,7 +158,8 @@ def merge_bucket(job: CountJob, tables: Iterable[bytes], summaries: Iterable[byt
         summary = replace(summary, share=tuple(counter.hold_out_share()))
         description = pickle.dumps(summary)
         # Documents that are not held out are counted later, so only without a hold-out are these counts complete.
-        for table in _tables(counter, 1 if job.hold_out else job.count_options.min_count):
+        min_count = 1 if job.hold_out else job.count_options.min_count
+        for table in _tables(counter, _ROWS_OF_SUM, min_count):
             yield pack(table), description
             description = b""
         if description:
@@ -173,9 +179,9 @@ def merged(counter: _core.Counter, summaries: Iterable[Summary]) -> Summary:
     return Summary(totals, tuple(sorted(added.items())), (), cut_off)
 
 
-def _tables(counter: _core.Counter, min_count: int) -> Iterator[_core.Counts]:
+def _tables(counter: _core.Counter, most: int, min_count: int) -> Iterator[_core.Counts]:
     rows = counter.finish()
-    while len(table := rows.take(ROWS, min_count)):
+    while len(table := rows.take(most, min_count)):
         yield table
 
 
