@@ -2,8 +2,9 @@
 
     python benchmarks/engine.py --text all.txt --tokenizer llama3 [--out result.json]
 
-The text has one document per line. Each run is a process of its own, so that its time includes the start of Python and,
-apart, that of Ray. Rates on one machine say nothing about the network of a cluster.
+The text has one document per line. Each run is a process of its own. The start of Ray is measured apart. Rates on one
+machine say nothing about the network of a cluster. On a machine that does other work, set RAY_worker_niceness=0: Ray's
+workers otherwise give way to all other processes.
 """
 
 import argparse
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from machine import setting
-from measure import in_python
+from measure import in_python, script
 from scaling import exponent
 
 DOUBLINGS = 7
 TARGET = 10 * 10**12
 WORKERS = (1, 2)
+TIMES = 4
 COUNT = """
 import time
 import tokengraft as tg
@@ -43,7 +45,7 @@ import tokengraft as tg
 path, text, out = arguments
 tok = tg.load(path)
 lines = (line.rstrip("\\n") for line in open(text, encoding="utf-8", errors="replace", newline="\\n"))
-counter, rows, memory = tg.BatchCounter(tok), 0, 0
+counter = tg.BatchCounter(tok)
 def batches():
     import itertools
     while texts := list(itertools.islice(lines, 20_000)):
@@ -85,7 +87,7 @@ def measured(text: Path, tokenizer: Path, scratch: Path, rounds: int) -> dict[st
         "machine": setting() | {"ray": _version("ray")},
         "command": " ".join(["python benchmarks/engine.py", "--text", text.name, "--tokenizer", tokenizer.name]),
         "text": {"name": text.name, "bytes": size},
-        "rates": _rates(text, tokenizer, rounds),
+        "rates": _rates(text, tokenizer, scratch, rounds),
         "partial": _partial(text, tokenizer, scratch),
         "growth": growth,
         "projection": projection(growth["rows"]),
@@ -98,18 +100,37 @@ def _version(package: str) -> str | None:
     return done.stdout.strip() or None
 
 
-def _rates(text: Path, tokenizer: Path, rounds: int) -> list[dict[str, Any]]:
-    """The fastest run of each engine and number of workers. All must find the same number of pretokens."""
-    rows = []
-    for engine in ("local", "ray"):
-        for workers in WORKERS:
-            runs = [in_python(COUNT, tokenizer, text, engine, workers) for _ in range(rounds)]
-            best = min(runs, key=lambda run: run["count"])
-            rate = text.stat().st_size / best["count"]
-            rows.append({"engine": engine, "workers": workers, **best, "bytes_per_second": rate})
+def _rates(text: Path, tokenizer: Path, scratch: Path, rounds: int) -> list[dict[str, Any]]:
+    """Each engine on the text, and on one `TIMES` as large, whose further copies have other words."""
+    larger = scratch / "larger.txt"
+    script("texts.py", text, TIMES * text.stat().st_size, larger)
+    rows = [_rate((text, larger), tokenizer, engine, n, rounds) for engine in ("local", "ray") for n in WORKERS]
+    larger.unlink()
     if len({row["distinct"] for row in rows}) != 1:
         raise SystemExit(f"the engines disagree: {rows}")
     return rows
+
+
+def _rate(texts: tuple[Path, Path], tokenizer: Path, engine: str, workers: int, rounds: int) -> dict[str, Any]:
+    """The fastest runs. The rate is that of the bytes which the larger text has more: without what every run needs."""
+    small, large = (
+        min((in_python(COUNT, tokenizer, text, engine, workers) for _ in range(rounds)), key=lambda run: run["count"])
+        for text in texts
+    )
+    sizes = [text.stat().st_size for text in texts]
+    rate = (sizes[1] - sizes[0]) / (large["count"] - small["count"])
+    return {
+        "engine": engine,
+        "workers": workers,
+        "start": small["start"],
+        "seconds": small["count"],
+        "seconds_of_larger": large["count"],
+        "bytes": sizes[0],
+        "bytes_of_larger": sizes[1],
+        "bytes_per_second": rate,
+        "fixed_seconds": max(small["count"] - sizes[0] / rate, 0),
+        "distinct": large["distinct"],
+    }
 
 
 def _partial(text: Path, tokenizer: Path, scratch: Path) -> list[dict[str, Any]]:
@@ -174,11 +195,11 @@ def summary(result: dict[str, Any]) -> str:
         ", ".join(f"{name} {number}" for name, number in {**machine["versions"], "ray": machine["ray"]}.items()),
         f"{result['text']['name']}: {result['text']['bytes']:,} bytes",
         "",
-        "engine  workers  MB/s  seconds  start",
+        "engine  workers  MB/s  seconds  of the larger text  fixed  start of Ray",
     ]
     lines += [
-        f"{row['engine']:6}  {row['workers']:7}  {row['bytes_per_second'] / 1e6:4.0f}  {row['count']:7.1f}  "
-        f"{row['start']:.1f}"
+        f"{row['engine']:6}  {row['workers']:7}  {row['bytes_per_second'] / 1e6:4.0f}  {row['seconds']:7.1f}  "
+        f"{row['seconds_of_larger']:.1f}  {row['fixed_seconds']:.1f}  {row['start']:.1f}"
         for row in result["rates"]
     ]
     lines += ["", "part MB  rows  Arrow MB per GB  Parquet MB per GB"]

@@ -244,3 +244,18 @@ def test_datasets_map_counts(tokenizer, tmp_path, monkeypatch):
     assert tg.sum_partials(partial.with_format("arrow").iter(batch_size=1000), tokenizer) == tg.count(
         tokenizer, iter(MORE * 5)
     )
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["llama3", "gemma3", "mistral_v3"])
+def test_real_text_in_partitions_gives_the_counts_of_the_whole(shared_data, tmp_path, name):
+    tok = tg.load(next(path.parent for path in shared_data.rglob("tokenizer.json") if path.parent.name == name))
+    texts = [line for path in sorted(shared_data.rglob("*.devtest"))[::20] for line in path.read_text().splitlines()]
+    counter = pickle.loads(pickle.dumps(tg.BatchCounter(tok)))
+    partial = []
+    for at in range(0, len(texts), 3001):
+        partition = column(texts[at : at + 3001])
+        partial += counter.count_batches(partition.to_batches(max_chunksize=700))
+    summed = pa.Table.from_batches(partial).group_by("pretoken").aggregate([("count", "sum")])
+    expected = tg.count(tok, iter(texts)).save(tmp_path / "expected.parquet")
+    assert tg.sum_partials(summed, tok).save(tmp_path / "summed.parquet").read_bytes() == expected.read_bytes()
