@@ -3,8 +3,7 @@
     python benchmarks/engine.py --text all.txt --tokenizer llama3 [--out result.json]
 
 The text has one document per line. Each run is a process of its own. The start of Ray is measured apart. Rates on one
-machine say nothing about the network of a cluster. On a machine that does other work, set RAY_worker_niceness=0: Ray's
-workers otherwise give way to all other processes.
+machine say nothing about the network of a cluster. On a machine that does other work, only CPU seconds mean something.
 """
 
 import argparse
@@ -25,18 +24,36 @@ TARGET = 10 * 10**12
 WORKERS = (1, 2)
 TIMES = 4
 COUNT = """
-import time
+import os, time
+from pathlib import Path
 import tokengraft as tg
+
+def cpu_seconds():
+    \"\"\"User and system time of this process and its descendants: Ray's workers are no direct children.\"\"\"
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours, grown = {os.getpid()}, True
+    while grown:
+        more = {pid for pid, (parent, _) in stats.items() if parent in ours} - ours
+        ours, grown = ours | more, bool(more)
+    return sum(stats[pid][1] for pid in ours) / os.sysconf("SC_CLK_TCK")
+
 path, text, engine, workers = arguments
 tok, start = tg.load(path), time.perf_counter()
 if engine == "ray":
     import logging, ray
     ray.init(num_cpus=int(workers), include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
-ready = time.perf_counter()
+ready, used = time.perf_counter(), cpu_seconds()
 lines, options = tg.ReadOptions(documents="lines"), tg.CountOptions(workers=int(workers))
 counts = tg.count(tok, text, read_options=lines, count_options=options, engine=engine)
 done = time.perf_counter()
-print(json.dumps({"start": ready - start, "count": done - ready, "distinct": len(counts)}))
+used = cpu_seconds() - used
+print(json.dumps({"start": ready - start, "count": done - ready, "cpu": used, "distinct": len(counts)}))
 """
 PARTIAL = """
 import pyarrow as pa
@@ -128,6 +145,9 @@ def _rate(texts: tuple[Path, Path], tokenizer: Path, engine: str, workers: int, 
         "bytes": sizes[0],
         "bytes_of_larger": sizes[1],
         "bytes_per_second": rate,
+        "cpu_seconds": small["cpu"],
+        "cpu_seconds_of_larger": large["cpu"],
+        "bytes_per_cpu_second": (sizes[1] - sizes[0]) / (large["cpu"] - small["cpu"]),
         "fixed_seconds": max(small["count"] - sizes[0] / rate, 0),
         "distinct": large["distinct"],
     }
@@ -195,11 +215,12 @@ def summary(result: dict[str, Any]) -> str:
         ", ".join(f"{name} {number}" for name, number in {**machine["versions"], "ray": machine["ray"]}.items()),
         f"{result['text']['name']}: {result['text']['bytes']:,} bytes",
         "",
-        "engine  workers  MB/s  seconds  of the larger text  fixed  start of Ray",
+        "engine  workers  MB/s  seconds  of the larger text  fixed  start of Ray  MB per CPU second",
     ]
     lines += [
         f"{row['engine']:6}  {row['workers']:7}  {row['bytes_per_second'] / 1e6:4.0f}  {row['seconds']:7.1f}  "
-        f"{row['seconds_of_larger']:.1f}  {row['fixed_seconds']:.1f}  {row['start']:.1f}"
+        f"{row['seconds_of_larger']:.1f}  {row['fixed_seconds']:.1f}  {row['start']:.1f}  "
+        f"{row['bytes_per_cpu_second'] / 1e6:.0f}"
         for row in result["rates"]
     ]
     lines += ["", "part MB  rows  Arrow MB per GB  Parquet MB per GB"]

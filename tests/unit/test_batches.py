@@ -164,6 +164,8 @@ def test_other_columns_options_and_types_are_refused(tokenizer):
         tg.BatchCounter(tokenizer)(pa.table({"n": [1]}))
     with pytest.raises(errors.CorpusError, match="int64"):
         tg.BatchCounter(tokenizer, "n")(pa.table({"n": [1]}))
+    with pytest.raises(errors.CorpusError, match="2 columns `text`"):
+        tg.BatchCounter(tokenizer)(pa.table([["a"], ["b"]], names=["text", "text"]))
     with pytest.raises(errors.OptionError, match="a batch is a dict"):
         tg.BatchCounter(tokenizer)({"text": ["a"]})
     for options in ({"documents": "lines"}, {"shard": (0, 2)}, {"format": "jsonl"}):

@@ -30,6 +30,7 @@ else:
 
 ROWS_PER_BATCH = 1 << 16
 _MOST_BYTES = 1 << 30
+_BYTES_PER_BLOCK = 8 << 20
 _NAME = "the batch"
 
 
@@ -171,8 +172,9 @@ def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iter
         require_column(column, batch.schema.names, _NAME)
         values = batch.column(column)
         for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-            for start in range(0, len(chunk), ROWS_PER_BATCH):
-                rows = chunk.slice(start, ROWS_PER_BATCH)
+            step = max(1, min(ROWS_PER_BATCH, len(chunk) * _BYTES_PER_BLOCK // max(chunk.nbytes, 1)))
+            for start in range(0, len(chunk), step):
+                rows = chunk.slice(start, step)
                 yield arrow_block(rows, _NAME, row, 0)
                 row += len(rows)
 
