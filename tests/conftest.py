@@ -65,7 +65,10 @@ def ray_started():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     with tempfile.TemporaryDirectory(prefix="tg-test-", ignore_cleanup_errors=True) as folder:
         options = {"num_cpus": 2, "object_store_memory": 200_000_000, "_temp_dir": folder}
+        monkeypatch = pytest.MonkeyPatch()
+        monkeypatch.setenv("TMPDIR", folder)  # tests kill workers, which then leave temporary files
         ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="CRITICAL", **options)
+        monkeypatch.undo()
         yield ray
         ray.shutdown()
 

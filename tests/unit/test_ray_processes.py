@@ -73,7 +73,9 @@ def test_a_machine_that_is_lost_loses_and_doubles_nothing(model, tmp_path, short
     corpus.mkdir()
     for number in range(9):
         write_lines(corpus / f"{number}.txt", 300_000, f"word{number}")
-    done = python(LOSE_A_NODE, model, corpus, tmp_path / "counts.parquet", RAY_TMPDIR=str(short_folder))
+    done = python(
+        LOSE_A_NODE, model, corpus, tmp_path / "counts.parquet", RAY_TMPDIR=str(short_folder), TMPDIR=str(short_folder)
+    )
     assert done.returncode == 0, done.stderr
     n_units, alive = map(int, done.stdout.split()[-2:])
     assert n_units > 6
@@ -109,8 +111,7 @@ def test_an_interrupted_command_leaves_nothing(model, tmp_path, short_folder, nu
     environment = ENVIRONMENT | {"TMPDIR": str(short_folder)}
     run = subprocess.Popen([*command, "--out", out], env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: list(short_folder.glob("tokengraft-*")) or run.poll() is not None)
-        wait_for(lambda: len(list(short_folder.glob("tokengraft-*"))) > 1 or run.poll() is not None)  # a task counts
+        wait_for(lambda: list(short_folder.glob("tg-*/tokengraft-*")) or run.poll() is not None)  # a task counts
         run.send_signal(number)
         _, messages = run.communicate(timeout=60)
     finally:
@@ -120,6 +121,17 @@ def test_an_interrupted_command_leaves_nothing(model, tmp_path, short_folder, nu
     wait_for(lambda: not processes_in(short_folder))
     assert not out.parent.exists() or not list(out.parent.iterdir())
     wait_for(lambda: not list(short_folder.iterdir()))
+
+
+def test_an_address_without_ray_is_refused_at_once(model, tmp_path):
+    code = (
+        "import sys, tokengraft as tg; tg.count(tg.load(sys.argv[1]), sys.argv[2], engine='ray', address=sys.argv[3])"
+    )
+    corpus = write_lines(tmp_path / "c.txt", 10)
+    for address, message in (("127.0.0.1:1", "cannot connect to Ray at 127.0.0.1:1"), ("ray://a:1", "Ray Client")):
+        done = python(code, model, corpus, address)
+        assert "OptionError" in done.stderr
+        assert message in done.stderr
 
 
 LETTERS = str.maketrans("01", "ab")

@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import tempfile
 import threading
 import warnings
@@ -42,8 +43,9 @@ from tokengraft.counts.engines.units import (
 from tokengraft.counts.threads import CountJob, new_counter
 from tokengraft.errors import OptionError, Progress, TokengraftError
 
-_LONGEST_FOLDER = 40
+_LONGEST_FOLDER = 45
 """Characters. Ray's sockets are in its folder, and a socket may have a path of 107."""
+_SECONDS_TO_CONNECT = 10
 _ONE_BLOCK, _SMALL_BLOCK = 1 << 50, 4 << 20
 """Bytes: tasks that count return one block each, and those that add up return blocks that the driver can read alone."""
 _SCHEMA = pa.schema([("bucket", pa.int32()), ("table", pa.large_binary()), ("summary", pa.large_binary())])
@@ -221,13 +223,13 @@ def _connected(address: str | None, workers: int | None) -> Iterator[None]:
         yield
         return
     with nullcontext(_kept) if _kept else ExitStack() as stack:
-        options = _of_cluster(address) if address or os.environ.get("RAY_ADDRESS") else _of_this_machine(workers, stack)
+        address = address or os.environ.get("RAY_ADDRESS")
         stack.callback(ray.shutdown)
         try:
-            _initialize(options)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            _initialize(_of_cluster(address) if address else _of_this_machine(workers, stack))
+        except (OSError, OverflowError, ValueError, RuntimeError) as error:
             raise OptionError(
-                f"cannot connect to Ray{f' at {address}' if address else ''}: {error}",
+                f"cannot {f'connect to Ray at {address}' if address else 'start Ray'}: {error}",
                 hint="check the address; without one, Ray is started on this machine",
             ) from error
         yield
@@ -241,25 +243,40 @@ def _initialize(options: dict[str, Any]) -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
-def _of_cluster(address: str | None) -> dict[str, Any]:
+def _of_cluster(address: str) -> dict[str, Any]:
     """The options to connect to a cluster."""
-    if address and address.startswith("ray://"):
+    if address.startswith("ray://"):
         raise OptionError(
             f"{address} is an address of Ray Client, which Ray Data does not support well",
             hint="run the command on a machine of the cluster with --address auto, or with `ray job submit`",
         )
-    return {"address": address} if address else {}
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():  # Ray itself waits for minutes
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_CONNECT):
+            pass
+    return {"address": address}
 
 
 def _of_this_machine(workers: int | None, stack: ExitStack) -> dict[str, Any]:
     """The options to start Ray on this machine, in a folder that is removed at the end."""
-    folder = tempfile.gettempdir()
-    if len(folder) <= _LONGEST_FOLDER:
-        temporary = tempfile.TemporaryDirectory(prefix="tg-", ignore_cleanup_errors=True)
-        folder = stack.enter_context(temporary)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tg-", ignore_cleanup_errors=True))
+    # Processes of Ray get these. They are ended without a chance to remove their own temporary files.
+    stack.enter_context(_environment(TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0"))
     options = {"address": "local", "include_dashboard": False, "num_cpus": workers}
-    return options | ({"_temp_dir": folder} if len(folder) <= _LONGEST_FOLDER + 12 else {})
+    return options | ({"_temp_dir": folder} if len(folder) <= _LONGEST_FOLDER else {})
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Sets environment variables inside the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({name: value} if value is not None else {})
 
 
 @contextmanager
