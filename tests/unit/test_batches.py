@@ -159,15 +159,24 @@ def test_rows_are_numbered_across_batches(tokenizer):
         [*tg.BatchCounter(tokenizer).count_batches([column(["a"] * 10), column(["b", None])])]
 
 
-def test_other_columns_options_and_types_are_refused(tokenizer):
-    with pytest.raises(errors.CorpusError, match="no column `text`; it has `n`"):
-        tg.BatchCounter(tokenizer)(pa.table({"n": [1]}))
-    with pytest.raises(errors.CorpusError, match="int64"):
-        tg.BatchCounter(tokenizer, "n")(pa.table({"n": [1]}))
-    with pytest.raises(errors.CorpusError, match="2 columns `text`"):
-        tg.BatchCounter(tokenizer)(pa.table([["a"], ["b"]], names=["text", "text"]))
-    with pytest.raises(errors.OptionError, match="a batch is a dict"):
-        tg.BatchCounter(tokenizer)({"text": ["a"]})
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_other_columns_and_types_are_refused_and_never_skipped(tokenizer, skip_bad):
+    read_options = tg.ReadOptions(skip_bad=skip_bad)
+    for batch, column_name, match in [
+        (pa.table({"n": [1]}), "text", "no column `text`; it has `n`"),
+        (pa.table({"n": [1]}), "n", "int64"),
+        (pa.table({"n": [None]}), "n", "null"),
+        (pa.table([["a"], ["b"]], names=["text", "text"]), "text", "2 columns `text`"),
+        ({"text": ["a"]}, "text", "a batch is a dict"),
+    ]:
+        counter = tg.BatchCounter(tokenizer, column_name, read_options=read_options)
+        with pytest.raises(errors.OptionError, match=match):
+            counter(batch)
+        with pytest.raises(errors.OptionError, match=match):
+            [*counter.count_batches([batch])]
+
+
+def test_options_for_files_are_refused(tokenizer):
     for options in ({"documents": "lines"}, {"shard": (0, 2)}, {"format": "jsonl"}):
         with pytest.raises(errors.OptionError, match="no effect on batches"):
             tg.BatchCounter(tokenizer, read_options=tg.ReadOptions(**options))

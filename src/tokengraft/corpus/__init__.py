@@ -3,7 +3,7 @@
 Every command reads text with this package, so that all see the same documents.
 """
 
-from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column
+from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column, require_text
 from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.blocks import whole_documents
 from tokengraft.corpus.input import Input
@@ -32,6 +32,7 @@ __all__ = [
     "open_corpus",
     "read_documents",
     "require_column",
+    "require_text",
     "whole_documents",
     "without_credentials",
 ]

@@ -74,17 +74,27 @@ def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    if not any(test(kind) for test in (*is_text, *is_bytes)):
-        raise CorpusError(
-            f"the text of `{name}` is of type {column.type}, not string", hint="name the column: --text-field"
-        )
+    kind = require_text(column.type, name)
     texts = column.cast(kind).cast(pa.large_binary())
     nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
     data, offsets = binary_buffers(texts)
     return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
+
+
+def require_text(kind: "pa.DataType", name: str) -> "pa.DataType":
+    """The type of a column of text, or of its values if they are in a dictionary.
+
+    Raises:
+        CorpusError: It is not a type of text.
+    """
+    import pyarrow as pa
+
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    if not any(test(value) for test in (*is_text, *is_bytes)):
+        raise CorpusError(f"the text of `{name}` is of type {kind}, not string", hint="name the column: --text-field")
+    return value
 
 
 def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:

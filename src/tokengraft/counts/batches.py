@@ -11,13 +11,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Input, ReadOptions, Totals, arrow_block, files_at, require_column
+from tokengraft.corpus import Block, Input, ReadOptions, Totals, arrow_block, files_at, require_column, require_text
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import MEMORY, finished_tables, other_rows, pretoken_rows, summed_partials
 from tokengraft.counts.pretoken_counts import EVERYTHING, PretokenCounts, write_counts
 from tokengraft.counts.threads import CountJob, count_inputs, counter_of, new_counter
-from tokengraft.errors import CountsError, OptionError, require_positive
+from tokengraft.errors import CorpusError, CountsError, OptionError, require_positive
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -92,7 +92,8 @@ class BatchCounter:
         For engines that call a function for each batch and add up the results themselves.
 
         Raises:
-            CorpusError: The column is missing or not of text, or a text is null.
+            CorpusError: A text is null.
+            OptionError: The column is missing or not of text.
         """
         import pyarrow as pa
 
@@ -107,7 +108,8 @@ class BatchCounter:
         """The partial counts of all batches together, in bounded memory: what ``mapInArrow`` of Spark needs.
 
         Raises:
-            CorpusError: The column is missing or not of text, or a text is null.
+            CorpusError: A text is null.
+            OptionError: The column is missing or not of text.
         """
         with new_counter(self._job) as counter:
             summary = self._count(counter, batches)
@@ -160,23 +162,35 @@ def _without_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iterator[Block]:
-    import pyarrow as pa
-
     row = 1
     for batch in batches:
-        if not isinstance(batch, pa.RecordBatch | pa.Table):
-            raise OptionError(
-                f"a batch is a {type(batch).__name__}",
-                hint="pass Arrow record batches or tables, such as `pa.table(...)`",
-            )
+        for rows in _column_parts(batch, column):
+            yield arrow_block(rows, _NAME, row, 0)
+            row += len(rows)
+
+
+def _column_parts(batch: Any, column: str) -> "Iterator[pa.Array]":
+    """The column of the text in parts of a few megabytes.
+
+    Raises:
+        OptionError: There is no such column, or it is not of text. Not a `CorpusError`: that could be skipped.
+    """
+    import pyarrow as pa
+
+    if not isinstance(batch, pa.RecordBatch | pa.Table):
+        raise OptionError(
+            f"a batch is a {type(batch).__name__}", hint="pass Arrow record batches or tables, such as `pa.table(...)`"
+        )
+    try:
         require_column(column, batch.schema.names, _NAME)
-        values = batch.column(column)
-        for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-            step = max(1, min(ROWS_PER_BATCH, len(chunk) * _BYTES_PER_BLOCK // max(chunk.nbytes, 1)))
-            for start in range(0, len(chunk), step):
-                rows = chunk.slice(start, step)
-                yield arrow_block(rows, _NAME, row, 0)
-                row += len(rows)
+        require_text(batch.schema.field(column).type, _NAME)
+    except CorpusError as error:
+        raise OptionError(error.message, hint="name the column of the text: BatchCounter(tokenizer, column)") from error
+    values = batch.column(column)
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        step = max(1, min(ROWS_PER_BATCH, len(chunk) * _BYTES_PER_BLOCK // max(chunk.nbytes, 1)))
+        for start in range(0, len(chunk), step):
+            yield chunk.slice(start, step)
 
 
 def _small(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
