@@ -1,6 +1,8 @@
 """Hypothesis profiles and the tokenizers that tests share."""
 
 import os
+import shutil
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -74,3 +76,26 @@ def ray_started():
 @pytest.fixture(params=SHARED)
 def shared_folder(request, shared_data):
     return shared_data / request.param
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Spark on this machine, started once."""
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+    if not shutil.which("java") and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java, which is not installed")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    builder = sql.SparkSession.builder.master("local[2]").appName("tokengraft")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.transplant import transplant
     from tokengraft.corpus import ReadOptions, Totals
+    from tokengraft.counts.batches import BatchCounter, sum_partials
     from tokengraft.counts.count import count
     from tokengraft.counts.options import CountOptions
     from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -55,6 +56,7 @@ __all__ = [
     "AdaptOptions",
     "Adaptation",
     "AddedToken",
+    "BatchCounter",
     "Check",
     "Comparison",
     "CountOptions",
@@ -111,6 +113,7 @@ __all__ = [
     "preserve_cost",
     "prune_order",
     "save",
+    "sum_partials",
     "transplant",
     "transplant_model",
 ]
@@ -129,6 +132,7 @@ _EXPORTS = {
     "checkpoint.result": ("Transplant",),
     "checkpoint.transplant": ("transplant",),
     "corpus": ("ReadOptions", "Totals"),
+    "counts.batches": ("BatchCounter", "sum_partials"),
     "counts.count": ("count",),
     "counts.options": ("CountOptions",),
     "counts.pretoken_counts": ("PretokenCounts",),

@@ -9,7 +9,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.counts.partial import RESERVED, counts_of_partials, partial_schema, partial_table
+from tokengraft.counts.partial import RESERVED, partial_schema, partial_table
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb ÿ ÿÿ\xad þ"]
 
@@ -35,7 +35,7 @@ def test_no_pretoken_begins_with_the_byte_of_the_other_keys(shape, through_upstr
     texts += [b"\xff\xfe abc \xffpipeline \xff+<|start|>".decode(errors="replace")]
     counts = tg.count(tok, iter(texts), count_options=options)
     assert not any(RESERVED in pretoken for pretoken, _ in counts.top(len(counts)))
-    assert counts_of_partials([partial_table(counts)], tok) == counts
+    assert tg.sum_partials([partial_table(counts)], tok) == counts
 
 
 def test_a_pipeline_that_makes_such_a_pretoken_is_refused(tmp_path):
@@ -65,7 +65,7 @@ def test_parts_added_up_by_anyone_are_the_whole(tiny_folder, tmp_path):
     random.Random(1).shuffle(order)
     expected = whole.save(tmp_path / "whole.parquet").read_bytes()
     for number, given in enumerate([tables, [summed], summed.to_batches(7), [joined.take(order)], joined.to_batches()]):
-        counts = counts_of_partials(given, tok, memory=1)
+        counts = tg.sum_partials(given, tok, memory=1)
         assert counts == whole
         assert counts.save(tmp_path / f"{number}.parquet").read_bytes() == expected
 
@@ -73,15 +73,15 @@ def test_parts_added_up_by_anyone_are_the_whole(tiny_folder, tmp_path):
 def test_rare_pretokens_are_left_out_of_the_sum(tokenizer):
     table = partial_table(tg.count(tokenizer, iter(TEXTS)))
     options = tg.CountOptions(min_count=3)
-    assert counts_of_partials([table, table], tokenizer, min_count=3) == tg.count(
+    assert tg.sum_partials([table, table], tokenizer, min_count=3) == tg.count(
         tokenizer, iter(TEXTS * 2), count_options=options
     )
 
 
 def test_no_parts_are_the_counts_of_no_text(tokenizer):
-    assert counts_of_partials([], tokenizer) == tg.count(tokenizer, iter([]))
+    assert tg.sum_partials([], tokenizer) == tg.count(tokenizer, iter([]))
     empty = partial_table(tg.count(tokenizer, iter([])))
-    assert counts_of_partials([empty, empty], tokenizer) == tg.count(tokenizer, iter([]))
+    assert tg.sum_partials([empty, empty], tokenizer) == tg.count(tokenizer, iter([]))
 
 
 def test_weighted_counts_and_counts_without_rare_pretokens_are_refused(tokenizer):
@@ -112,13 +112,13 @@ def with_counts(table, column):
         (lambda t: with_counts(t, pa.array([-1] * len(t))), "negative"),
         (lambda t: with_counts(t, pa.array([2**63 - 1] * len(t))), "more than 64 bits"),
         (lambda t: with_counts(t, pa.array([2**64 - 1] * len(t), pa.uint64())), "out of range"),
-        (lambda t: t.to_pydict(), "one is a dict"),
+        (lambda t: t.to_pydict(), "this is a dict"),
     ],
 )
 def test_what_is_no_complete_sum_is_refused(tokenizer, change, match):
     table = partial_table(tg.count(tokenizer, iter(TEXTS)))
     with pytest.raises(errors.CountsError, match=match):
-        counts_of_partials([change(table)], tokenizer)
+        tg.sum_partials([change(table)], tokenizer)
 
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.uint64(), pa.decimal128(38, 0)])
@@ -128,7 +128,7 @@ def test_engines_may_give_other_types_and_names_to_sums(tokenizer, kind):
     values = [Decimal(n.as_py()) if pa.types.is_decimal(kind) else n.as_py() for n in table["count"]]
     for pretoken in (pa.binary(), pa.binary_view()):
         given = pa.table({"sum(count)": pa.array(values, kind), "pretoken": table["pretoken"].cast(pretoken)})
-        assert counts_of_partials([given], tokenizer) == counts
+        assert tg.sum_partials([given], tokenizer) == counts
 
 
 def test_another_pipeline_or_normalization_is_refused(tokenizer, tmp_path):
@@ -136,4 +136,4 @@ def test_another_pipeline_or_normalization_is_refused(tokenizer, tmp_path):
     other = tg.load(builders.write(tmp_path, builders.sentencepiece()))
     for tok, options in ((other, None), (tokenizer, tg.ReadOptions(normalize="nfkc"))):
         with pytest.raises(errors.CountsError, match="another pipeline"):
-            counts_of_partials([table], tok, options)
+            tg.sum_partials([table], tok, read_options=options)

@@ -73,6 +73,7 @@ LAYERS = [
     "counts.engines.ray",
     "counts.engines",
     "counts.count",
+    "counts.batches",
     "counts.llama_cpp",
     "counts",
     "extend.extension",

@@ -7,7 +7,7 @@ from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column
 from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.blocks import whole_documents
 from tokengraft.corpus.input import Input
-from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, open_corpus
+from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, files_at, open_corpus
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.corpus.remote import is_url, without_credentials
@@ -27,6 +27,7 @@ __all__ = [
     "arrow_block",
     "binary_buffers",
     "documents",
+    "files_at",
     "is_url",
     "open_corpus",
     "read_documents",

@@ -55,7 +55,9 @@ def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
 
 
 def require_column(column: str, names: list[str], source: str) -> None:
-    """Refuses a table without the column of the text."""
+    """Refuses a table without the column of the text, or with two of that name."""
+    if names.count(column) > 1:
+        raise CorpusError(f"{source} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
     if column not in names:
         raise CorpusError(
             f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tokengraft.errors import CorpusError
 
@@ -45,9 +45,11 @@ class LocalFile:
         file.seek(position)
         return file
 
-    def open_parts(self) -> BinaryIO:
-        """The bytes, for reads at any position."""
-        return self.path.open("rb")
+    def open_parts(self) -> Any:
+        """The bytes, for reads of Arrow at any position."""
+        import pyarrow as pa
+
+        return pa.OSFile(str(self.path), "rb")
 
     def size_now(self) -> int:
         """Bytes, now."""

@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tokengraft.corpus.files import LocalFile, missing
 from tokengraft.corpus.input import Input
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.ranges import split_input
-from tokengraft.corpus.remote import is_glob, is_url, remote_files, without_credentials
+from tokengraft.corpus.remote import RemoteFile, is_glob, is_url, remote_files, without_credentials
 from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
 from tokengraft.errors import CorpusError
 
@@ -37,6 +38,7 @@ FORMATS: dict[str, Format] = {
 STDIN = "standard input"
 """The name of the input for `-`."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_FILES_AT_ONCE = 16
 UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
 
@@ -77,12 +79,26 @@ def _shard(inputs: list[Input], shard: tuple[int, int]) -> list[Input]:
 
 
 def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
-    return [
-        source
-        for item in items
-        for entry in _found_at(os.fspath(item), read_options)
-        for source in ([entry] if isinstance(entry, Input) else _file_inputs(entry, read_options))
-    ]
+    found = [entry for item in items for entry in _found_at(os.fspath(item), read_options)]
+    inputs_of = partial(_entry_inputs, read_options)
+    if not any(isinstance(entry, RemoteFile) for entry in found):
+        return [source for entry in found for source in inputs_of(entry)]
+    # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return [source for inputs in pool.map(inputs_of, found) for source in inputs]
+
+
+def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[Input]:
+    return [entry] if isinstance(entry, Input) else _file_inputs(entry, read_options)
+
+
+def files_at(name: str) -> list[CorpusFile]:
+    """The files at a path, glob or URL, in the order of their names.
+
+    Raises:
+        CorpusError: There is none.
+    """
+    return [entry for entry in _found_at(name, ReadOptions()) if not isinstance(entry, Input)]
 
 
 def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:

@@ -79,9 +79,9 @@ class RemoteFile:
         stream.seek(position)
         return cast(BinaryIO, stream)
 
-    def open_parts(self) -> BinaryIO:
-        """The bytes, for reads at any position, each of them one request."""
-        return cast(BinaryIO, self.filesystem.open(self.path, "rb", cache_type="none"))
+    def open_parts(self) -> Any:
+        """The bytes, for reads of Arrow at any position, each of them one request."""
+        return self.filesystem.open(self.path, "rb", cache_type="none")
 
     def size_now(self) -> int:
         """Bytes, as they were: objects of remote systems are replaced as a whole, and a missing end is an error."""
@@ -175,14 +175,15 @@ def reporting_url(url: str) -> Iterator[None]:
             f"cannot read `{without_credentials(url)}`: {error}", hint="install the package that it names"
         ) from None
     except Exception as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)
         raise CorpusError(
-            f"cannot read `{without_credentials(url)}`: {reason}",
+            f"cannot read `{without_credentials(url)}`: {_reason(error)}",
             hint="check the URL and your access to it, or pass --skip-bad to skip such files",
         ) from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):  # fsspec raises it too if a server does not answer
+        return "there is no such file" + (f" ({_reason(error.__cause__)})" if error.__cause__ else "")
     text = re.sub(r"\s+", " ", without_credentials(str(error))).strip()
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 

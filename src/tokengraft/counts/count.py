@@ -17,10 +17,9 @@ from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus
 from tokengraft.counts.engines.units import corpus_inputs, require_countable
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions, Engine, HoldOut
-from tokengraft.counts.partial import adding_counter
+from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import (
     EVERYTHING,
-    ROWS,
     PretokenCounts,
     as_weight,
     open_counts,
@@ -176,7 +175,7 @@ def count_to_file(
 ) -> PretokenCounts:
     """Counts a corpus into a Parquet file in bounded memory. Returns its metadata, with an empty table."""
     with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
-        write_counts(_tables(counter.finish(), count_options.min_count), summary, out, force=force)
+        write_counts(finished_tables(counter, count_options.min_count), summary, out, force=force)
         return summary
 
 
@@ -196,14 +195,8 @@ def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, f
         if summary is None:
             raise OptionError("no file of counts was given", hint="name the files to add up")
         summary = replace(summary, min_count=max(summary.min_count, count_options.min_count))
-        write_counts(_tables(counter.finish(), count_options.min_count), summary, out, force=force)
+        write_counts(finished_tables(counter, count_options.min_count), summary, out, force=force)
         return summary
-
-
-def _tables(rows: _core.Rows, min_count: int) -> Iterator[_core.Counts]:
-    most = ROWS if rows.on_disk else EVERYTHING
-    while len(table := rows.take(most, min_count)):
-        yield table
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 The table has two columns, `pretoken` and `count`. Totals, occurrences of added tokens and a hash of the pipeline are
 rows too, under keys that begin with the byte 0xFF. UTF-8 never has that byte, and pretokens are pieces of UTF-8. So
-``GROUP BY pretoken``, ``SUM(count)`` adds up everything, and `counts_of_partials` makes counts of the result.
+``GROUP BY pretoken``, ``SUM(count)`` adds up everything, and `sum_partials` makes counts of the result.
 """
 
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -51,27 +51,45 @@ def partial_table(counts: PretokenCounts) -> "pa.Table":
         CountsError: The counts were weighted or lack rare pretokens, so that they cannot be added to others.
 
     Examples:
-        >>> from tokengraft.counts.partial import counts_of_partials, partial_table
+        >>> from tokengraft.counts.partial import partial_table
         >>> tok = tg.load("model")
         >>> tables = [partial_table(tg.count(tok, name)) for name in ("et.txt", "en.txt")]
-        >>> counts_of_partials(tables, tok) == tg.count(tok, ["et.txt", "en.txt"])
+        >>> tg.sum_partials(tables, tok) == tg.count(tok, ["et.txt", "en.txt"])
         True
     """
     import pyarrow as pa
 
     counts.require_unchanged()
-    data, offsets, numbers = (pa.py_buffer(column) for column in counts.table.columns())
-    pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(counts), [None, offsets, data])
-    occurrences = pa.Int64Array.from_buffers(pa.int64(), len(counts), [None, numbers])
+    return pa.concat_tables([pretoken_rows(counts.table), other_rows(counts)])
+
+
+def pretoken_rows(table: _core.Counts) -> "pa.Table":
+    """Pretokens and their counts as partial counts. The others are in `other_rows`.
+
+    Raises:
+        CountsError: A pretoken begins with the reserved byte.
+    """
+    import pyarrow as pa
+
+    data, offsets, numbers = (pa.py_buffer(column) for column in table.columns())
+    pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
     _require_free_keys(pretokens)
-    others = _other_rows(counts)
-    schema = partial_schema()
-    return pa.Table.from_arrays(
-        [
-            pa.chunked_array([pretokens, pa.array(list(others), pa.large_binary())]),
-            pa.chunked_array([occurrences, pa.array(list(others.values()), pa.int64())]),
-        ],
-        schema=schema,
+    counts = pa.Int64Array.from_buffers(pa.int64(), len(table), [None, numbers])
+    return pa.Table.from_arrays([pretokens, counts], schema=partial_schema())
+
+
+def other_rows(counts: PretokenCounts) -> "pa.Table":
+    """Pipeline, totals and added tokens of counts as partial counts."""
+    import pyarrow as pa
+
+    totals = asdict(counts.totals)
+    rows = {
+        PIPELINE + _pipeline_hash(counts.fingerprint, counts.normalize): 1,
+        **{key: totals[name] for key, name in _TOTALS.items() if totals[name]},
+        **{ADDED + token.encode(): count for token, count in counts.added.items() if count},
+    }
+    return pa.table(
+        [pa.array(list(rows), pa.large_binary()), pa.array(list(rows.values()), pa.int64())], partial_schema()
     )
 
 
@@ -85,43 +103,9 @@ def _require_free_keys(pretokens: "pa.LargeBinaryArray") -> None:
         )
 
 
-def _other_rows(counts: PretokenCounts) -> dict[bytes, int]:
-    """Pipeline, totals and added tokens as rows."""
-    totals = asdict(counts.totals)
-    return {
-        PIPELINE + _pipeline_hash(counts.fingerprint, counts.normalize): 1,
-        **{key: totals[name] for key, name in _TOTALS.items() if totals[name]},
-        **{ADDED + token.encode(): count for token, count in counts.added.items() if count},
-    }
-
-
 def _pipeline_hash(fingerprint: Fingerprint, normalize: str | None) -> bytes:
     decisive = json.dumps([fingerprint.as_dict(), normalize], sort_keys=True)
     return sha256(decisive.encode()).hexdigest()[:32].encode()
-
-
-def counts_of_partials(
-    tables: "Iterable[pa.Table | pa.RecordBatch]",
-    tokenizer: Tokenizer,
-    read_options: ReadOptions | None = None,
-    *,
-    min_count: int = 1,
-    memory: int = MEMORY,
-) -> PretokenCounts:
-    """The counts of a corpus from the partial counts of its parts, whether an engine has added them up or not.
-
-    Args:
-        tables: Partial counts in any order: ``pretoken``, and a column of whole numbers with any name.
-        tokenizer: The tokenizer that the parts were counted with.
-        read_options: The options that they were counted with.
-        min_count: Leave out pretokens that occur less often in all parts together.
-        memory: Bytes. Beyond it, rows are added up on disk.
-
-    Raises:
-        CountsError: The tables are not complete partial counts of this tokenizer.
-    """
-    with summed_partials(tables, tokenizer, read_options or ReadOptions(), memory) as (summary, counter):
-        return replace(summary, table=counter.finish().take(EVERYTHING, min_count), min_count=min_count)
 
 
 @contextmanager
@@ -143,6 +127,14 @@ def summed_partials(
         totals, added = sums.finished(PIPELINE + _pipeline_hash(fingerprint, read_options.normalize), names)
         empty = _core.Counts(b"", bytes(8), b"")
         yield PretokenCounts(empty, totals, added, fingerprint, normalize=read_options.normalize), counter
+
+
+def finished_tables(counter: _core.Counter, min_count: int) -> Iterator[_core.Counts]:
+    """The counts of a counter in order: one table, or several if they were written to disk. It is empty afterwards."""
+    rows = counter.finish()
+    most = ROWS if rows.on_disk else EVERYTHING
+    while len(table := rows.take(most, min_count)):
+        yield table
 
 
 @contextmanager

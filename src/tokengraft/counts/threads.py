@@ -41,17 +41,22 @@ class CountJob:
 def new_counter(job: CountJob) -> Iterator[_core.Counter]:
     """A counter for a job. What it writes to disk is removed when the block ends."""
     with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
-        yield _core.Counter(
-            _normalizing(job.tokenizer.skeleton) if job.read_options.normalize else job.tokenizer.skeleton,
-            byte_level=job.tokenizer.kind == "byte-level",
-            cutter=cutter(job.tokenizer, job.rules) if job.rules else None,
-            through_upstream=job.count_options.through_upstream,
-            spill_folder=folder,
-            # A table doubles before it is written to disk, and meanwhile the old one still exists.
-            bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),
-            document_memory=job.count_options.memory // 2,
-            hold_out=(job.hold_out.one_in, job.hold_out.max_bytes) if job.hold_out else None,
-        )
+        yield counter_of(job, folder)
+
+
+def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
+    """A counter for a job that keeps everything in memory, or writes large tables to a folder."""
+    return _core.Counter(
+        _normalizing(job.tokenizer.skeleton) if job.read_options.normalize else job.tokenizer.skeleton,
+        byte_level=job.tokenizer.kind == "byte-level",
+        cutter=cutter(job.tokenizer, job.rules) if job.rules else None,
+        through_upstream=job.count_options.through_upstream,
+        spill_folder=folder,
+        # A table doubles before it is written to disk, and meanwhile the old one still exists.
+        bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),
+        document_memory=job.count_options.memory // 2,
+        hold_out=(job.hold_out.one_in, job.hold_out.max_bytes) if job.hold_out else None,
+    )
 
 
 def _normalizing(skeleton: str) -> str:
