@@ -8,15 +8,18 @@ takes the sums one after the other.
 import logging
 import os
 import pickle
+import shutil
 import signal
 import socket
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -224,9 +227,10 @@ def _connected(address: str | None, workers: int | None) -> Iterator[None]:
         return
     with nullcontext(_kept) if _kept else ExitStack() as stack:
         address = address or os.environ.get("RAY_ADDRESS")
-        stack.callback(ray.shutdown)
         try:
-            _initialize(_of_cluster(address) if address else _of_this_machine(workers, stack))
+            options = _of_cluster(address) if address else _of_this_machine(workers, stack)
+            stack.callback(ray.shutdown)
+            _initialize(options)
         except (OSError, OverflowError, ValueError, RuntimeError) as error:
             raise OptionError(
                 f"cannot {f'connect to Ray at {address}' if address else 'start Ray'}: {error}",
@@ -259,11 +263,21 @@ def _of_cluster(address: str) -> dict[str, Any]:
 
 def _of_this_machine(workers: int | None, stack: ExitStack) -> dict[str, Any]:
     """The options to start Ray on this machine, in a folder that is removed at the end."""
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tg-", ignore_cleanup_errors=True))
+    folder = tempfile.mkdtemp(prefix="tg-")
+    stack.callback(_remove, Path(folder))
     # Processes of Ray get these. They are ended without a chance to remove their own temporary files.
     stack.enter_context(_environment(TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0"))
     options = {"address": "local", "include_dashboard": False, "num_cpus": workers}
     return options | ({"_temp_dir": folder} if len(folder) <= _LONGEST_FOLDER else {})
+
+
+def _remove(folder: Path) -> None:
+    """Removes the folder of Ray. Its last processes may still write to it."""
+    for _ in range(100):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
 
 
 @contextmanager
