@@ -1,7 +1,10 @@
 """Hypothesis profiles and the tokenizers that tests share."""
 
 import os
+import shutil
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import builders
@@ -55,6 +58,44 @@ def corpora():
     return DATA / "corpora"
 
 
+@pytest.fixture(scope="session")
+def ray_started():
+    """Ray on this machine with two processors, started once for all tests."""
+    ray = pytest.importorskip("ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with tempfile.TemporaryDirectory(prefix="tg-test-", ignore_cleanup_errors=True) as folder:
+        options = {"num_cpus": 2, "object_store_memory": 200_000_000, "_temp_dir": folder}
+        monkeypatch = pytest.MonkeyPatch()
+        monkeypatch.setenv("TMPDIR", folder)  # tests kill workers, which then leave temporary files
+        ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="CRITICAL", **options)
+        monkeypatch.undo()
+        yield ray
+        ray.shutdown()
+
+
 @pytest.fixture(params=SHARED)
 def shared_folder(request, shared_data):
     return shared_data / request.param
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Spark on this machine, started once."""
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+    if not shutil.which("java") and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java, which is not installed")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    builder = sql.SparkSession.builder.master("local[2]").appName("tokengraft")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.transplant import transplant
     from tokengraft.corpus import ReadOptions, Totals
-    from tokengraft.counts.count import CountOptions, count
+    from tokengraft.counts.batches import BatchCounter, sum_partials
+    from tokengraft.counts.count import count
+    from tokengraft.counts.options import CountOptions
     from tokengraft.counts.pretoken_counts import PretokenCounts
     from tokengraft.errors import TokengraftError
     from tokengraft.evaluate import Evaluation, Score, evaluate
@@ -58,6 +60,7 @@ __all__ = [
     "AdaptOptions",
     "Adaptation",
     "AddedToken",
+    "BatchCounter",
     "Check",
     "Comparison",
     "CountOptions",
@@ -121,6 +124,7 @@ __all__ = [
     "probe",
     "prune_order",
     "save",
+    "sum_partials",
     "transplant",
     "transplant_model",
 ]
@@ -139,7 +143,9 @@ _EXPORTS = {
     "checkpoint.result": ("Transplant",),
     "checkpoint.transplant": ("transplant",),
     "corpus": ("ReadOptions", "Totals"),
-    "counts.count": ("CountOptions", "count"),
+    "counts.batches": ("BatchCounter", "sum_partials"),
+    "counts.count": ("count",),
+    "counts.options": ("CountOptions",),
     "counts.pretoken_counts": ("PretokenCounts",),
     "errors": ("TokengraftError",),
     "evaluate": ("Evaluation", "Score", "evaluate"),

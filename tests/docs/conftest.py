@@ -3,6 +3,8 @@
 import json
 
 import builders
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
@@ -34,6 +36,9 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "corpus").mkdir()
+    for name, documents in {"et": ESTONIAN, "en": ENGLISH}.items():
+        pq.write_table(pa.table({"text": documents}), tmp_path / "corpus" / f"{name}.parquet", row_group_size=100)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

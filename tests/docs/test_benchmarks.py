@@ -78,3 +78,23 @@ def test_an_exponent_is_the_slope_of_logarithms():
 
     assert scaling.exponent([(n, 3 * n**0.69) for n in (1, 10, 100)]) == pytest.approx(0.69)
     assert scaling.exponent([(1, 1)]) is None
+
+
+def test_a_projection_follows_the_growth_of_the_last_doublings():
+    import engine
+
+    rows = [{"bytes": 4**n, "distinct": 100 * 2**n, "counts_bytes": 1000 * 2**n} for n in range(5)]
+    projected = engine.projection(rows, 4**10)
+    assert projected["exponent"] == pytest.approx(0.5)
+    assert projected["distinct"] == pytest.approx(100 * 2**10)
+    assert projected["counts_bytes"] == pytest.approx(1000 * 2**10)
+
+
+def test_a_larger_sample_has_all_lines_of_a_smaller(tmp_path):
+    import engine
+
+    (tmp_path / "text").write_bytes(b"".join(b"%d\n" % number for number in range(1000)))
+    samples = [engine._sample(tmp_path / "text", tmp_path / f"{share}", share) for share in (0.1, 0.5, 1)]
+    small, half, whole = ({*(tmp_path / f"{share}").read_bytes().splitlines()} for share in (0.1, 0.5, 1))
+    assert small < half < whole
+    assert samples[-1] == (tmp_path / "text").stat().st_size

@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", *OTHER_PAGES, PAGE, *(ROOT / "docs" / "guides").glo
 BLOCK = re.compile(r"(?:<!-- needs (\w+) -->\n)?```sh\n(.*?)```", re.DOTALL)
 NAMES_ONLY = {"--help", "--json", "--quiet", "--force", "--workers", "--memory", "--min-count"}
 """Options of many commands with one meaning: an example of one command is enough."""
+NEEDED_FIXTURES = {"torch": "runnable_model", "ray": "ray_started"}
 SHARED_GROUPS = ("reading", "which tokens are learned", "number of new tokens")
 """Groups of such options, by the start of their titles."""
 
@@ -78,8 +79,8 @@ def test_every_example_runs(capsys):
 @pytest.mark.usefixtures("place")
 def test_examples_that_need_another_library_run(needed, request, capsys):
     pytest.importorskip(needed, reason=f"{needed} is not installed: the examples that need it are not run")
-    if needed == "torch":
-        request.getfixturevalue("runnable_model")
+    if needed in NEEDED_FIXTURES:
+        request.getfixturevalue(NEEDED_FIXTURES[needed])
     run("tokengraft extend model --corpus et.txt --add 16000 --out extended", capsys)
     for line in (line for name, text in blocks(PAGE) if name == needed for line in commands(text)):
         run(line, capsys)

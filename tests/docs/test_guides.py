@@ -13,7 +13,7 @@ from tokengraft import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
-SNIPPET = re.compile(r"(<!-- needs torch -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
+SNIPPET = re.compile(r"(?:<!-- needs (\w+) -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
 
 
 def smaller(text):
@@ -35,7 +35,7 @@ def run(guide, language, text, capsys):
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
 def test_every_snippet_of_a_guide_runs(guide, capsys):
-    plain = [(language, text) for needs_torch, language, text in snippets(guide) if not needs_torch]
+    plain = [(language, text) for needs, language, text in snippets(guide) if not needs]
     assert plain
     for language, text in plain:
         run(guide, language, text, capsys)
@@ -44,12 +44,32 @@ def test_every_snippet_of_a_guide_runs(guide, capsys):
 @pytest.mark.usefixtures("runnable_model")
 @pytest.mark.parametrize(
     "guide",
-    [guide for guide in GUIDES if any(needs_torch for needs_torch, _, _ in snippets(guide))],
+    [guide for guide in GUIDES if any(needs == "torch" for needs, _, _ in snippets(guide))],
     ids=lambda path: path.stem,
 )
 def test_snippets_that_need_torch_run(guide, capsys):
-    for _, language, text in snippets(guide):
-        run(guide, language, text, capsys)
+    for needs, language, text in snippets(guide):
+        if needs in ("", "torch"):
+            run(guide, language, text, capsys)
+
+
+OPTIONAL = sorted({(path, needs) for path in GUIDES for needs, _, _ in snippets(path)} - {(p, "") for p in GUIDES})
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("guide", "package"),
+    [(path, name) for path, name in OPTIONAL if name != "torch"],
+    ids=lambda value: str(value)[-9:],
+)
+def test_snippets_that_need_another_package_run(guide, package, capsys, request):
+    pytest.importorskip(package, reason=f"{package} is not installed: the snippets that need it are not run")
+    if package == "pyspark":
+        request.getfixturevalue("spark")
+    for needs, language, text in snippets(guide):
+        if needs == package:
+            run(guide, language, text, capsys)
 
 
 def builder(name):

@@ -19,7 +19,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.corpus import ReadOptions
+from tokengraft.corpus import ReadOptions, binary_buffers
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.counts.count import count_to_file, merge_counts
 from tokengraft.tokenizer.alphabet import token_bytes
@@ -171,7 +171,7 @@ def test_a_file_of_counts_holds_pretokens_of_every_kind(tokenizer, tmp_path):
     ordered = sorted({*pretokens, b"\0" * 24, b"\xff" * 200, "õun ".encode() * 30_000})
     values = [numbers.choice([1, 1, 1, 2, 300, 2**40, 2**64 - 2]) for _ in ordered]
     table = pa.table({"pretoken": pa.array(ordered, pa.large_binary()), "count": pa.array(values, pa.uint64())})
-    data, offsets = corpus_module.binary_buffers(table["pretoken"].combine_chunks())
+    data, offsets = binary_buffers(table["pretoken"].combine_chunks())
     counts = replace(
         tg.count(tokenizer, iter([])),
         table=_core.Counts(data, offsets, table["count"].combine_chunks().buffers()[1].to_pybytes()),

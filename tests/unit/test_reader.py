@@ -22,7 +22,7 @@ from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.evaluate.segments import read_text, segment
 
-counting = import_module("tokengraft.counts.count")  # the package has a function of that name
+counting = import_module("tokengraft.counts.threads")
 
 SKIPPING = tg.ReadOptions(documents="lines", skip_bad=True)
 
@@ -117,7 +117,8 @@ def test_blocks_that_the_core_reads_are_those_of_a_stream(tmp_path, tokenizer, m
     with path.open("rb") as file:
         expected = list(blocks._stream_blocks(file, str(path), file.tell, options, cut))
     read = [
-        replace(part, data=bytes(part.data)) for part in blocks.file_blocks(path, options.format, None, options, cut)
+        replace(part, data=bytes(part.data))
+        for part in blocks.file_blocks(blocks.LocalFile(path), options.format, None, options, cut)
     ]
     assert read == expected
     assert len(read) > 5 or block > 16
@@ -132,7 +133,7 @@ def test_text_without_a_cut_beyond_the_memory_is_refused_by_every_reader(tmp_pat
     with path.open("rb") as file, pytest.raises(errors.CorpusError, match="37 bytes or more") as stream:
         list(blocks._stream_blocks(file, str(path), file.tell, options, cut))
     with pytest.raises(errors.CorpusError) as core:
-        list(blocks.file_blocks(path, "text", None, options, cut))
+        list(blocks.file_blocks(blocks.LocalFile(path), "text", None, options, cut))
     assert str(core.value) == str(stream.value)
 
 

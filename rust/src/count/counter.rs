@@ -106,6 +106,12 @@ impl Counter {
         self.hold_out.as_ref().map(HoldOut::documents).unwrap_or_default()
     }
 
+    /// What the counter of the whole corpus has to merge, if this one is that of a part: see [`HoldOut::share`].
+    #[must_use]
+    pub fn hold_out_share(&self) -> Vec<(String, u64)> {
+        self.hold_out.as_ref().map(HoldOut::share).unwrap_or_default()
+    }
+
     /// The pretokenizer it counts with.
     #[must_use]
     pub fn pretokenizer(&self) -> &Pretokenizer {
@@ -176,13 +182,44 @@ impl Counter {
         tally.read_documents += u64::from(at_start);
         tally.read_bytes += text.len() as u64;
         let hold_out = self.hold_out.as_ref().filter(|_| task.block.is_whole() && !tally.cut_short);
-        match hold_out.map_or(Verdict::Count, |hold_out| hold_out.offer(text)) {
+        match hold_out.map_or(Verdict::Count, |hold_out| hold_out.offer(text, 1)) {
             Verdict::Count => self.count_text(text, at_start, sink, tally),
-            Verdict::Held(evicted) => {
-                let copies = evicted.iter().flat_map(|(text, copies)| (0..*copies).map(move |_| text));
-                copies.into_iter().try_for_each(|text| self.count_text(text, true, sink, tally))
+            Verdict::Held(evicted) => self.count_copies(&evicted, sink, tally),
+        }
+    }
+
+    fn count_copies(&self, texts: &[(Box<str>, u64)], sink: &mut TableSink<'_>, tally: &mut Tally) -> Result<()> {
+        let mut copies = texts.iter().flat_map(|(text, copies)| (0..*copies).map(move |_| text));
+        copies.try_for_each(|text| self.count_text(text, true, sink, tally))
+    }
+
+    /// Takes documents that were held out of parts of the corpus (see [`HoldOut::share`]), and counts those that are
+    /// not held out of the whole.
+    ///
+    /// # Errors
+    ///
+    /// When a text cannot be pretokenized, or a table cannot be written to disk.
+    pub fn merge_hold_out(&self, share: &[(String, u64)]) -> Result<Tally> {
+        let mut shard = lock(&self.shards).pop().unwrap_or_default();
+        let result = self.count_share(share, &mut shard);
+        let result = result.and_then(|tally| self.spill_if_large(&mut shard).map(|()| tally));
+        lock(&self.shards).push(shard);
+        result
+    }
+
+    fn count_share(&self, share: &[(String, u64)], shard: &mut Shard) -> Result<Tally> {
+        let table = shard.table.get_or_insert_with(Table::new);
+        let mut sink = TableSink { table, added: &mut shard.added, pretokens: 0 };
+        let mut tally = Tally::default();
+        for (text, copies) in share {
+            match self.hold_out.as_ref().map_or(Verdict::Count, |hold_out| hold_out.offer(text, *copies)) {
+                Verdict::Count => self.count_copies(&[(text.as_str().into(), *copies)], &mut sink, &mut tally)?,
+                Verdict::Held(evicted) => self.count_copies(&evicted, &mut sink, &mut tally)?,
             }
         }
+        tally.pretokens = sink.pretokens;
+        sink.table.flush();
+        Ok(tally)
     }
 
     fn count_text(&self, text: &str, at_start: bool, sink: &mut TableSink<'_>, tally: &mut Tally) -> Result<()> {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::hold_out::hash;
 use crate::error::{Error, Result};
 
 /// Distinct pretokens in ascending order of their bytes, each with the number of its occurrences.
@@ -118,6 +119,18 @@ impl Counts {
             }
         }
         chunks
+    }
+
+    /// The counts in `n` parts, each pretoken in the one that its hash says. The same for all counts and platforms, so
+    /// that the parts of several counts can be added up one by one.
+    #[must_use]
+    pub fn split(&self, n: usize) -> Vec<Self> {
+        let mut parts = vec![Self::default(); n.max(1)];
+        for (pretoken, count) in self.iter() {
+            let part = hash(pretoken) % parts.len() as u64;
+            parts[part as usize].append(pretoken, count);
+        }
+        parts
     }
 
     /// Number of distinct pretokens.

@@ -1,8 +1,9 @@
 //! Documents that are held out of counting, chosen by a hash of their text.
 //!
-//! Which documents are held out depends on the texts alone: not on their order, on threads or on blocks.
+//! Which documents are held out depends on the texts alone: not on their order, on threads or on blocks. Hold-outs of
+//! parts of a corpus can be merged: [`HoldOut::share`] is what one hands on to another.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::{Mutex, PoisonError};
 
 /// One document may have at most one part in so many of the bytes.
@@ -47,8 +48,8 @@ impl HoldOut {
         Self { one_in: one_in.max(1), max_bytes, held: Mutex::default() }
     }
 
-    /// Offers one occurrence of a document.
-    pub fn offer(&self, text: &str) -> Verdict {
+    /// Offers a document that occurs `copies` times.
+    pub fn offer(&self, text: &str, copies: u64) -> Verdict {
         if text.len() as u64 > self.max_bytes / LARGEST_SHARE {
             return Verdict::Count;
         }
@@ -56,7 +57,18 @@ impl HoldOut {
         if hash % self.one_in != 0 || text.trim().is_empty() {
             return Verdict::Count;
         }
-        self.locked().offer((hash, text.into()), self.max_bytes)
+        self.locked().offer((hash, text.into()), copies, self.max_bytes)
+    }
+
+    /// What the hold-out of the whole corpus has to be offered, if this one is that of a part: the documents that are
+    /// held out, each with the number of its occurrences, and the smallest one that did not fit, with 0 occurrences.
+    ///
+    /// Without the latter, documents after it in order, which another part has, could still fit into the whole.
+    #[must_use]
+    pub fn share(&self) -> Vec<(String, u64)> {
+        let held = self.locked();
+        let evicted = held.threshold.iter().map(|(_, text)| (text.to_string(), 0));
+        held.copies.iter().map(|((_, text), copies)| (text.to_string(), *copies)).chain(evicted).collect()
     }
 
     /// The documents that are held out, in the order of their hash.
@@ -72,15 +84,17 @@ impl HoldOut {
 }
 
 impl HeldOut {
-    fn offer(&mut self, key: Key, max_bytes: u64) -> Verdict {
+    fn offer(&mut self, key: Key, copies: u64, max_bytes: u64) -> Verdict {
         if self.threshold.as_ref().is_some_and(|threshold| key >= *threshold) {
             return Verdict::Count;
         }
         let size = key.1.len() as u64;
-        let copies = self.copies.entry(key).or_default();
-        *copies += 1;
-        if *copies == 1 {
-            self.bytes += size;
+        match self.copies.entry(key) {
+            Entry::Occupied(mut held) => *held.get_mut() += copies,
+            Entry::Vacant(place) => {
+                place.insert(copies);
+                self.bytes += size;
+            }
         }
         let mut evicted = Vec::new();
         while self.bytes > max_bytes {
@@ -97,7 +111,7 @@ impl HeldOut {
 ///
 /// Words of eight bytes, little end first, the last one filled with zeros, are folded in by multiplication; then the
 /// length, and the finalizer of MurmurHash3. Not safe against texts that are chosen to collide.
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn hash(bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     const SEED: u64 = 0xD1B5_4A32_D192_ED03;
     let fold = |state: u64, word: u64| {
@@ -155,7 +169,7 @@ mod tests {
             offered.rotate_left(70 * order);
             let held = HoldOut::new(1, 100);
             for text in &offered {
-                held.offer(text);
+                held.offer(text, 1);
             }
             assert_eq!(held.documents(), expected);
         }
@@ -167,7 +181,7 @@ mod tests {
         let mut counted = BTreeMap::<String, u64>::new();
         for n in 0..3000 {
             let text = format!("{}", n % 97);
-            match held.offer(&text) {
+            match held.offer(&text, 1) {
                 Verdict::Count => *counted.entry(text).or_default() += 1,
                 Verdict::Held(evicted) => {
                     for (text, copies) in evicted {
@@ -183,10 +197,28 @@ mod tests {
     }
 
     #[test]
+    fn the_shares_of_parts_make_the_hold_out_of_the_whole() {
+        let texts: Vec<String> = (0..300).map(|n| format!("{} {}", n % 113, "x".repeat(n % 9))).collect();
+        for max_bytes in [40, 100, 300, 100_000] {
+            let whole = HoldOut::new(2, max_bytes);
+            texts.iter().for_each(|text| drop(whole.offer(text, 1)));
+            for n_parts in [1, 2, 5, 40] {
+                let merged = HoldOut::new(2, max_bytes);
+                for part in 0..n_parts {
+                    let held = HoldOut::new(2, max_bytes);
+                    texts.iter().skip(part).step_by(n_parts).for_each(|text| drop(held.offer(text, 1)));
+                    held.share().iter().for_each(|(text, copies)| drop(merged.offer(text, *copies)));
+                }
+                assert_eq!(merged.share(), whole.share());
+            }
+        }
+    }
+
+    #[test]
     fn blank_and_large_documents_are_not_held_out() {
         let held = HoldOut::new(1, 80);
-        assert_eq!(held.offer(" \u{a0}\n"), Verdict::Count);
-        assert_eq!(held.offer("eleven byte"), Verdict::Count);
-        assert_eq!(held.offer("ten bytes!"), Verdict::Held(Vec::new()));
+        assert_eq!(held.offer(" \u{a0}\n", 1), Verdict::Count);
+        assert_eq!(held.offer("eleven byte", 1), Verdict::Count);
+        assert_eq!(held.offer("ten bytes!", 1), Verdict::Held(Vec::new()));
     }
 }

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyString};
 use super::counts::PyCounts;
 use super::pipeline::PyCutter;
 use super::read::PyPart;
-use crate::count::{Block, Counter, HoldOut, Limits, Rows};
+use crate::count::{Block, Counter, HoldOut, Limits, Rows, Tally};
 use crate::pretokenize::{Pretokenizer, Spelling};
 
 #[pyclass(frozen, name = "Counter", module = "tokengraft._core")]
@@ -54,15 +54,21 @@ impl PyCounter {
     fn count(&self, py: Python<'_>, block: PyBlock<'_>, limits: (u64, u64), skip_bad: bool) -> PyResult<PyTally> {
         let (block, limits) = (block.block()?, Limits { documents: limits.0, bytes: limits.1 });
         let tally = py.detach(|| self.0.count_block(block, limits, skip_bad))?;
-        Ok((
-            (tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped),
-            (tally.read_documents, tally.read_bytes),
-            tally.cut_short,
-        ))
+        Ok((numbers(&tally), (tally.read_documents, tally.read_bytes), tally.cut_short))
     }
 
     fn held_out(&self) -> Vec<String> {
         self.0.held_out()
+    }
+
+    /// What the counter of the whole corpus has to merge, if this one is that of a part.
+    fn hold_out_share(&self) -> Vec<(String, u64)> {
+        self.0.hold_out_share()
+    }
+
+    /// Takes what counters of parts have held out, and counts what is not held out of the whole.
+    fn merge_hold_out(&self, py: Python<'_>, share: Vec<(String, u64)>) -> PyResult<Numbers> {
+        Ok(numbers(&py.detach(|| self.0.merge_hold_out(&share))?))
     }
 
     fn add(&self, py: Python<'_>, counts: &PyCounts) -> PyResult<()> {
@@ -88,9 +94,15 @@ impl PyCounter {
     }
 }
 
-/// Documents, bytes, characters, pretokens, replaced, skipped; documents and bytes read, those held out included; and
-/// whether the limit of bytes cut a text short.
-type PyTally = ((u64, u64, u64, u64, u64, u64), (u64, u64), bool);
+/// Documents, bytes, characters, pretokens, replaced, skipped.
+type Numbers = (u64, u64, u64, u64, u64, u64);
+
+/// The numbers; documents and bytes read, those held out included; and whether the limit of bytes cut a text short.
+type PyTally = (Numbers, (u64, u64), bool);
+
+fn numbers(tally: &Tally) -> Numbers {
+    (tally.documents, tally.bytes, tally.characters, tally.pretokens, tally.replaced, tally.skipped)
+}
 
 /// A `tokengraft.corpus.Block`, read by its fields.
 #[derive(FromPyObject)]

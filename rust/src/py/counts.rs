@@ -54,6 +54,11 @@ impl PyCounts {
         Ok(Self(py.detach(|| self.0.plus(&other.0))?))
     }
 
+    /// In `n` parts, by a hash of the pretokens.
+    fn split(&self, py: Python<'_>, n: usize) -> Vec<Self> {
+        py.detach(|| self.0.split(n)).into_iter().map(Self).collect()
+    }
+
     fn scaled(&self, py: Python<'_>, numerator: u64, denominator: u64) -> PyResult<Self> {
         Ok(Self(py.detach(|| self.0.scaled(numerator, denominator))?))
     }

@@ -19,7 +19,7 @@ from tokengraft.adapt.vocabulary import Texts, new_vocabulary
 from tokengraft.adapt.write import write_result
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.corpus import Corpus
-from tokengraft.counts.count import HeldOutCounts, count
+from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import Progress
@@ -97,9 +97,10 @@ def work_folder(out: Path) -> Path:
 
 def _count(job: Job, cache: CountCache, start: Start) -> dict[str, HeldOutCounts]:
     parts = {}
-    for name, corpus in job.corpora.items():
-        job.start(f"counting {name}")
-        parts[name] = cache.count(name, corpus, _progress(job, start))
+    with engine_kept(job.options.count_options):
+        for name, corpus in job.corpora.items():
+            job.start(f"counting {name}")
+            parts[name] = cache.count(name, corpus, _progress(job, start))
     return parts
 
 
@@ -170,8 +171,9 @@ def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
     parts = [PretokenCounts.load(path) for path in counted]
     text = [path for path in paths if path not in counted] if counted else corpus
     if text:
-        # Limits and shards are for the text to learn from.
+        # Limits, shards and engines are for the text to learn from.
         read_options = replace(job.options.read_options, shard=None)
-        count_options = replace(job.options.count_options, max_bytes=None, max_documents=None)
+        given = job.options.count_options
+        count_options = replace(given, max_bytes=None, max_documents=None, engine="local", address=None)
         parts.append(count(start.base, text, read_options=read_options, count_options=count_options))
     return sum(parts[1:], parts[0])

@@ -7,7 +7,6 @@ counting except those in `WITHOUT_EFFECT`, the hold-out, the version, and path, 
 import json
 import os
 import re
-import stat
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +22,7 @@ from tokengraft.formats.files import folder_files
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-WITHOUT_EFFECT = frozenset(("workers", "memory"))
+WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))
 """Fields of `CountOptions` that do not change the result. All other fields are part of the key."""
 _OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
 
@@ -95,20 +94,15 @@ def cache_key(tokenizer: Tokenizer, corpus: Corpus, options: AdaptOptions) -> st
 
 
 def _identities(corpus: Corpus, options: AdaptOptions) -> list[Any] | None:
-    """Path, size and modification time of every file, in reading order; None if one is not a regular file."""
+    """Path, size and modification time of every file, in reading order, or the version of a remote one.
+
+    None if one can have changed unnoticed: it is not a regular file, or a remote system gives no version.
+    """
     if not isinstance(corpus, str | os.PathLike | list | tuple):
         return None
-    names = [source.name for source in open_corpus(corpus, options.read_options)]
-    known = {name: _identity(Path(name)) for name in dict.fromkeys(names)}
-    return None if None in known.values() else [known[name] for name in names]
-
-
-def _identity(path: Path) -> tuple[str, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (str(path.absolute()), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+    files = [source.file for source in open_corpus(corpus, options.read_options)]
+    known = {file: file.identity if file else None for file in dict.fromkeys(files)}
+    return None if None in known.values() else [known[file] for file in files]
 
 
 def _load(counts: Path, held_out: Path) -> HeldOutCounts | None:

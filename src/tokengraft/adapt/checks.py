@@ -24,6 +24,7 @@ from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus import Corpus, ReadOptions, open_corpus
 from tokengraft.corpus.open import STDIN
+from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend import Limits
@@ -89,6 +90,8 @@ def check_before_start(job: Job) -> Start:
     weights = _weights(job, base)
     _require_options(job, weighted=weights is not None)
     _require_output(job, weighted=weights is not None)
+    for corpus in job.corpora.values():
+        require_engine(corpus, job.options.count_options)
     text_bytes = _require_text(job)
     _require_read_once(job)
     keep_hash = _keep_hash(job, base)

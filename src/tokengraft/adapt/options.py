@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.corpus import Corpus, ReadOptions
-from tokengraft.counts.count import CountOptions, HoldOut
+from tokengraft.counts.options import CountOptions, HoldOut
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, Progress, require_positive
 from tokengraft.evaluate.size import MAX_ADD, SizeOptions
@@ -111,7 +111,7 @@ class AdaptOptions:
     read_options: ReadOptions = field(default_factory=lambda: ReadOptions(documents="lines"))
     """How to read the corpora."""
     count_options: CountOptions = field(default_factory=CountOptions)
-    """Workers, memory and limits for counting, for each corpus."""
+    """Engine, workers, memory and limits for counting, for each corpus."""
     limits: Limits = field(default_factory=Limits)
     """Which tokens may be learned."""
     preserve: Corpus | PretokenCounts | None = None

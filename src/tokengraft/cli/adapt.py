@@ -27,6 +27,7 @@ from tokengraft.cli.learning import (
 )
 from tokengraft.cli.options import (
     Commands,
+    add_engine,
     add_hole_rows,
     add_json,
     add_output,
@@ -101,6 +102,7 @@ def add(commands: Commands) -> None:
     add_output(command, "folder for the adapted model")
     add_json(command)
     add_read_options(command)
+    add_engine(command)
     # Held-out documents must be small compared to the text, so one document per line is the default here.
     command.set_defaults(run=_run, documents="lines")
 

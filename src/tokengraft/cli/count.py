@@ -10,6 +10,7 @@ from tokengraft.cli.display import print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
     add_count_options,
+    add_engine,
     add_json,
     add_min_count,
     add_output,
@@ -20,6 +21,7 @@ from tokengraft.cli.options import (
     read_options_of,
 )
 from tokengraft.cli.progress import bytes_read
+from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
@@ -39,7 +41,8 @@ def add(commands: Commands) -> None:
         "corpus",
         nargs="+",
         metavar="CORPUS",
-        help="file (.txt, .jsonl, .parquet; plain, .gz or .zst), folder, glob, or - for stdin",
+        help="file (.txt, .jsonl, .parquet; plain, .gz or .zst), folder, glob, URL of these (s3://, hf://, https://), "
+        "or - for stdin",
     )
     command.add_argument(
         "--weight", action="append", metavar="W", help="weight of one CORPUS, such as 2 or 1/3; give one for each"
@@ -48,6 +51,7 @@ def add(commands: Commands) -> None:
     add_json(command)
     add_min_count(command)
     add_read_options(command)
+    add_engine(command)
     command.set_defaults(run=_count)
     _add_merge(commands)
 
@@ -57,9 +61,15 @@ def _add_merge(commands: Commands) -> None:
     command = group.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser(
         "merge",
         help="add up files of counts",
-        description="Add up files of counts, for example those of the shards of one corpus.",
+        description="Add up files of counts, for example those of the shards of one corpus. With --tokenizer, add up "
+        "partial counts, which `tg.BatchCounter` makes inside other engines such as Spark.",
     )
-    command.add_argument("counts", nargs="+", type=Path, metavar="COUNTS", help="files of counts")
+    command.add_argument("counts", nargs="+", metavar="COUNTS", help="files of counts, or folders of partial counts")
+    command.add_argument(
+        "--tokenizer",
+        metavar="SOURCE",
+        help="the inputs are partial counts (Parquet) that were made with this tokenizer",
+    )
     add_output(command, "Parquet file for the sum")
     add_json(command)
     add_min_count(command)
@@ -100,9 +110,15 @@ def _count(options: argparse.Namespace) -> int:
 def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
     require_new(out, force=options.force)
-    require_distinct(input_paths(options.counts), out)
+    require_distinct(input_paths(options.counts, [options.tokenizer]), out)
     count_options = count_options_of(options, min_count=options.min_count)
-    return _report(merge_counts(options.counts, out, count_options=count_options, force=options.force), out, options)
+    if options.tokenizer:
+        tokenizer = load(options.tokenizer)
+        merged = sum_partials_to_file(options.counts, tokenizer, out, count_options=count_options, force=options.force)
+    else:
+        paths = [*map(Path, options.counts)]
+        merged = merge_counts(paths, out, count_options=count_options, force=options.force)
+    return _report(merged, out, options)
 
 
 def _report(counts: PretokenCounts, out: Path, options: argparse.Namespace) -> int:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, get_args
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_warnings
 from tokengraft.cli.progress import bytes_read
-from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions
-from tokengraft.counts.count import DEFAULT_MEMORY, CountOptions, count
+from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions, without_credentials
+from tokengraft.counts.count import count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
+from tokengraft.counts.options import DEFAULT_MEMORY, CountOptions, Engine
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.tokenizer.inspect import spelling_warning
@@ -85,7 +86,7 @@ def named(text: str) -> tuple[str, str]:
     if name and equals and "/" not in name:
         require(bool(value), f"{text!r} has no value after `=`", hint=f"pass {name}=PATH")
         return name, value
-    name = Path(text).name
+    name = Path(without_credentials(text)).name
     for suffixes in (COMPRESSIONS, (*FORMATS, ".model")):
         name = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
     return name or text, text
@@ -205,13 +206,30 @@ def without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
 
 def add_count_options(group: "argparse._ActionsContainer") -> None:
     """Adds --workers and --memory."""
-    group.add_argument("--workers", type=int, metavar="N", help="threads (default: one per core)")
+    group.add_argument(
+        "--workers", type=int, metavar="N", help="threads (default: one per core); on Ray, tasks at once"
+    )
     group.add_argument(
         "--memory",
         type=size,
         metavar="SIZE",
         help="memory for counting (default: 4GiB): half for tables of pretokens, which are written to disk beyond it, "
-        "and half for documents; longer documents are refused",
+        "and half for documents; longer documents are refused. On Ray: for each task",
+    )
+
+
+def add_engine(command: argparse.ArgumentParser) -> None:
+    """Adds --engine and --address."""
+    group = command.add_argument_group("counting on several machines")
+    group.add_argument(
+        "--engine",
+        choices=get_args(Engine),
+        help="where to count: in this process, or on Ray, for corpora that one machine cannot read (default: local)",
+    )
+    group.add_argument(
+        "--address",
+        metavar="ADDRESS",
+        help="Ray cluster to use: auto, or HOST:PORT; by default Ray is started on this machine",
     )
 
 
@@ -269,6 +287,8 @@ def count_options_of(options: argparse.Namespace, *, min_count: int) -> CountOpt
         min_count=min_count,
         max_documents=getattr(options, "max_documents", None),
         max_bytes=getattr(options, "max_bytes", None),
+        engine=getattr(options, "engine", None) or "local",
+        address=getattr(options, "address", None),
     )
 
 

@@ -3,10 +3,14 @@
 Every command reads text with this package, so that all see the same documents.
 """
 
-from tokengraft.corpus.blocks import Block, Cut, binary_buffers, whole_documents
-from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, Input, open_corpus
+from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column, require_text
+from tokengraft.corpus.block import Block, Cut
+from tokengraft.corpus.blocks import whole_documents
+from tokengraft.corpus.input import Input
+from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, files_at, open_corpus
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
+from tokengraft.corpus.remote import is_url, without_credentials
 from tokengraft.corpus.totals import Totals
 
 __all__ = [
@@ -20,9 +24,15 @@ __all__ = [
     "Input",
     "ReadOptions",
     "Totals",
+    "arrow_block",
     "binary_buffers",
     "documents",
+    "files_at",
+    "is_url",
     "open_corpus",
     "read_documents",
+    "require_column",
+    "require_text",
     "whole_documents",
+    "without_credentials",
 ]

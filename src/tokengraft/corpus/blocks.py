@@ -8,84 +8,25 @@ result does not depend on threads. Only the core decides what the documents of a
 import os
 import re
 import sys
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal
 
 from tokengraft import _core
+from tokengraft.corpus.arrow import ParquetPart, parquet_blocks, words
+from tokengraft.corpus.block import Block, Cut
+from tokengraft.corpus.files import LocalFile, reporting
 from tokengraft.corpus.options import Format, ReadOptions
-from tokengraft.errors import CorpusError, TokengraftError
+from tokengraft.corpus.remote import RemoteFile
+from tokengraft.errors import CorpusError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+CorpusFile = LocalFile | RemoteFile
 
 BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_Error = TypeVar("_Error", bound=TokengraftError)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Where a stream may be cut into blocks, and how many bytes may be read without a cut."""
-
-    last: Callable[[bytes], int | None]
-    """The last position in a byte string where a document may be cut, if there is one: `Counter.last_cut`."""
-    longest: int | None = None
-    """Bytes. More text without a cut needs more memory than allowed, and is refused."""
-    enough: int | None = None
-    """Bytes of text that are needed. No more are read of a document that cannot be cut."""
-    counter: _core.Counter | None = None
-    """The counter that ``last`` belongs to: with it, the core reads and cuts files itself."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A few megabytes of a corpus, in a form that the core reads."""
-
-    form: Literal["text", "lines", "documents", "jsonl"]
-    data: bytes | _core.Part
-    source: str
-    offsets: bytes = b""
-    """For documents: the start of each, and the end of the last."""
-    nulls: bytes = b""
-    """For documents: the indices of those without text."""
-    field: str = ""
-    """For JSON lines: the field that has the text."""
-    at_start: bool = True
-    """For text: whether it is the start of a document."""
-    whole: bool = False
-    """For text: whether it is known to be a complete document."""
-    first: int = 1
-    """For lines and documents: the number of the first."""
-    replaced: int = 0
-    """Unpaired surrogates that were replaced in Python."""
-    progress: int = 0
-    """Bytes on disk that were read for this block."""
-
-    def documents(self, *, skip_bad: bool) -> tuple[list[str], int, int]:
-        """The documents in the block, the number of replaced byte sequences, and the number of skipped documents.
-
-        Raises:
-            CorpusError: A document cannot be read.
-        """
-        try:
-            texts, replaced, skipped = _core.documents(self, skip_bad)
-        except CorpusError as error:
-            raise self.placed(error) from error
-        return texts, replaced + self.replaced, skipped
-
-    def placed(self, error: _Error) -> _Error:
-        """An error of the core with the line or row number of the file instead of the block."""
-
-        def in_file(place: re.Match[str]) -> str:
-            return f"{place[1]} {int(place[2]) + self.first - 1:,}"
-
-        message = re.sub(r"^(line|row) (\d+)", in_file, error.message)
-        return type(error)(f"`{self.source}`, {message}", hint=error.hint)
 
 
 def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
@@ -109,21 +50,23 @@ def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
 
 
 def file_blocks(
-    path: Path, form: Format, compression: str | None, read_options: ReadOptions, cut: Cut
+    file: CorpusFile, form: Format, compression: str | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
-    """The blocks of a file."""
+    """The blocks of a file. Its format is text or JSON lines, or it is a compressed or piped Parquet file."""
     read_options = replace(read_options, format=form)
-    with reporting(str(path)), path.open("rb") as raw:
-        stream: Any = raw
-        if compression:
-            import pyarrow as pa
-
-            stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
-        elif path.is_file() and form != "parquet" and cut.enough is None and (cut.counter or _by_lines(read_options)):
-            yield from _core_blocks(path, read_options, cut)
+    in_core = not compression and form != "parquet" and (cut.counter or _by_lines(read_options))
+    with file.reporting():
+        if isinstance(file, LocalFile) and in_core and cut.enough is None and file.is_regular:
+            yield from _core_blocks(file.path, read_options, cut)
             return
-        tell = raw.tell if raw.seekable() else None  # a pipe has no position
-        yield from _stream_blocks(stream, str(path), tell, read_options, cut)
+        with file.open() as raw:
+            stream: Any = raw
+            if compression:
+                import pyarrow as pa
+
+                stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
+            tell = raw.tell if raw.seekable() else None  # a pipe has no position
+            yield from _stream_blocks(stream, file.name, tell, read_options, cut)
 
 
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
@@ -156,7 +99,7 @@ def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut) -> Iterator[Bl
         line += part.newlines() if kind != "text" else 0
         at_start, done = False, reader.position
     if cut.longest is not None and reader.pending:
-        raise _too_long(str(path), reader.pending, cut.longest)
+        raise too_long(str(path), reader.pending, cut.longest)
 
 
 def _stream_blocks(
@@ -166,7 +109,7 @@ def _stream_blocks(
     if read_options.format == "parquet":
         import pyarrow as pa
 
-        yield from _parquet_blocks(pa.BufferReader(stream.read()), name, None, read_options)
+        yield from parquet_blocks(ParquetPart(pa.BufferReader(stream.read()), name), read_options, BLOCK)
         return
     kind = _kind(read_options)
     # A part of a JSON line cannot be read, so lines of JSON are always read completely.
@@ -188,7 +131,7 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
     """
     pending: list[bytes] = []
     first = True
-    while data := _read(stream, BLOCK):
+    while data := read_fully(stream, BLOCK):
         if first:
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
         at = cut.last(data)
@@ -202,12 +145,12 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
             yield _whole_characters(b"".join(pending)[: cut.enough + _MARGIN])
             return
         if cut.longest is not None and gathered > cut.longest:
-            raise _too_long(name, gathered, cut.longest)
+            raise too_long(name, gathered, cut.longest)
     if any(pending):
         yield b"".join(pending)
 
 
-def _read(stream: Any, size: int) -> bytes:
+def read_fully(stream: Any, size: int) -> bytes:
     """``size`` bytes of a stream; fewer only at its end.
 
     Uses single system calls, between which Python handles signals. Otherwise a signal could wait until more data
@@ -239,7 +182,8 @@ def _whole_characters(data: bytes) -> bytes:
     return data
 
 
-def _too_long(name: str, size: int, longest: int) -> CorpusError:
+def too_long(name: str, size: int, longest: int) -> CorpusError:
+    """The error of a text that cannot be cut and needs more memory than allowed."""
     return CorpusError(
         f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts; --memory allows "
         f"{longest:,} with this tokenizer",
@@ -247,72 +191,10 @@ def _too_long(name: str, size: int, longest: int) -> CorpusError:
     )
 
 
-def parquet_group_blocks(path: Path, group: int, size: int, read_options: ReadOptions, _: Cut) -> Iterator[Block]:
+def parquet_group_blocks(file: CorpusFile, group: int, size: int, read_options: ReadOptions, _: Cut) -> Iterator[Block]:
     """The blocks of a row group of a Parquet file. ``size`` is its share of the file, in bytes."""
-    with reporting(str(path)):
-        yield from _parquet_blocks(str(path), str(path), [group], read_options, size)
-
-
-def _parquet_blocks(
-    source: Any, name: str, groups: list[int] | None, read_options: ReadOptions, size: int = 0
-) -> Iterator[Block]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(source) as file:
-        _require_column(read_options.text_field, file.schema_arrow.names, f"`{name}`")
-        chosen = range(file.metadata.num_row_groups) if groups is None else groups
-        rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
-        weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
-        batch = max(1, min(rows, rows * BLOCK // max(weight, 1)))
-        row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
-        for rows_read in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
-            yield _arrow_block(rows_read.column(0), name, row, size * len(rows_read) // max(rows, 1))
-            row += len(rows_read)
-
-
-def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
-    """The rows of a `datasets` dataset, in memory or streamed."""
-    row = 1
-    with reporting("the dataset"):
-        for table in dataset.with_format("arrow").iter(batch_size=512):
-            _require_column(read_options.text_field, table.column_names, "the dataset")
-            yield _arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
-            row += len(table)
-
-
-def _require_column(column: str, names: list[str], source: str) -> None:
-    if column not in names:
-        raise CorpusError(
-            f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
-            hint="name the column of the text: --text-field, or ReadOptions(text_field=...)",
-        )
-
-
-def _arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    if not any(test(kind) for test in (*is_text, *is_bytes)):
-        raise CorpusError(
-            f"the text of `{name}` is of type {column.type}, not string", hint="name the column: --text-field"
-        )
-    texts = column.cast(kind).cast(pa.large_binary())
-    nulls = _words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
-    data, offsets = binary_buffers(texts)
-    return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
-
-
-def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
-    """The bytes of an Arrow array of strings, and the offsets into them, rebased to 0."""
-    import pyarrow as pa
-
-    if array.offset or not len(array):
-        array = pa.concat_arrays([array, array.slice(0, 0)]) if len(array) else pa.array([], array.type)
-    _, offsets, data = array.buffers()
-    return data.to_pybytes() if data else b"", offsets.to_pybytes()[: 8 * (len(array) + 1)] if offsets else bytes(8)
+    with file.reporting(), file.open_parts() as raw:
+        yield from parquet_blocks(ParquetPart(raw, file.name, [group], size), read_options, BLOCK)
 
 
 def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator[Block]:
@@ -351,37 +233,6 @@ def _encoded(text: str) -> tuple[bytes, int]:
 
 
 def _document_block(documents: list[bytes], nulls: list[int], replaced: int) -> Block:
-    offsets = _words(accumulate(map(len, documents), initial=0))
+    offsets = words(accumulate(map(len, documents), initial=0))
     data = b"".join(documents)
-    return Block("documents", data, "the iterable", offsets=offsets, nulls=_words(nulls), replaced=replaced)
-
-
-def _words(numbers: Iterable[int]) -> bytes:
-    """Numbers as the core reads them: little-endian, 64 bits each."""
-    words = array("Q", numbers)
-    if sys.byteorder == "big":
-        words.byteswap()
-    return words.tobytes()
-
-
-@contextmanager
-def reporting(name: str) -> Iterator[None]:
-    """Converts errors of reading a file into a `CorpusError` with its name."""
-    try:
-        yield
-    except _read_errors() as error:
-        raise unreadable(name, error) from error
-
-
-def _read_errors() -> tuple[type[Exception], ...]:
-    """The errors of reading. Those of Arrow exist only if something has imported it, which takes 0.2 s."""
-    arrow = sys.modules.get("pyarrow")
-    # Another thread may be importing it: then it has no exceptions yet, and none has been raised.
-    exception = getattr(arrow, "ArrowException", None)
-    return (OSError, EOFError, UnicodeError, *([exception] if exception else []))
-
-
-def unreadable(name: str, error: BaseException) -> CorpusError:
-    """The error of a file that cannot be read."""
-    reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or re.sub(r" \(os error \d+\)$", "", str(error)))
-    return CorpusError(f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to skip such files")
+    return Block("documents", data, "the iterable", offsets=offsets, nulls=words(nulls), replaced=replaced)

@@ -1,25 +1,28 @@
-"""`open_corpus`: the inputs of a corpus: files, folders, globs, standard input, datasets, iterables; and shards."""
+"""`open_corpus`: the inputs of a corpus: files, folders, globs, URLs, standard input, datasets, iterables."""
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tokengraft.corpus.arrow import dataset_blocks
+from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.blocks import (
-    Block,
-    Cut,
-    dataset_blocks,
+    CorpusFile,
     file_blocks,
     iterable_blocks,
     parquet_group_blocks,
-    reporting,
     standard_input_blocks,
-    unreadable,
 )
+from tokengraft.corpus.files import LocalFile, missing
+from tokengraft.corpus.input import Input
 from tokengraft.corpus.options import Format, ReadOptions
+from tokengraft.corpus.ranges import split_input
+from tokengraft.corpus.remote import RemoteFile, is_glob, is_url, remote_files, without_credentials
+from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
 from tokengraft.errors import CorpusError
 
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
@@ -35,34 +38,25 @@ FORMATS: dict[str, Format] = {
 STDIN = "standard input"
 """The name of the input for `-`."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_FILES_AT_ONCE = 16
 UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input: a file, a row group of a file, standard input, or a Python object."""
-
-    name: str
-    size: int
-    """Bytes on disk; 0 if unknown."""
-    blocks: Callable[[Cut], Iterator[Block]]
 
 
 def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     """The inputs of a corpus, in a fixed order: the files of a folder or glob by name, all others as given.
 
     Args:
-        corpus: A file, a folder, a glob, ``-`` for standard input, a list of these, a `datasets` dataset, or any
-            iterable of strings, each a document. A list of strings is taken for paths.
+        corpus: A file, a folder, a glob, ``-`` for standard input, a URL of these, a list of these, a `datasets`
+            dataset, or any iterable of strings, each a document. A list of strings is taken for paths.
         read_options: How to read it.
 
     Raises:
         CorpusError: No input exists.
     """
     if isinstance(corpus, str | os.PathLike):
-        inputs = _inputs_at(corpus, read_options)
+        inputs = _inputs_at([corpus], read_options)
     elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        inputs = [source for item in corpus for source in _inputs_at(item, read_options)]
+        inputs = _inputs_at(corpus, read_options)
     elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))]
     elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
@@ -75,89 +69,137 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
         inputs = [Input("the iterable", 0, lambda _: iterable_blocks(texts, read_options))]
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
-    return inputs if read_options.shard is None else inputs[read_options.shard[0] :: read_options.shard[1]]
+    return inputs if read_options.shard is None else _shard(inputs, read_options.shard)
 
 
-def _inputs_at(item: str | os.PathLike[str], read_options: ReadOptions) -> list[Input]:
-    name = os.fspath(item)
+def _shard(inputs: list[Input], shard: tuple[int, int]) -> list[Input]:
+    """The inputs of a shard. Large files of lines are divided, so that shards can share them."""
+    size = max(PART_BYTES, sum(source.size for source in inputs) // (PARTS_PER_SHARD * shard[1]))
+    return shard_of([part for source in inputs for part in split_input(source, size)], shard)
+
+
+def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
+    found = [entry for item in items for entry in _found_at(os.fspath(item), read_options)]
+    inputs_of = partial(_entry_inputs, read_options)
+    if not any(isinstance(entry, RemoteFile) for entry in found):
+        return [source for entry in found for source in inputs_of(entry)]
+    # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return [source for inputs in pool.map(inputs_of, found) for source in inputs]
+
+
+def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[Input]:
+    return [entry] if isinstance(entry, Input) else _file_inputs(entry, read_options)
+
+
+def files_at(name: str) -> list[CorpusFile]:
+    """The files at a path, glob or URL, in the order of their names.
+
+    Raises:
+        CorpusError: There is none.
+    """
+    return [entry for entry in _found_at(name, ReadOptions()) if not isinstance(entry, Input)]
+
+
+def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
+    """The files at a path or URL. Standard input, and with `skip_bad` what does not exist, are inputs already."""
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
+    if is_url(name):
+        return _found_at_url(name, read_options)
     try:
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
-        raise _missing(name, error) from error
-    return [source for path in paths for source in _file_inputs(path, read_options)]
+        raise missing(name, error) from error
+    return [_sized(path, read_options) for path in paths]
 
 
-def _paths_at(name: str) -> list[Path]:
-    path = Path(name)
-    if path.is_dir():
-        paths = [file for file in sorted(path.rglob("*")) if file.is_file() and _format(file)[0]]
-    elif path.exists() or not glob.has_magic(name):
-        paths = [path]
-    else:
-        paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
-    if not paths:
-        kind = "folder has no .txt, .jsonl or .parquet file" if path.is_dir() else "pattern matches no file"
-        raise CorpusError(
-            f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
-        )
-    return paths
-
-
-def _format(path: Path) -> tuple[Format | None, str | None]:
-    """The format and compression of a file, by its name."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
-    stem = suffixes[:-1] if compression else suffixes
-    return (FORMATS.get(stem[-1]) if stem else None), compression
-
-
-def _file_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
-    """The inputs of a file. With `skip_bad`, an unreadable file is an input that fails when it is read."""
+def _found_at_url(url: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
+    shown = without_credentials(url)
     try:
-        return _readable_inputs(path, read_options)
+        files = remote_files(url, has_format=lambda suffixes: _format(suffixes)[0] is not None)
     except CorpusError as error:
-        if not read_options.skip_bad:
-            raise
-        return [Input(str(path), 0, partial(_failing, error))]
+        return [_unreadable(shown, error, read_options)]
+    if not files:
+        raise _nothing_at(shown, folder=not is_glob(url))
+    return [*files]
+
+
+def _nothing_at(name: str, *, folder: bool) -> CorpusError:
+    kind = "folder has no .txt, .jsonl or .parquet file" if folder else "pattern matches no file"
+    return CorpusError(
+        f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
+    )
+
+
+def _sized(path: Path, read_options: ReadOptions) -> CorpusFile | Input:
+    try:
+        return LocalFile(path, path.stat().st_size)
+    except (OSError, ValueError) as error:
+        return _unreadable(str(path), missing(str(path), error), read_options)
+
+
+def _unreadable(name: str, error: CorpusError, read_options: ReadOptions) -> Input:
+    """With `skip_bad`, an input that fails when it is read; otherwise the error is raised."""
+    if not read_options.skip_bad:
+        raise error
+    return Input(name, 0, partial(_failing, error))
 
 
 def _failing(error: CorpusError, _: Cut) -> Iterator[Block]:
     raise error
 
 
-def _readable_inputs(path: Path, read_options: ReadOptions) -> list[Input]:
-    form, compression = _format(path)
-    form = read_options.format or form or "text"
-    if path.suffix.lower() in UNSUPPORTED:
-        raise CorpusError(
-            f"`{path}` has an unsupported compression ({path.suffix})", hint="unpack it, or use .gz or .zst"
-        )
+def _paths_at(name: str) -> list[Path]:
+    path = Path(name)
+    if path.is_dir():
+        paths = [file for file in sorted(path.rglob("*")) if file.is_file() and _format(LocalFile(file).suffixes)[0]]
+    elif path.exists() or not glob.has_magic(name):
+        paths = [path]
+    else:
+        paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
+    if not paths:
+        raise _nothing_at(name, folder=path.is_dir())
+    return paths
+
+
+def _format(suffixes: list[str]) -> tuple[Format | None, str | None]:
+    """The format and compression of a file, by the suffixes of its name."""
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    stem = suffixes[:-1] if compression else suffixes
+    return (FORMATS.get(stem[-1]) if stem else None), compression
+
+
+def _file_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
     try:
-        size = path.stat().st_size
-    except (OSError, ValueError) as error:
-        raise _missing(str(path), error) from error
-    if form == "parquet" and not compression and path.is_file():  # a pipe can be read only once, from start to end
-        return _parquet_inputs(path, size, read_options)
-    return [Input(str(path), size, partial(file_blocks, path, form, compression, read_options))]
+        return _readable_inputs(file, read_options)
+    except CorpusError as error:
+        return [_unreadable(file.name, error, read_options)]
 
 
-def _missing(name: str, error: BaseException) -> CorpusError:
-    failure = unreadable(name[:200], error)
-    return CorpusError(failure.message, hint=f"{failure.hint}; pass documents in memory as an iterator: iter(texts)")
+def _readable_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
+    form, compression = _format(file.suffixes)
+    form = read_options.format or form or "text"
+    if file.suffixes and file.suffixes[-1] in UNSUPPORTED:
+        raise CorpusError(
+            f"`{file.name}` has an unsupported compression ({file.suffixes[-1]})", hint="unpack it, or use .gz or .zst"
+        )
+    # A pipe can be read only once, from start to end.
+    if form == "parquet" and not compression and file.is_regular:
+        return _parquet_inputs(file, read_options)
+    return [Input(file.name, file.size, partial(file_blocks, file, form, compression, read_options), file)]
 
 
-def _parquet_inputs(path: Path, size: int, read_options: ReadOptions) -> list[Input]:
+def _parquet_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
     """The row groups of a Parquet file, each one an input, so that shards can share a file."""
     import pyarrow.parquet as pq
 
-    with reporting(str(path)), pq.ParquetFile(path) as file:
-        groups = file.metadata.num_row_groups
+    with file.reporting(), file.open_parts() as raw, pq.ParquetFile(raw) as parquet:
+        groups = parquet.metadata.num_row_groups
     if not groups:  # an empty file is valid
-        return [Input(str(path), size, partial(file_blocks, path, "parquet", None, read_options))]
-    share = size // groups
+        return [Input(file.name, file.size, partial(file_blocks, file, "parquet", None, read_options), file)]
+    share = file.size // groups
     return [
-        Input(str(path), share, partial(parquet_group_blocks, path, group, share, read_options))
+        Input(file.name, share, partial(parquet_group_blocks, file, group, share, read_options), file)
         for group in range(groups)
     ]

@@ -34,7 +34,8 @@ class ReadOptions:
     skip_bad: bool = False
     """Skip bad documents and files that cannot be read, and count them (`Totals.skipped`)."""
     shard: tuple[int, int] | None = None
-    """Read one shard of the inputs: (number from 0, number of shards)."""
+    """Read one shard of the corpus: (number from 0, number of shards). Shards have about the same number of bytes:
+    row groups of Parquet files, and parts of large uncompressed files of lines, are divided between them."""
     normalize: Literal["nfkc"] | None = None
     """Normalize text before the tokenizer's own pipeline, as the paper does for SentencePiece types."""
     rules: "PieceRules | None" = None

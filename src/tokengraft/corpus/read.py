@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Generator
 
-from tokengraft.corpus.blocks import Cut
-from tokengraft.corpus.open import Corpus, Input, open_corpus
+from tokengraft.corpus.block import Cut
+from tokengraft.corpus.input import Input
+from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.corpus.totals import Totals
 from tokengraft.errors import CorpusError

@@ -1,6 +1,7 @@
 """The check text of llama.cpp's converter as counts: what `extend` must leave unchanged for its hash to stay."""
 
-from tokengraft.counts.count import CountOptions, count
+from tokengraft.counts.count import count
+from tokengraft.counts.options import CountOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.tokenizer.llama_cpp import converter_table
 from tokengraft.tokenizer.tokenizer import Tokenizer

@@ -263,7 +263,8 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CountsError(
-            f"`{path}` is not a file of counts: {type(error).__name__}: {error}", hint="make one: `tokengraft count`"
+            f"`{path}` is not a file of counts: {type(error).__name__}: {error}",
+            hint="make one: `tokengraft count`; or, of partial counts: `tokengraft counts merge --tokenizer`",
         ) from error
     return counts, _tables(file, path, rows)
 

@@ -1,0 +1,118 @@
+"""Arrow columns of text as blocks of documents: Parquet files, datasets, record batches."""
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokengraft.corpus.block import Block
+from tokengraft.corpus.files import reporting
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.errors import CorpusError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ParquetPart:
+    """Some row groups of a Parquet file."""
+
+    source: Any
+    """A path, or a file that is open."""
+    name: str
+    groups: list[int] | None = None
+    """None for all."""
+    size: int = 0
+    """Bytes on disk."""
+
+
+def parquet_blocks(part: ParquetPart, read_options: ReadOptions, block_bytes: int) -> Iterator[Block]:
+    """The blocks of row groups, of about ``block_bytes`` bytes each. Only the column of the text is read."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(part.source, pre_buffer=True) as file:
+        require_column(read_options.text_field, file.schema_arrow.names, f"`{part.name}`")
+        chosen = range(file.metadata.num_row_groups) if part.groups is None else part.groups
+        rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
+        weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
+        batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
+        row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
+        for rows_read in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
+            yield arrow_block(rows_read.column(0), part.name, row, part.size * len(rows_read) // max(rows, 1))
+            row += len(rows_read)
+
+
+def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
+    """The rows of a `datasets` dataset, in memory or streamed."""
+    row = 1
+    with reporting("the dataset"):
+        for table in dataset.with_format("arrow").iter(batch_size=512):
+            require_column(read_options.text_field, table.column_names, "the dataset")
+            yield arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
+            row += len(table)
+
+
+def require_column(column: str, names: list[str], source: str) -> None:
+    """Refuses a table without the column of the text, or with two of that name."""
+    if names.count(column) > 1:
+        raise CorpusError(f"{source} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
+    if column not in names:
+        raise CorpusError(
+            f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
+            hint="name the column of the text: --text-field, or ReadOptions(text_field=...)",
+        )
+
+
+def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
+    """The rows of an Arrow array of text as a block of documents.
+
+    Raises:
+        CorpusError: It is not an array of text.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = require_text(column.type, name)
+    texts = column.cast(kind).cast(pa.large_binary())
+    nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
+    data, offsets = binary_buffers(texts)
+    return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
+
+
+def require_text(kind: "pa.DataType", name: str) -> "pa.DataType":
+    """The type of a column of text, or of its values if they are in a dictionary.
+
+    Raises:
+        CorpusError: It is not a type of text.
+    """
+    import pyarrow as pa
+
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    if not any(test(value) for test in (*is_text, *is_bytes)):
+        raise CorpusError(f"the text of `{name}` is of type {kind}, not string", hint="name the column: --text-field")
+    return value
+
+
+def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
+    """The bytes of an Arrow array of strings, which may be a slice, and the offsets into them, from 0 on."""
+    import numpy as np
+
+    _, offsets, data = array.buffers()
+    if not len(array) or not offsets:
+        return b"", bytes(8)
+    places = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
+    first, last = int(places[0]), int(places[-1])
+    text = data.slice(first, last - first).to_pybytes() if data else b""
+    return text, (places - first).astype("<u8").tobytes()
+
+
+def words(numbers: Iterable[int]) -> bytes:
+    """Numbers as the core reads them: little-endian, 64 bits each."""
+    words = array("Q", numbers)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()

@@ -1,0 +1,169 @@
+"""Counts inputs in threads of this process: reads them in blocks, and gives the blocks to the core.
+
+The result does not depend on the number of threads or the order of blocks.
+"""
+
+import json
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tokengraft import _core
+from tokengraft.corpus import Block, Cut, Input, ReadOptions, Totals, whole_documents
+from tokengraft.corpus.blocks import BLOCK
+from tokengraft.counts.fingerprint import cutter
+from tokengraft.counts.options import CountOptions, HoldOut
+from tokengraft.errors import CorpusError, InvalidTokenizerError, Progress
+from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+UNLIMITED = (2**64 - 1, 2**64 - 1)
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """Everything that counting depends on, except the text. It can be sent to other processes."""
+
+    tokenizer: Tokenizer
+    rules: PieceRules | None
+    """SentencePiece types: the rules by which pretokens are cut; None if they are not."""
+    read_options: ReadOptions
+    count_options: CountOptions
+    hold_out: HoldOut | None = None
+
+
+@contextmanager
+def new_counter(job: CountJob) -> Iterator[_core.Counter]:
+    """A counter for a job. What it writes to disk is removed when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+        yield counter_of(job, folder)
+
+
+def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
+    """A counter for a job that keeps everything in memory, or writes large tables to a folder."""
+    return _core.Counter(
+        _normalizing(job.tokenizer.skeleton) if job.read_options.normalize else job.tokenizer.skeleton,
+        byte_level=job.tokenizer.kind == "byte-level",
+        cutter=cutter(job.tokenizer, job.rules) if job.rules else None,
+        through_upstream=job.count_options.through_upstream,
+        spill_folder=folder,
+        # A table doubles before it is written to disk, and meanwhile the old one still exists.
+        bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),
+        document_memory=job.count_options.memory // 2,
+        hold_out=(job.hold_out.one_in, job.hold_out.max_bytes) if job.hold_out else None,
+    )
+
+
+def _normalizing(skeleton: str) -> str:
+    """The pipeline with NFKC before its own normalizer."""
+    document = json.loads(skeleton)
+    steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
+    return json.dumps(document | {"normalizer": {"type": "Sequence", "normalizers": steps}}, ensure_ascii=False)
+
+
+def _workers(count_options: CountOptions) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return count_options.workers or cores or 1
+
+
+def count_inputs(
+    counter: _core.Counter, job: CountJob, inputs: list[Input], progress: Progress | None = None
+) -> Totals:
+    """Counts inputs, and returns the totals of what was counted.
+
+    Raises:
+        CorpusError: An input cannot be read.
+    """
+    counted = _Counted(counter, job)
+    size = sum(source.size for source in inputs)
+    pool = ThreadPoolExecutor(_workers(job.count_options), thread_name_prefix="count")
+    try:
+        for source in inputs:
+            for block in counted.blocks(source):
+                if not counted.submit(pool, block):
+                    return counted.totals
+                if progress:
+                    progress(source.name, block.progress, size)
+        counted.collect(leave=0)
+        return counted.totals
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Tally(NamedTuple):
+    """The totals of a block, and how much was read, held-out documents included."""
+
+    totals: Totals
+    read_documents: int
+    read_bytes: int
+    cut_short: bool
+
+
+class _Counted:
+    """The running totals of blocks that are being counted."""
+
+    def __init__(self, counter: _core.Counter, job: CountJob) -> None:
+        count_options = job.count_options
+        self.counter, self.read_options, self.hold_out = counter, job.read_options, job.hold_out
+        self.documents_left = count_options.max_documents or UNLIMITED[0]
+        self.bytes_left = count_options.max_bytes or UNLIMITED[1]
+        # With a limit, the remainder is known only after all earlier blocks are counted: one block at a time.
+        self.at_once = 2 * _workers(count_options) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
+        self.totals = Totals()
+        self.cut_short = False
+        self.pending: deque[tuple[Future[_Tally], int]] = deque()
+        """Blocks that are queued or being counted, each with its size."""
+        self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
+        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes, counter)
+
+    def blocks(self, source: Input) -> Iterator[Block]:
+        """The blocks of an input; with `skip_bad`, up to the first error."""
+        try:
+            blocks = source.blocks(self.cut)
+            yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
+        except CorpusError as error:
+            self._skip(error)
+
+    def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
+        """Queues a block for counting; False if a limit is reached and nothing more is counted."""
+        continues = block.form == "text" and not block.at_start
+        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not continues):
+            return False
+        limits = (max(self.documents_left, 1), self.bytes_left)
+        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.read_options.skip_bad)
+        self.pending.append((job, len(block.data)))
+        self.collect(leave=self.at_once)
+        return True
+
+    def collect(self, *, leave: int) -> None:
+        """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
+        while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
+            try:
+                tally = self.pending.popleft()[0].result()
+            except CorpusError as error:  # the block may be from an earlier file than the one being read
+                self._skip(error)
+                continue
+            self.totals += tally.totals
+            if self.at_once == 0:
+                self.documents_left -= tally.read_documents
+                self.bytes_left -= tally.read_bytes
+            self.cut_short |= tally.cut_short
+
+    def _skip(self, error: CorpusError) -> None:
+        """Counts an unreadable input as skipped with `skip_bad`, else raises the error."""
+        if not self.read_options.skip_bad:
+            raise error
+        self.totals += Totals(skipped=1)
+
+
+def _count_block(counter: _core.Counter, block: Block, limits: tuple[int, int], *, skip_bad: bool) -> _Tally:
+    try:
+        numbers, read, cut_short = counter.count(block, limits, skip_bad)
+    except (CorpusError, InvalidTokenizerError) as error:
+        raise block.placed(error) from error
+    return _Tally(Totals(*numbers) + Totals(replaced=block.replaced), *read, cut_short)

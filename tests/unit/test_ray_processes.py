@@ -1,0 +1,165 @@
+"""Counting on Ray in processes of its own: a machine that is lost, an interruption, and the memory of the driver."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import builders
+import pytest
+
+import tokengraft as tg
+
+pytest.importorskip("ray")
+ENVIRONMENT = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+LINES = tg.ReadOptions(documents="lines")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level())
+
+
+@pytest.fixture
+def short_folder():
+    """A folder with a short path, as Ray needs for its sockets."""
+    with tempfile.TemporaryDirectory(prefix="t", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def write_lines(path, n, of="word"):
+    path.write_text("".join(f"the {of}{number} of cat {number % 977}\n" for number in range(n)))
+    return path
+
+
+def python(code, *arguments, **environment):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT | environment, capture_output=True, text=True, timeout=300)
+
+
+LOSE_A_NODE = """
+import sys
+import ray
+from ray.cluster_utils import Cluster
+import tokengraft as tg
+
+model, corpus, out = sys.argv[1:]
+options = {"num_cpus": 1, "object_store_memory": 100_000_000}
+cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
+lost = [cluster.add_node(**options) for _ in range(2)]
+ray.init(cluster.address, log_to_driver=False, logging_level="CRITICAL")
+calls = []
+
+def progress(*call):
+    calls.append(call)
+    if len(calls) == 3:
+        cluster.remove_node(lost.pop(), allow_graceful=False)
+
+lines = tg.ReadOptions(documents="lines")
+counts = tg.count(tg.load(model), corpus, read_options=lines, engine="ray", progress=progress)
+counts.save(out)
+print(len(calls), len([node for node in ray.nodes() if node["Alive"]]))
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+def test_a_machine_that_is_lost_loses_and_doubles_nothing(model, tmp_path, short_folder):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for number in range(9):
+        write_lines(corpus / f"{number}.txt", 300_000, f"word{number}")
+    done = python(
+        LOSE_A_NODE, model, corpus, tmp_path / "counts.parquet", RAY_TMPDIR=str(short_folder), TMPDIR=str(short_folder)
+    )
+    assert done.returncode == 0, done.stderr
+    n_units, alive = map(int, done.stdout.split()[-2:])
+    assert n_units > 6
+    assert alive == 2
+    expected = tg.count(tg.load(model), corpus, read_options=LINES).save(tmp_path / "expected.parquet")
+    assert (tmp_path / "counts.parquet").read_bytes() == expected.read_bytes()
+
+
+def processes_in(folder):
+    """The processes whose arguments name a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [path.parent.name] if os.fsencode(folder) in path.read_bytes() else []
+        except OSError:  # noqa: PERF203 (it has ended)
+            continue
+    return found
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are found in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_leaves_nothing(model, tmp_path, short_folder, number):
+    corpus = write_lines(tmp_path / "c.txt", 1_500_000)
+    out = tmp_path / "out" / "counts.parquet"
+    command = [sys.executable, "-m", "tokengraft", "count", model, corpus, "--documents", "lines", "--engine", "ray"]
+    environment = ENVIRONMENT | {"TMPDIR": str(short_folder)}
+    run = subprocess.Popen([*command, "--out", out], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: list(short_folder.glob("tg-*/tokengraft-*")) or run.poll() is not None)  # a task counts
+        run.send_signal(number)
+        _, messages = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 128 + number, messages
+    assert "Traceback" not in messages
+    wait_for(lambda: not processes_in(short_folder))
+    assert not out.parent.exists() or not list(out.parent.iterdir())
+    wait_for(lambda: not list(short_folder.iterdir()))
+
+
+def test_an_address_without_ray_is_refused_at_once(model, tmp_path):
+    code = (
+        "import sys, tokengraft as tg; tg.count(tg.load(sys.argv[1]), sys.argv[2], engine='ray', address=sys.argv[3])"
+    )
+    corpus = write_lines(tmp_path / "c.txt", 10)
+    for address, message in (("127.0.0.1:1", "cannot connect to Ray at 127.0.0.1:1"), ("ray://a:1", "Ray Client")):
+        done = python(code, model, corpus, address)
+        assert "OptionError" in done.stderr
+        assert message in done.stderr
+
+
+LETTERS = str.maketrans("01", "ab")
+MEMORY = """
+import json, resource, sys
+import tokengraft as tg
+from tokengraft.counts.count import counted
+
+model, corpus = sys.argv[1:]
+options = tg.CountOptions(engine="ray", memory=32 << 20)
+with counted(tg.load(model), corpus, tg.ReadOptions(documents="lines"), options, None) as (counts, counter):
+    print(json.dumps([counts.totals.documents, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
+"""
+
+
+def test_the_memory_of_the_driver_does_not_grow_with_the_corpus(model, tmp_path):
+    """Eight times as many distinct pretokens take less more memory than their bytes alone.
+
+    The writing of the result is that of the local engine, and has tests of its own.
+    """
+    sizes, peaks = (300_000, 2_400_000), []
+    for n in sizes:
+        corpus = tmp_path / f"{n}.txt"
+        corpus.write_text("".join(f" {number:024b}\n".translate(LETTERS) for number in range(n)))
+        done = python(MEMORY, model, corpus)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        documents, peak = json.loads(done.stdout)
+        assert documents == n
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 24 * (sizes[1] - sizes[0]), peaks
