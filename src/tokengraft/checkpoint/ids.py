@@ -176,7 +176,9 @@ def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
 def _map_numbers(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
     if isinstance(value, list):
         items = [_map_numbers(key, item, rename) for item in value]
-        return [item for item in items if item is not None] if key in NEVER_CHOSEN else items
+        if key not in NEVER_CHOSEN:
+            return items
+        return [item for item in items if item is not None] or (None if items else items)
     if isinstance(value, float) or (isinstance(value, str) and value.isdecimal()):
         raise CheckpointError(
             f"`{key}` in a config is {value!r}; a token id is a whole number", hint=f"correct `{key}` in the source"
