@@ -113,6 +113,28 @@ def test_only_rows_of_new_tokens_change_and_both_losses_fall(place):
     assert tiny_models.model_in("out")
 
 
+def test_the_teacher_reads_its_own_start_token_where_ids_have_moved(tmp_path, monkeypatch):
+    tiny_models.texts(tmp_path)
+    base = tiny_models.tiny_llama(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    small = tg.prune_order(base, tg.count(base, iter(ENGLISH)))[:30].apply(base)
+    larger = tg.extend(small, tg.count(small, iter(ESTONIAN)), 20).apply(small)
+    found = []
+    for name, tokenizer in (("holes", larger), ("compact", larger.compact())):
+        tg.transplant("model", tokenizer, name)
+        found.append(tg.distill("model", name, "et.txt", f"{name}-out", options=quick(passes=1)))
+    assert larger.compact().added[0].id != base.added[0].id
+    assert found[0].hidden_before == pytest.approx(found[1].hidden_before, rel=1e-4)
+
+
+@pytest.mark.usefixtures("tied")
+def test_no_row_is_learned_whose_snippets_are_all_held_out(monkeypatch):
+    monkeypatch.setattr(module, "HELD_OUT_EVERY", 2)
+    pair = module._Pair.open(Path("model"), Path("adapted"))
+    found = module._select(pair, "et.txt", quick(snippets=1, min_snippets=1), module.LINES)
+    assert {*found.ids} <= {token for snippet in found.learned for token in snippet.new.tolist()}
+
+
 def test_an_effect_that_one_row_can_have_is_learned(tmp_path, monkeypatch):
     """Without attention, the state after some tokens depends on the last one: its row is the one to find."""
     made(tmp_path, monkeypatch, tied=True, values=0.0)

@@ -17,6 +17,7 @@ pytest.importorskip("transformers")
 import tiny_models  # noqa: E402
 
 from tokengraft.train import chunks as chunking  # noqa: E402
+from tokengraft.train.sequences import sequences  # noqa: E402
 
 LN2 = math.log(2)
 
@@ -247,3 +248,11 @@ except tg.TokengraftError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == 'OptionError install them: pip install "tokengraft[torch]"'
+
+
+@pytest.mark.parametrize("metaspace", [True, False])
+def test_the_space_before_a_text_is_no_byte_of_it(tmp_path, metaspace):
+    tokenizer = tg.load(builders.write(tmp_path / "sp", builders.sentencepiece(metaspace=metaspace)))
+    for text in ("the cat", " the cat", "  the", " ", "   ", "猫 the", "\tcat"):
+        found = sequences(tokenizer, [text])
+        assert sum(int(sizes.sum()) for sizes in found.n_bytes) == found.text_bytes == len(text.encode()), text

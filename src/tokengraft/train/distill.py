@@ -28,8 +28,8 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import plan
 from tokengraft.train.distill_result import Distillation
 from tokengraft.train.learn_rows import LearningOptions, RowLearner
-from tokengraft.train.models import Device, Dtype, Hardware, free_memory, hardware, load_model, running
-from tokengraft.train.row_model import RowModel
+from tokengraft.train.models import Device, Dtype, Hardware, free_memory, hardware, load_model, running, start_ids
+from tokengraft.train.row_model import RowModel, Teacher
 from tokengraft.train.snippets import Selection, Snippet, SnippetOptions, select_snippets
 from tokengraft.train.write_rows import remove_work, write_with_rows
 
@@ -166,13 +166,14 @@ class _Pair:
             )
         return cls(old, new, *tables, ids)
 
-    def old_table(self) -> Any:
-        """The embedding of the base, as a tensor."""
+    def teacher(self) -> Teacher:
+        """The embedding of the base, as a tensor, and its start token."""
         import torch
 
         tensor = next(t for t in self.base_tables.tensors if t.role == "input")
         with tensor.file.path.open("rb", buffering=0) as stream:
-            return torch.from_numpy(RowReader(stream, tensor.info).values(np.arange(tensor.info.shape[0])))
+            table = RowReader(stream, tensor.info).values(np.arange(tensor.info.shape[0]))
+        return Teacher(torch.from_numpy(table), start_ids(self.base, load_folder(self.base.folder)))
 
 
 def _require_same_body(base: Checkpoint, adapted: Checkpoint, tables: set[str]) -> None:
@@ -210,18 +211,24 @@ def _select(pair: _Pair, corpus: Corpus, options: DistillOptions, read_options: 
     old, new = load_folder(pair.base.folder), load_folder(pair.adapted.folder)
     wanted = SnippetOptions(options.snippets, options.snippet_bytes, options.max_bytes)
     selection: Selection = select_snippets(documents(corpus, read_options), old, new, pair.new, wanted)
-    ids = tuple(sorted(i for i, times in selection.counts.items() if times >= options.min_snippets))
+    learned, held_out = _split(selection.snippets)
+    read = {token_id for snippet in learned for token_id in snippet.new.tolist()}
+    ids = tuple(sorted(i for i, times in selection.counts.items() if times >= options.min_snippets and i in read))
     if not ids:
         raise CorpusError(
             f"no new token has {options.min_snippets} snippets in the text",
             hint="give text in the language of the new tokens, more of it, or a lower --min-snippets",
         )
-    every = selection.snippets
+    return _Found(ids, learned, held_out)
+
+
+def _split(every: tuple[Snippet, ...]) -> tuple[tuple[Snippet, ...], tuple[Snippet, ...]]:
+    """The snippets that are learned from, and those that are held out. Few snippets are used for both."""
     if len(every) < HELD_OUT_EVERY:
-        return _Found(ids, every, every)
+        return every, every
     places = set(range(0, len(every), max(HELD_OUT_EVERY, -(-len(every) // MOST_HELD_OUT))))
     learned = tuple(snippet for place, snippet in enumerate(every) if place not in places)
-    return _Found(ids, learned, tuple(every[place] for place in sorted(places)))
+    return learned, tuple(every[place] for place in sorted(places))
 
 
 def _step_snippets(found: _Found, rows: int, options: DistillOptions, where: Hardware) -> int:
@@ -317,7 +324,7 @@ class _Run:
         layers = loaded.model.config.get_text_config().num_hidden_layers
         if not (-layers <= options.layer <= -1 or 1 <= options.layer <= layers):
             raise OptionError(f"--layer is {options.layer}", hint=f"pass 1 to {layers}, or -1 for the last")
-        model = RowModel(loaded, self.pair.old_table(), self.found.ids, options.layer)
+        model = RowModel(loaded, self.pair.teacher(), self.found.ids, options.layer)
         learning = LearningOptions(
             options.passes, per_step, options.learning_rate, options.next_token_weight, options.seed
         )

@@ -92,7 +92,8 @@ class RowLearner:
 
     def batch(self, snippets: Sequence[Snippet]) -> Batch:
         """Snippets as tensors on the device."""
-        return batch_of(snippets, self.model.loaded.start, self.model.loaded.hardware.device)
+        loaded = self.model.loaded
+        return batch_of(snippets, self.model.old_start, loaded.start, loaded.hardware.device)
 
     def measure_variance(self, snippets: Sequence[Snippet], per_batch: int) -> None:
         """Takes the variance of every dimension of the teacher's states from some snippets."""

@@ -23,17 +23,27 @@ class Batch:
     """For every common place: the snippet, the position in ``old``, and the position in ``new``."""
 
 
-def batch_of(snippets: Sequence[Snippet], start: Sequence[int], device: str) -> Batch:
+@dataclass(frozen=True)
+class Teacher:
+    """What the model before its vocabulary was changed has of its own."""
+
+    table: Any
+    """Its embedding."""
+    start: tuple[int, ...]
+    """Its ids before every text. They may be others than those of the student."""
+
+
+def batch_of(snippets: Sequence[Snippet], old_start: Sequence[int], start: Sequence[int], device: str) -> Batch:
     """A batch of snippets on a device."""
     import torch
 
-    old = _padded([snippet.old for snippet in snippets], start, 0)
+    old = _padded([snippet.old for snippet in snippets], old_start, 0)
     new = _padded([snippet.new for snippet in snippets], start, 0)
     targets = np.full_like(new, -100)
     for row, snippet in zip(targets, snippets, strict=True):
         row[len(start) - 1 : len(start) - 1 + len(snippet.new)] = snippet.new
     places = [
-        (number, old_place + len(start), new_place + len(start))
+        (number, old_place + len(old_start), new_place + len(start))
         for number, snippet in enumerate(snippets)
         for old_place, new_place in zip(snippet.old_places, snippet.new_places, strict=True)
     ]
@@ -52,15 +62,15 @@ def _padded(ids: Sequence[Ids], start: Sequence[int], filling: int) -> Ids:
 class RowModel:
     """A model whose weights are frozen. The rows of some ids are given with every call."""
 
-    def __init__(self, loaded: LoadedModel, old_table: Any, ids: Sequence[int], layer: int) -> None:
+    def __init__(self, loaded: LoadedModel, teacher: Teacher, ids: Sequence[int], layer: int) -> None:
         import torch
 
-        self.loaded, self.layer = loaded, layer
+        self.loaded, self.layer, self.old_start = loaded, layer, teacher.start
         loaded.model.requires_grad_(False)
         embedding, head = loaded.model.get_input_embeddings(), loaded.model.get_output_embeddings()
         self.table = embedding.weight
         self.head = None if head is None or head.weight is embedding.weight else head.weight
-        self.old_table = old_table.to(self.table)
+        self.old_table = teacher.table.to(self.table)
         self.ids = torch.tensor([*ids], device=self.table.device)
         self._input = _name_of(loaded.model, self.table)
         self._output = None if self.head is None else _name_of(loaded.model, self.head)

@@ -1,6 +1,6 @@
 """`sequences`: chunks of text as ids, with the bytes of every token; and batches of sequences of similar length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +36,8 @@ def sequences(tokenizer: Tokenizer, chunks: Sequence[str]) -> Sequences:
     The space that SentencePiece types put before a text is not a byte of it.
     """
     length_of = np.zeros(tokenizer.n_rows, np.int64)
-    starts_with_space = np.zeros(tokenizer.n_rows, bool)
-    for token in tokenizer.tokens:
-        length_of[token.id] = len(token.bytes)
-        starts_with_space[token.id] = token.bytes.startswith(b" ")
+    bytes_of = {token.id: token.bytes for token in tokenizer.tokens}
+    length_of[[*bytes_of]] = [len(data) for data in bytes_of.values()]
     has_prefix = tokenizer.kind == "sentencepiece"
     ids, n_bytes = [], []
     for chunk, found in zip(chunks, segment(tokenizer, Text("", tuple(chunks))).documents, strict=True):
@@ -47,11 +45,22 @@ def sequences(tokenizer: Tokenizer, chunks: Sequence[str]) -> Sequences:
             continue
         row = np.array(found, np.int64)
         sizes = length_of[row]
-        if has_prefix and starts_with_space[row[0]] and not chunk.startswith((" ", "▁")):
+        if has_prefix and _spaces(map(bytes_of.__getitem__, found)) > len(chunk) - len(chunk.lstrip(" ▁")):
             sizes[0] -= 1
         ids.append(row)
         n_bytes.append(sizes)
     return Sequences(tuple(ids), tuple(n_bytes), sum(len(chunk.encode()) for chunk in chunks))
+
+
+def _spaces(tokens: Iterable[bytes]) -> int:
+    """The number of spaces that tokens begin with."""
+    spaces = 0
+    for data in tokens:
+        rest = len(data.lstrip(b" "))
+        spaces += len(data) - rest
+        if rest:
+            break
+    return spaces
 
 
 def ids_of(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[Ids, ...]:
