@@ -152,6 +152,27 @@ def test_a_generation_config_is_written_where_there_is_none(tmp_path):
     assert written["eos_token_id"] == config["eos_token_id"]
 
 
+def test_a_written_generation_config_has_the_settings_of_the_models_config(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").unlink()
+    set_config(tmp_path / "model", do_sample=True, temperature=0.5, suppress_tokens=[base.ids["Ġcat"]])
+    small = pruned(base)
+    tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert (written["do_sample"], written["temperature"]) == (True, 0.5)
+    assert written["suppress_tokens"] == [small.ids["Ġcat"], *holes_of(small)]
+
+
+def test_a_list_of_suppressed_ids_is_not_replaced_by_the_models_config(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    set_config(tmp_path / "model", "generation_config.json", _from_model_config=True)
+    tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert "_from_model_config" not in written
+    tg.transplant(tmp_path / "model", base, tmp_path / "same")
+    assert json.loads((tmp_path / "same" / "generation_config.json").read_text())["_from_model_config"]
+
+
 def test_new_padding_is_treated_as_a_hole_and_old_padding_stays(tmp_path):
     base = checkpoint(tmp_path / "model", rows=448)
     done = tg.transplant(tmp_path / "model", base, tmp_path / "out", pad_multiple=512)

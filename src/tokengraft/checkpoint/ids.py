@@ -27,6 +27,20 @@ SUPPRESSED = "suppress_tokens"
 """Ids that `generate` of transformers never chooses: in `generation_config.json`, and the last part of a GGUF key."""
 NEVER_CHOSEN = frozenset((SUPPRESSED, "begin_suppress_tokens"))
 """Lists of ids that are not chosen, always or as the first. An id in them needs no token."""
+GENERATION_FIELDS = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "forced_decoder_ids", "bad_words_ids", "force_words_ids"),
+    *(SUPPRESSED, "begin_suppress_tokens", "sequence_bias"),
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "max_time"),
+    *("do_sample", "num_beams", "num_return_sequences", "num_beam_groups", "diversity_penalty", "penalty_alpha"),
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "use_cache"),
+    *("repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"),
+    *("encoder_repetition_penalty", "exponential_decay_length_penalty", "remove_invalid_values"),
+    *("renormalize_logits", "guidance_scale"),
+)
+"""Fields of a generation config that transformers takes from the model's config if there is no generation config."""
+FROM_MODEL = "_from_model_config"
+"""Field of a generation config that lets transformers before 5 replace it by one made from the model's config."""
 _ID_FIELD = re.compile(
     rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
     r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
@@ -125,6 +139,8 @@ def used_ids(config: Any) -> set[int]:
 def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, Any]:
     """A generation config whose list of suppressed ids also has those without a token.
 
+    It then says more than the model's config, so transformers must not make it from that one again.
+
     >>> suppressing({"eos_token_id": 2, "suppress_tokens": [7]}, [3, 7])
     {'eos_token_id': 2, 'suppress_tokens': [7, 3]}
 
@@ -138,7 +154,9 @@ def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, A
             hint=f"correct `{SUPPRESSED}` in the source, or pass --hole-rows keep",
         )
     more = [token_id for token_id in sorted(unused) if token_id not in {*listed}]
-    return {**config, SUPPRESSED: [*listed, *more]} if more else dict(config)
+    if not more:
+        return dict(config)
+    return {name: value for name, value in config.items() if name != FROM_MODEL} | {SUPPRESSED: [*listed, *more]}
 
 
 def id_fields(config: Any) -> list[tuple[str, int]]:

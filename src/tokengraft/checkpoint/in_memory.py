@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.checkpoint.ids import SUPPRESSED, renumber_config, suppressing, used_ids
+from tokengraft.checkpoint.ids import FROM_MODEL, SUPPRESSED, renumber_config, suppressing, used_ids
 from tokengraft.checkpoint.memory_tables import dtype_name, require_plain_tables, without_adapters
 from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
@@ -193,7 +193,8 @@ class _Configs:
             return self._changes
         listed = {SUPPRESSED: getattr(self.generation, SUPPRESSED, None)}
         listed |= {name: value for config, name, value in self._changes if config is self.generation}
-        return [*self._changes, (self.generation, SUPPRESSED, suppressing(listed, unused)[SUPPRESSED])]
+        suppressed = suppressing(listed, unused)[SUPPRESSED]
+        return [*self._changes, (self.generation, SUPPRESSED, suppressed), (self.generation, FROM_MODEL, False)]
 
 
 def _text_config(config: Any) -> Any:

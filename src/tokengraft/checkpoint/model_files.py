@@ -10,7 +10,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tokengraft.checkpoint.ids import CONFIGS, GENERATION, MAIN, read_config, renumber_config, suppressing, used_ids
+from tokengraft.checkpoint.ids import (
+    CONFIGS,
+    GENERATION,
+    GENERATION_FIELDS,
+    MAIN,
+    read_config,
+    renumber_config,
+    suppressing,
+    used_ids,
+)
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
 from tokengraft.checkpoint.tokenizer_files import tokenizer_files
 from tokengraft.errors import CheckpointError
@@ -98,11 +107,10 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
 
 
 def _generation_config(config: Mapping[str, Any]) -> bytes:
-    """The ids that a generation config made from a model's config has."""
+    """What a generation config made from a model's config has: its ids, and settings that old configs have."""
     parts = [part for part in (config.get("text_config"), config) if isinstance(part, dict)]
-    names = ("bos_token_id", "eos_token_id", "pad_token_id")
-    ids = {name: part[name] for part in parts for name in names if part.get(name) is not None}
-    return json.dumps({"_from_model_config": True} | ids, indent=2).encode() + b"\n"
+    fields = {name: part[name] for part in parts for name in GENERATION_FIELDS if part.get(name) is not None}
+    return json.dumps(fields, indent=2).encode() + b"\n"
 
 
 def _entries(source: Checkpoint) -> Iterator[Path]:
