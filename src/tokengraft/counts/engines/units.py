@@ -123,7 +123,9 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
     """
     cut_off: set[str] = set()
     with new_counter(job) as counter:
-        totals = sum((_count_input(counter, job, source, cut_off) for source in unit), Totals())
+        ranges = [source for source in unit if isinstance(source, RangeInput)]
+        totals = count_inputs(counter, job, [source for source in unit if not isinstance(source, RangeInput)])
+        totals = sum((_count_range(counter, job, source, cut_off) for source in ranges), totals)
         packed: list[list[bytes]] = [[] for _ in range(buckets)]
         summary = Summary(totals, tuple(counter.added()), tuple(counter.hold_out_share()), frozenset(cut_off))
         for table in _tables(counter, ROWS, 1):
@@ -132,18 +134,18 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
     return packed, summary
 
 
-def _count_input(counter: _core.Counter, job: CountJob, source: Input, cut_off: set[str]) -> Totals:
+def _count_range(counter: _core.Counter, job: CountJob, source: RangeInput, cut_off: set[str]) -> Totals:
     def blocks(cut: Cut) -> Iterator[Block]:
         try:
             yield from source.blocks(cut)
         except CorpusError:
-            cut_off.update([source.name] if isinstance(source, RangeInput) else [])
+            cut_off.add(source.name)
             raise
 
     try:
         return count_inputs(counter, job, [replace(source, blocks=blocks)])
     except CorpusError:
-        if isinstance(source, RangeInput) and source.part.start:
+        if source.part.start:
             count_inputs(counter, job, [source.numbered()])  # fails again, with the line number in the file
         raise
 
