@@ -73,8 +73,7 @@ class Run:
         self.new = torch.tensor(self.training["new_ids"], dtype=torch.long, device=args.device)
         self.factor = args.new_rows_factor or self.training["stages"][1]["new_rows_factor"]
         self.forward = torch.compile(self.model) if args.compile else self.model
-        tokenizer, end = tg.load(args.adapted), self.model.config.eos_token_id
-        self.end = end[0] if isinstance(end, list) else end
+        tokenizer, (self.end, *_) = tg.load(args.adapted), np.atleast_1d(self.model.config.eos_token_id).tolist()
         self.ids, self.n_bytes = packed(tokenizer, args.train, self.end, max_bytes=args.max_mb * 1e6, seed=args.seed)
         self.held_out = {name: packed(tokenizer, path, self.end) for name, path in args.held_out}
         self.per_step = max(1, round(args.step_kb * 1000 * len(self.ids) / self.n_bytes / args.length))
@@ -171,8 +170,7 @@ class Run:
     def write(self):
         """Writes the folder under another name, then renames it: it is complete or absent."""
         partial = self.work / "model"
-        dtype = AutoConfig.from_pretrained(self.args.adapted).dtype or torch.float32
-        self.model.to(dtype).save_pretrained(partial)
+        self.model.to(AutoConfig.from_pretrained(self.args.adapted).dtype or torch.float32).save_pretrained(partial)
         for path in self.args.adapted.iterdir():  # the tokenizer, the chat template and the like
             if path.is_file() and ".safetensors" not in path.name and not (partial / path.name).exists():
                 shutil.copy2(path, partial)
@@ -187,6 +185,8 @@ def main(arguments=None):
         raise SystemExit(f"`{args.out}` exists")
     run = Run(args)
     print(f"{run.n_bytes / 1e6:.2f} MB, {len(run.ids):,} tokens, {run.steps} steps of {run.per_step} x {args.length}")
+    if run.steps == 0 or not 0 <= (args.rows_share or 0) <= 1:
+        raise SystemExit("no step to train: pass more text or a smaller --step-kb, and --rows-share from 0 to 1")
     run.resume() if (run.work / "state.pt").exists() else run.report("start", None)
     for stage, n, rate, weights in run.stages():
         if run.step < begin + n:

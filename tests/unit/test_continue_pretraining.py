@@ -154,3 +154,10 @@ def test_new_rows_learn_faster_by_their_factor(script):
     for name, change in moved[0].items():
         table = "embed_tokens" in name or "lm_head" in name
         torch.testing.assert_close(moved[1][name], change * (1 + 3 * new) if table else change, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("more", [["--length", "100000"], ["--rows-share", "2"], ["--rows-share", "-0.1"]])
+def test_a_run_without_a_step_or_with_a_wrong_share_writes_nothing(script, place, more):
+    with pytest.raises(SystemExit, match="no step to train"):
+        run(script, "adapted", "trained", *more)
+    assert not (place / "trained").exists()
