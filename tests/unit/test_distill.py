@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, tables
+from checkpoints import ENGLISH, ESTONIAN, set_config, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -278,6 +278,15 @@ def test_wrong_options_are_refused(capsys, more, message):
     out = [] if "--out" in more else ["--out", "out"]
     assert cli.main([*arguments, *out, *more]) == 2
     assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_snippets_that_are_too_long_for_the_model_are_refused(tmp_path, monkeypatch):
+    made(tmp_path, monkeypatch, tied=True)
+    for folder in ("model", "adapted"):
+        set_config(Path(folder), max_position_embeddings=20)
+    with pytest.raises(errors.OptionError, match="reads at most 20"):
+        tg.distill("model", "adapted", "et.txt", "out", options=quick())
     assert not Path("out").exists()
 
 

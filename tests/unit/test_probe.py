@@ -4,10 +4,11 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import builders
 import pytest
-from checkpoints import ESTONIAN
+from checkpoints import ESTONIAN, set_config
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -220,7 +221,9 @@ def test_a_model_that_cannot_be_loaded_is_a_checkpoint_error(place):
 
 def test_chunks_that_are_too_long_for_a_model_are_refused(tmp_path):
     tiny_models.tiny_llama(tmp_path / "model", max_position_embeddings=50)
-    with pytest.raises(errors.OptionError, match=r"a chunk has \d+ tokens for m, and the model reads at most 50"):
+    with pytest.raises(
+        errors.OptionError, match=r"a part of the text has \d+ tokens for m, and the model reads at most 50"
+    ):
         tg.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick())
     assert tg.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick(chunk_bytes=49)).scores
 
@@ -256,3 +259,11 @@ def test_the_space_before_a_text_is_no_byte_of_it(tmp_path, metaspace):
     for text in ("the cat", " the cat", "  the", " ", "   ", "猫 the", "\tcat"):
         found = sequences(tokenizer, [text])
         assert sum(int(sizes.sum()) for sizes in found.n_bytes) == found.text_bytes == len(text.encode()), text
+
+
+@pytest.mark.usefixtures("place")
+def test_training_text_that_is_too_long_for_a_model_is_refused():
+    set_config(Path("model"), max_position_embeddings=30)
+    long = [" ".join(ESTONIAN[at : at + 5]) for at in range(0, 300, 5)]
+    with pytest.raises(errors.OptionError, match="reads at most 30"):
+        tg.probe({"base": "model"}, {"et": iter(["tere"])}, train=iter(long), options=quick())

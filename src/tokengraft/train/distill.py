@@ -28,7 +28,17 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import plan
 from tokengraft.train.distill_result import Distillation
 from tokengraft.train.learn_rows import LearningOptions, RowLearner
-from tokengraft.train.models import Device, Dtype, Hardware, free_memory, hardware, load_model, running, start_ids
+from tokengraft.train.models import (
+    Device,
+    Dtype,
+    Hardware,
+    free_memory,
+    hardware,
+    load_model,
+    require_context,
+    running,
+    start_ids,
+)
 from tokengraft.train.row_model import RowModel, Teacher
 from tokengraft.train.snippets import Selection, Snippet, SnippetOptions, select_snippets
 from tokengraft.train.write_rows import remove_work, write_with_rows
@@ -321,6 +331,8 @@ class _Run:
     def _learner(self, per_step: int) -> RowLearner:
         options = self.options
         loaded = load_model(self.pair.adapted.folder, self.where)
+        longest = max(max(len(snippet.old), len(snippet.new)) for snippet in self.found.snippets)
+        require_context(loaded, longest, "the model", "--snippet-bytes")
         layers = loaded.model.config.get_text_config().num_hidden_layers
         if not (-layers <= options.layer <= -1 or 1 <= options.layer <= layers):
             raise OptionError(f"--layer is {options.layer}", hint=f"pass 1 to {layers}, or -1 for the last")

@@ -158,6 +158,27 @@ def _no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def require_context(loaded: LoadedModel, longest: int, name: str, flag: str) -> None:
+    """Refuses text that is longer than a model was made for: it would be run on what it cannot do.
+
+    Args:
+        loaded: The model.
+        longest: Tokens of the longest text, without the start token.
+        name: What messages call the model.
+        flag: The option that limits the length.
+
+    Raises:
+        OptionError: The text is too long.
+    """
+    most = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
+    if isinstance(most, int) and 0 < most < longest + len(loaded.start):
+        raise OptionError(
+            f"a part of the text has {longest + len(loaded.start):,} tokens for {name}, and the model reads at most "
+            f"{most:,}",
+            hint=f"pass a smaller {flag}",
+        )
+
+
 @contextmanager
 def running(what: str, hint: str) -> Iterator[None]:
     """Converts errors of other libraries into one that says that the model cannot be run, trained or the like.

@@ -15,10 +15,19 @@ from tokengraft.formats.files import load_folder
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.train.chunks import CHUNK_BYTES, chunks, steps_of
-from tokengraft.train.models import Device, Dtype, Hardware, LoadedModel, free_memory, hardware, load_model
+from tokengraft.train.models import (
+    Device,
+    Dtype,
+    Hardware,
+    LoadedModel,
+    free_memory,
+    hardware,
+    load_model,
+    require_context,
+)
 from tokengraft.train.probe_result import Probe, ProbeScore
 from tokengraft.train.score import bits
-from tokengraft.train.sequences import Sequences, sequences
+from tokengraft.train.sequences import ids_of, sequences
 from tokengraft.train.short_training import TrainingPlan, train_briefly
 
 Models = Mapping[str, str | os.PathLike[str]]
@@ -145,6 +154,9 @@ class _Job:
         """The scores of one model, which is in memory only for this."""
         # Small steps would be lost in 16 bits, so weights are trained in 32.
         loaded = load_model(folder, self.where, dtype="float32" if self.plan else None)
+        for step in self.plan.steps if self.plan else ():
+            longest = max(map(len, ids_of(loaded.tokenizer, step)), default=0)
+            require_context(loaded, longest, name, "--chunk-bytes")
         yield from self._scored(name, loaded, 0)
         if self.plan:
             train_briefly(loaded, self.plan, lambda n_bytes: self.report(f"training {name}", n_bytes))
@@ -158,23 +170,12 @@ class _Job:
         new = [token_id for token_id, token in names.items() if token not in held]
         for text, parts in self.texts.items():
             encoded = sequences(loaded.tokenizer, parts)
-            _require_context(name, loaded, encoded)
+            require_context(loaded, max(map(len, encoded.ids), default=0), name, "--chunk-bytes")
             rate = encoded.text_bytes / max(encoded.n_tokens, 1)
             every, ours = bits(loaded, encoded, new, lambda n, text=text, rate=rate: self.report(text, round(n * rate)))
             yield ProbeScore(
                 name, text, steps, every.bytes, every.tokens, every.bits, ours.bytes, ours.tokens, ours.bits
             )
-
-
-def _require_context(name: str, loaded: LoadedModel, text: Sequences) -> None:
-    """Refuses chunks that are longer than the model was trained for: it would be scored on what it cannot do."""
-    longest = max(map(len, text.ids), default=0) + len(loaded.start)
-    most = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
-    if isinstance(most, int) and 0 < most < longest:
-        raise OptionError(
-            f"a chunk has {longest:,} tokens for {name}, and the model reads at most {most:,}",
-            hint="pass a smaller --chunk-bytes",
-        )
 
 
 def _training(
