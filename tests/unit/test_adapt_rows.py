@@ -65,6 +65,14 @@ def test_options_for_rows_without_weights_are_refused(texts, options):
         adapted(texts, texts / "bare", texts / "out", **options)
 
 
+@pytest.mark.parametrize("options", [{"init": "mean"}, {"output_init": "mean"}])
+def test_initialisers_without_new_tokens_are_refused(texts, options):
+    checkpoint(texts / "model")
+    chosen = tg.AdaptOptions(report=False, **options)
+    with pytest.raises(errors.OptionError, match="none are learned"):
+        tg.adapt(texts / "model", target=texts / "et.txt", remove=5, out=texts / "out", options=chosen)
+
+
 def test_unknown_names_are_refused(texts):
     checkpoint(texts / "model")
     with pytest.raises(errors.OptionError, match="no initialiser 'best'"):

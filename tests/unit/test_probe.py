@@ -267,3 +267,12 @@ def test_training_text_that_is_too_long_for_a_model_is_refused():
     long = [" ".join(ESTONIAN[at : at + 5]) for at in range(0, 300, 5)]
     with pytest.raises(errors.OptionError, match="reads at most 30"):
         tg.probe({"base": "model"}, {"et": iter(["tere"])}, train=iter(long), options=quick())
+
+
+@pytest.mark.usefixtures("place")
+def test_training_documents_with_a_line_that_is_scored_are_left_out():
+    lines = [f"{number}: {' '.join(ESTONIAN[number : number + 3])}" for number in range(100)]
+    documents = ["\n".join(lines[at : at + 5]) for at in range(0, 100, 5)]
+    options = quick(step_bytes=sum(len(document.encode()) for document in documents) // 8)
+    found = tg.probe({"base": "model"}, {"et": iter([lines[7], lines[42]])}, train=iter(documents), options=options)
+    assert any(warning.startswith("2 documents") for warning in found.warnings)

@@ -157,6 +157,7 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     if options.preserve_keep and job.keep is None:
         raise OptionError("--preserve-keep was given without text to keep", hint="pass --keep FILES, or leave it out")
     learning = options.limits != Limits() or options.include is not None or options.balance == "parity"
+    learning = learning or options.init is not None or options.output_init is not None
     if learning and not job.sizes.learn:
         raise OptionError(
             "options for new tokens were given, but none are learned", hint="leave them out, or pass --swap or --add"

@@ -32,6 +32,8 @@ from tokengraft.train.short_training import TrainingPlan, train_briefly
 
 Models = Mapping[str, str | os.PathLike[str]]
 MIN_CHUNK_BYTES = 16
+MIN_LINE_BYTES = 40
+"""A line that is at least this long and both scored and in a training document is no coincidence."""
 READ_AHEAD = 4
 """The training text is read until it has this many times the bytes that are needed, then it is shuffled."""
 
@@ -86,7 +88,8 @@ def probe(
     Args:
         models: Folders with weights, by name. The others are compared with the first, and tokens that it lacks are new.
         texts: Held-out text by name: whatever `count` reads.
-        train: Text for the short training. Documents that are also in ``texts`` are left out of it.
+        train: Text for the short training. Documents that are also in ``texts``, or share a line of 40 bytes or
+            more with them, are left out of it.
         options: Steps, learning rate, device and more.
         read_options: How to read the texts; by default text files have one document per line.
         progress: Called with the bytes of text that were scored or trained on.
@@ -114,7 +117,9 @@ def probe(
     warnings = [warning for name, text in read.items() for warning in text_warnings(name, text)]
     warnings += _lost(tokenizers, read)
     if dropped:
-        warnings.append(f"{dropped:,} documents of the training text are also scored, and were left out of it")
+        warnings.append(
+            f"{dropped:,} documents of the training text are also scored, or have a line that is; they were left out"
+        )
     return Probe(scores, next(iter(models)), FrozenDict(_settings(options, where, plan)), tuple(warnings))
 
 
@@ -182,7 +187,9 @@ def _training(
     train: Corpus, texts: Mapping[str, Text], options: ProbeOptions, read_options: ReadOptions
 ) -> tuple[TrainingPlan, int]:
     """The chunks of every step, and how many documents were left out because they are scored."""
-    reader = _Unscored(train, {document for text in texts.values() for document in text.documents})
+    reader = _Unscored(
+        train, {line for text in texts.values() for document in text.documents for line in _lines(document)}
+    )
     needed = options.steps * options.step_bytes * READ_AHEAD
     parts, n_bytes = list[str](), 0
     for part in chunks(reader.documents(read_options), options.chunk_bytes):
@@ -201,15 +208,21 @@ def _training(
     return TrainingPlan(steps, options.learning_rate), reader.dropped
 
 
+def _lines(document: str) -> Iterator[str]:
+    """What two documents have in common if one is a part of the other: they themselves, and their longer lines."""
+    yield document.strip()
+    yield from (line.strip() for line in document.splitlines() if len(line.encode()) >= MIN_LINE_BYTES)
+
+
 class _Unscored:
-    """The documents of the training text that are not scored, and the number of those that are."""
+    """The documents of the training text without a line that is scored, and the number of the others."""
 
     def __init__(self, train: Corpus, scored: set[str]) -> None:
         self.train, self.scored, self.dropped = train, scored, 0
 
     def documents(self, read_options: ReadOptions) -> Iterator[str]:
         for document in documents(self.train, read_options):
-            if document in self.scored:
+            if not self.scored.isdisjoint(_lines(document)):
                 self.dropped += 1
             else:
                 yield document
