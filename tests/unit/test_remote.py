@@ -288,6 +288,7 @@ def test_fsspec_is_imported_only_for_urls(tmp_path):
     [
         ("https://u:p@h/a?b=c", "https://h/a"),
         ("https://h/a?secret", "https://h/a"),
+        ("sftp://u:a@p@h/a", "sftp://h/a"),
         ("s3://bucket/a?.txt", "s3://bucket/a?.txt"),
         ("hf://datasets/u/d@main/a.txt", "hf://datasets/u/d@main/a.txt"),
         ("simplecache::s3://key:secret@bucket/a", "simplecache::s3://bucket/a"),
@@ -297,3 +298,26 @@ def test_fsspec_is_imported_only_for_urls(tmp_path):
 def test_credentials_are_cut_out_of_urls(url, shown):
     assert remote.without_credentials(url) == shown
     assert "p@" not in remote.without_credentials(f"cannot open '{url}', sorry")
+
+
+@pytest.mark.parametrize("pattern", ["file://{}/a.txt", "file://{}/*.txt", "file://{}", "simplecache::file://{}/a.txt"])
+def test_an_input_that_is_given_by_a_url_is_never_an_output(tmp_path, corpus, capsys, pattern):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    url, before = pattern.format(corpus), (corpus / "a.txt").read_bytes()
+    assert cli.main(["count", str(folder), url, "--out", str(corpus / "a.txt"), "--force"]) != 0
+    assert "the input" in capsys.readouterr().err
+    out = corpus if "txt" in pattern else corpus / "out"
+    assert cli.main(["adapt", str(folder), "--target", url, "--swap", "1", "--force", "--out", str(out)]) != 0
+    assert "the input" in capsys.readouterr().err
+    assert (corpus / "a.txt").read_bytes() == before
+
+
+def test_a_url_as_the_output_is_refused(tmp_path, corpus, capsys, monkeypatch):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(["count", str(folder), str(corpus), "--out", "s3://bucket/counts.parquet"]) != 0
+    assert "is a URL" in capsys.readouterr().err
+    with pytest.raises(errors.OutputError, match="is a URL"):
+        tg.count(tg.load(folder), corpus).save("memory://counts.parquet")
+    assert sorted(tmp_path.iterdir()) == before
