@@ -19,6 +19,7 @@ from tokengraft.adapt.cache import cache_key
 from tokengraft.adapt.options import AdaptOptions
 from tokengraft.corpus import blocks, open_corpus, read_documents, remote
 from tokengraft.corpus.ranges import split_input
+from tokengraft.counts.engines.units import corpus_inputs
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -238,6 +239,8 @@ def test_a_missing_package_is_named(tokenizer, monkeypatch):
 def test_a_url_as_a_path_is_an_error_that_says_so(tokenizer):
     from pathlib import Path
 
+    with pytest.raises(errors.CorpusError, match="pass a URL as a string"):
+        corpus_inputs(Path("s3://bucket/a.txt"), LINES, "ray")
     with pytest.raises(errors.CorpusError, match="pass a URL as a string"):
         tg.count(tokenizer, Path("s3://bucket/a.txt"))
 
