@@ -242,6 +242,8 @@ def test_options_of_ray_without_ray_are_refused():
 def test_another_cluster_than_the_one_that_is_connected_is_refused(tokenizer, corpus, address):
     with pytest.raises(errors.OptionError, match="connected to Ray already"):
         tg.count(tokenizer, corpus, engine="ray", address=address)
+    with pytest.raises(errors.OptionError, match="connected to Ray already"):
+        tg.count(tokenizer, corpus, weights=[2], engine="ray", address=address)
 
 
 @pytest.mark.usefixtures("ray_started")
