@@ -195,6 +195,9 @@ def test_targets_are_named_and_weighed(tmp_path, monkeypatch):
     assert targets_of(["et=et/*.parquet:2", "lv=lv.txt:1/3"]) == {"et": ("et/*.parquet", "2"), "lv": ("lv.txt", "1/3")}
     assert list(targets_of(["a.txt", "b.txt"])) == ["target-1", "target-2"]
     assert targets_of(["a.txt:-1"]) == {"target": ("a.txt", "-1")}
+    for url in ("http://host:8080/2024", "http://host:8080", "et=s3://bucket/2024/a.txt"):
+        assert [*targets_of([url]).values()] == [(url.removeprefix("et="), "1")]
+    assert targets_of(["et=http://host:8080/2024:1/3"]) == {"et": ("http://host:8080/2024", "1/3")}
     with pytest.raises(errors.OptionError, match="two targets"):
         targets_of(["et=a", "et=b"])
     monkeypatch.chdir(tmp_path)

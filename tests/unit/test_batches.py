@@ -270,3 +270,11 @@ def test_real_text_in_partitions_gives_the_counts_of_the_whole(shared_data, tmp_
     summed = pa.Table.from_batches(partial).group_by("pretoken").aggregate([("count", "sum")])
     expected = tg.count(tok, iter(texts)).save(tmp_path / "expected.parquet")
     assert tg.sum_partials(summed, tok).save(tmp_path / "summed.parquet").read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])
+def test_dictionaries_of_every_type_of_text_are_read(tokenizer, kind):
+    values = pa.array(["the cat", "a cat", "õ"], pa.string()).cast(kind)
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 0, 1, 2], pa.int8()), values).slice(1)
+    found = tg.sum_partials(tg.BatchCounter(tokenizer)(pa.table({"text": column})), tokenizer)
+    assert found == tg.count(tokenizer, iter(["the cat", "the cat", "a cat", "õ"]))

@@ -92,6 +92,12 @@ def test_weighted_counts_and_counts_without_rare_pretokens_are_refused(tokenizer
             partial_table(changed)
 
 
+def without(table, prefix):
+    kept = table.filter([not key.as_py().startswith(prefix) for key in table["pretoken"]])
+    assert len(kept) < len(table)
+    return kept
+
+
 def with_counts(table, column):
     return pa.table({"pretoken": table.column("pretoken"), "count": column})
 
@@ -103,6 +109,10 @@ def with_counts(table, column):
         (lambda t: pa.concat_tables([t, t.slice(0, 1)]), "rows are missing or doubled"),
         (lambda t: t.filter([not k.as_py().startswith(b"\xffpipeline") for k in t["pretoken"]]), "rows are missing"),
         (lambda t: t.filter([not k.as_py().startswith(b"\xff") for k in t["pretoken"]]), "rows are missing"),
+        (lambda t: without(t, b"\xffdocuments"), "rows are missing or doubled"),
+        (lambda t: without(t, b"\xff+"), "rows are missing or doubled"),
+        (lambda t: without(t, b"\xffchecksum"), "rows are missing or doubled"),
+        (lambda t: pa.concat_tables([t, pa.table([[b"\xffdocuments"], [5]], t.schema)]), "missing or doubled"),
         (lambda t: pa.concat_tables([t, pa.table([[b"\xffother"], [1]], t.schema)]), "does not have|do not have"),
         (lambda t: pa.concat_tables([t, pa.table([[b"\xff+\xff"], [1]], t.schema)]), "do not have"),
         (lambda t: t.append_column("more", t["count"]), "the columns"),

@@ -242,6 +242,29 @@ def test_options_of_ray_without_ray_are_refused():
 def test_another_cluster_than_the_one_that_is_connected_is_refused(tokenizer, corpus, address):
     with pytest.raises(errors.OptionError, match="connected to Ray already"):
         tg.count(tokenizer, corpus, engine="ray", address=address)
+    with pytest.raises(errors.OptionError, match="connected to Ray already"):
+        tg.count(tokenizer, corpus, weights=[2], engine="ray", address=address)
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_the_address_of_the_count_options_is_not_dropped(tokenizer, corpus):
+    count_options = tg.CountOptions(engine="ray", address="10.0.0.1:6379")
+    with pytest.raises(errors.OptionError, match=r"10\.0\.0\.1:6379"):
+        tg.count(tokenizer, corpus, engine="ray", count_options=count_options)
+
+
+def test_the_name_of_the_working_folder_is_no_pattern(tmp_path, monkeypatch):
+    for name in ("[ab]", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.txt").write_text("cat")
+    (tmp_path / "a" / "other.txt").write_text("cat")
+    monkeypatch.chdir(tmp_path / "[ab]")
+    for item in ("c.txt", "*.txt", ".", "../[[]ab]/*.txt"):
+        (source,) = units.corpus_inputs(item, LINES, "ray")
+        assert os.path.samefile(source.name, "c.txt")  # noqa: PTH121
+        assert os.path.isabs(source.name)  # noqa: PTH117
+    with pytest.raises(errors.CorpusError):
+        units.corpus_inputs("other.txt", LINES, "ray")
 
 
 @pytest.mark.usefixtures("ray_started")

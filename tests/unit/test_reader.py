@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import sys
 import types
 from collections import Counter
 from dataclasses import replace
@@ -180,6 +181,13 @@ def test_a_bad_document_is_named_by_every_reader(tokenizer, tmp_path, name, raw,
     for read in readers:
         with pytest.raises(errors.CorpusError, match=rf"{name}`, {match}"):
             read(tmp_path / name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 there")
+def test_the_name_of_a_parquet_file_need_not_be_utf_8(tokenizer, tmp_path):
+    path = tmp_path / os.fsdecode(b"\xff.parquet")
+    path.write_bytes(parquet(["a", "b"]))
+    assert tg.count(tokenizer, path).totals.documents == 2
 
 
 def test_a_parquet_file_without_rows_is_an_empty_corpus(tokenizer, tmp_path):

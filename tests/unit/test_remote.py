@@ -19,6 +19,7 @@ from tokengraft.adapt.cache import cache_key
 from tokengraft.adapt.options import AdaptOptions
 from tokengraft.corpus import blocks, open_corpus, read_documents, remote
 from tokengraft.corpus.ranges import split_input
+from tokengraft.counts.engines.units import corpus_inputs
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -239,6 +240,8 @@ def test_a_url_as_a_path_is_an_error_that_says_so(tokenizer):
     from pathlib import Path
 
     with pytest.raises(errors.CorpusError, match="pass a URL as a string"):
+        corpus_inputs(Path("s3://bucket/a.txt"), LINES, "ray")
+    with pytest.raises(errors.CorpusError, match="pass a URL as a string"):
         tg.count(tokenizer, Path("s3://bucket/a.txt"))
 
 
@@ -288,6 +291,7 @@ def test_fsspec_is_imported_only_for_urls(tmp_path):
     [
         ("https://u:p@h/a?b=c", "https://h/a"),
         ("https://h/a?secret", "https://h/a"),
+        ("sftp://u:a@p@h/a", "sftp://h/a"),
         ("s3://bucket/a?.txt", "s3://bucket/a?.txt"),
         ("hf://datasets/u/d@main/a.txt", "hf://datasets/u/d@main/a.txt"),
         ("simplecache::s3://key:secret@bucket/a", "simplecache::s3://bucket/a"),
@@ -297,3 +301,26 @@ def test_fsspec_is_imported_only_for_urls(tmp_path):
 def test_credentials_are_cut_out_of_urls(url, shown):
     assert remote.without_credentials(url) == shown
     assert "p@" not in remote.without_credentials(f"cannot open '{url}', sorry")
+
+
+@pytest.mark.parametrize("pattern", ["file://{}/a.txt", "file://{}/*.txt", "file://{}", "simplecache::file://{}/a.txt"])
+def test_an_input_that_is_given_by_a_url_is_never_an_output(tmp_path, corpus, capsys, pattern):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    url, before = pattern.format(corpus), (corpus / "a.txt").read_bytes()
+    assert cli.main(["count", str(folder), url, "--out", str(corpus / "a.txt"), "--force"]) != 0
+    assert "the input" in capsys.readouterr().err
+    out = corpus if "txt" in pattern else corpus / "out"
+    assert cli.main(["adapt", str(folder), "--target", url, "--swap", "1", "--force", "--out", str(out)]) != 0
+    assert "the input" in capsys.readouterr().err
+    assert (corpus / "a.txt").read_bytes() == before
+
+
+def test_a_url_as_the_output_is_refused(tmp_path, corpus, capsys, monkeypatch):
+    folder = builders.write(tmp_path / "tok", builders.byte_level())
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(["count", str(folder), str(corpus), "--out", "s3://bucket/counts.parquet"]) != 0
+    assert "is a URL" in capsys.readouterr().err
+    with pytest.raises(errors.OutputError, match="is a URL"):
+        tg.count(tg.load(folder), corpus).save("memory://counts.parquet")
+    assert sorted(tmp_path.iterdir()) == before

@@ -22,7 +22,7 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import DEFAULT, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
-from tokengraft.corpus import Corpus, ReadOptions, open_corpus
+from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus
 from tokengraft.corpus.open import STDIN
 from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import as_weight
@@ -201,8 +201,10 @@ def _input_paths(job: Job) -> Iterator[Path]:
         if isinstance(corpus, str | os.PathLike | list | tuple):
             # Folders too: a later run would read what this one wrote into them.
             items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
-            yield from (Path(item) for item in items if Path(item).is_dir())
-            paths = dict.fromkeys(Path(source.name) for source in open_corpus(corpus, job.options.read_options))
+            folders = (Path(local_name(os.fspath(item))) for item in items)
+            yield from (folder for folder in folders if folder.is_dir())
+            sources = open_corpus(corpus, job.options.read_options)
+            paths = dict.fromkeys(Path(local_name(source.name)) for source in sources)
             yield from (path for path in paths if path.is_file())
 
 

@@ -39,6 +39,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.cli.progress import bytes_read
 from tokengraft.cli.stacks import add_stacks
+from tokengraft.corpus import is_url
 from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
@@ -138,7 +139,9 @@ def targets_of(texts: list[str]) -> dict[str, Target]:
         name, equals, rest = text.partition("=")
         if not equals or "/" in name or Path(text).exists():
             name, rest = ("target" if len(texts) == 1 else f"target-{at}"), text
-        weighted = None if Path(rest).exists() else re.fullmatch(r"(.+):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", rest)
+        # In a URL, a number after the name of the host is a port.
+        source = ".*?://[^/]*/.*" if is_url(rest) else ".+"
+        weighted = None if Path(rest).exists() else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", rest)
         corpus, weight = (weighted[1], weighted[2]) if weighted else (rest, "1")
         require(
             name not in targets,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_warnings
 from tokengraft.cli.progress import bytes_read
-from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions, without_credentials
+from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions, local_name, without_credentials
 from tokengraft.counts.count import count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
 from tokengraft.counts.options import DEFAULT_MEMORY, CountOptions, Engine
@@ -337,7 +337,7 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: 
 
 def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
     """All input paths given by options, with globs expanded, for `require_distinct`."""
-    items = [os.fspath(item) for group in groups for item in group or () if item is not None]
+    items = [local_name(os.fspath(item)) for group in groups for item in group or () if item is not None]
     matches = ([item] if os.path.lexists(item) else glob.glob(item, recursive=True) for item in items)  # noqa: PTH207
     return [*(path for paths in matches for path in paths), *(["/dev/stdin"] if "-" in items else [])]
 

@@ -10,7 +10,7 @@ from tokengraft.corpus.input import Input
 from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, files_at, open_corpus
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
-from tokengraft.corpus.remote import is_url, without_credentials
+from tokengraft.corpus.remote import is_url, local_name, without_credentials
 from tokengraft.corpus.totals import Totals
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "documents",
     "files_at",
     "is_url",
+    "local_name",
     "open_corpus",
     "read_documents",
     "require_column",

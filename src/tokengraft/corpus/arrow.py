@@ -75,6 +75,9 @@ def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
     import pyarrow.compute as pc
 
     kind = require_text(column.type, name)
+    if pa.types.is_dictionary(column.type):  # first its values: those of all rows may need 64-bit offsets
+        values = column.dictionary.cast(kind).cast(pa.large_binary())
+        column, kind = pa.DictionaryArray.from_arrays(column.indices, values), pa.large_binary()
     texts = column.cast(kind).cast(pa.large_binary())
     nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
     data, offsets = binary_buffers(texts)

@@ -1,5 +1,6 @@
 """`LocalFile`: a file on this machine; and the errors of reading any file."""
 
+import os
 import re
 import stat
 import sys
@@ -49,7 +50,7 @@ class LocalFile:
         """The bytes, for reads of Arrow at any position."""
         import pyarrow as pa
 
-        return pa.OSFile(str(self.path), "rb")
+        return pa.OSFile(os.fsencode(self.path), "rb")  # a name need not be UTF-8
 
     def size_now(self) -> int:
         """Bytes, now."""
@@ -100,6 +101,6 @@ def unreadable(name: str, error: BaseException) -> CorpusError:
 def missing(name: str, error: BaseException) -> CorpusError:
     """The error of a path where there is no file."""
     failure = unreadable(name[:200], error)
-    if re.match(r"[a-z][a-z0-9+.-]+:/[^/]", name):
+    if re.search(r"(?:^|/)[a-z][a-z0-9+.-]+:/[^/]", name):
         return CorpusError(failure.message, hint="pass a URL as a string: a Path drops one of its slashes")
     return CorpusError(failure.message, hint=f"{failure.hint}; pass documents in memory as an iterator: iter(texts)")

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 from tokengraft.errors import CorpusError, OptionError, TokengraftError
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_LOCAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*::)*(?:file|local)://", re.IGNORECASE)
 _BYTES_PER_REQUEST = 16 << 20
 """Of files that are read from start to end, where a request reads a range."""
 _STREAMED = frozenset(("http", "https", "hf"))
@@ -31,13 +32,22 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
+def local_name(name: str) -> str:
+    """The path of a `file://` URL; other names are returned unchanged.
+
+    >>> local_name("file:///data/a.txt"), local_name("a.txt"), local_name("s3://bucket/a.txt")
+    ('/data/a.txt', 'a.txt', 's3://bucket/a.txt')
+    """
+    return _LOCAL.sub("", name, count=1)
+
+
 def without_credentials(text: str) -> str:
     """Text with every URL in it without its user, password and query.
 
     >>> without_credentials("https://me:secret@host/a.txt?signature=secret")
     'https://host/a.txt'
     """
-    text = re.sub(r"(?<=://)[^/\s@'\"`]*@", "", text)
+    text = re.sub(r"(?<=://)[^/\s'\"`]*@", "", text)
     text = re.sub(r"(https?://[^\s?'\"`]*)\?[^\s'\"`]*", r"\1", text)
     return re.sub(r"(://[^\s?'\"`]*)\?[^\s'\"`]*=[^\s'\"`]*", r"\1", text)
 

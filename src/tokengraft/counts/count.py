@@ -98,7 +98,8 @@ def count(
     """
     read_options, count_options = read_options or ReadOptions(), count_options or CountOptions()
     if engine or address:
-        count_options = replace(count_options, engine=engine or count_options.engine, address=address)
+        engine, address = engine or count_options.engine, address or count_options.address
+        count_options = replace(count_options, engine=engine, address=address)
     if weights is None:
         with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
             return replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))

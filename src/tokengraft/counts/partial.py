@@ -30,6 +30,8 @@ ADDED = RESERVED + b"+"
 """Before an added token: its occurrences."""
 PIPELINE = RESERVED + b"pipeline "
 """Before a hash of the pipeline: the number of parts that were counted with it."""
+CHECKSUM = RESERVED + b"checksum"
+"""The sum of all totals and occurrences of added tokens, so that a missing row is noticed."""
 MEMORY = 2 << 30
 _TOTALS = {RESERVED + field.name.encode(): field.name for field in fields(Totals)}
 _EMPTY_PIPELINE = json.dumps(
@@ -83,10 +85,14 @@ def other_rows(counts: PretokenCounts) -> "pa.Table":
     import pyarrow as pa
 
     totals = asdict(counts.totals)
-    rows = {
-        PIPELINE + _pipeline_hash(counts.fingerprint, counts.normalize): 1,
+    numbers = {
         **{key: totals[name] for key, name in _TOTALS.items() if totals[name]},
         **{ADDED + token.encode(): count for token, count in counts.added.items() if count},
+    }
+    rows = {
+        PIPELINE + _pipeline_hash(counts.fingerprint, counts.normalize): 1,
+        CHECKSUM: sum(numbers.values()),
+        **numbers,
     }
     return pa.table(
         [pa.array(list(rows), pa.large_binary()), pa.array(list(rows.values()), pa.int64())], partial_schema()
@@ -191,10 +197,14 @@ class _Sums:
                 totals[_TOTALS[key]] = count
             elif key in names:
                 added[names[key]] = count
-            elif key != pipeline:
+            elif key not in (pipeline, CHECKSUM):
                 raise _unknown(key)
         if (self.others or self.n_pretokens) and not self.others.get(pipeline):
             raise CountsError("the table has no row for its pipeline: rows are missing", hint=_COMPLETE)
+        if sum(totals.values()) + sum(added.values()) != self.others.get(CHECKSUM, 0):
+            raise CountsError(
+                "the totals and added tokens are not complete: rows are missing or doubled", hint=_COMPLETE
+            )
         if totals.get("pretokens", 0) != self.n_pretokens:
             raise CountsError(
                 f"the counts add up to {self.n_pretokens:,} pretokens, and the text had "

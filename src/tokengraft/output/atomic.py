@@ -13,6 +13,7 @@ that an unfinished output never has the final name. These rules hold at all time
 """
 
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from tokengraft.output.rename import exchange, rename_new
 Replaceable = Callable[[Path], bool]
 """Whether `--force` may delete a file, given by its path relative to the output folder."""
 Identity = tuple[int, int]
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+"""A `Path` of a URL has only one of its slashes."""
 _ELSEWHERE = "choose another name, or remove it yourself"
 
 
@@ -171,6 +174,10 @@ def _same(out: Path, before: Identity | None) -> bool:
 
 
 def _require_writable_parent(out: Path) -> None:
+    if _URL.match(str(out)) and not os.path.lexists(out.parts[0]):
+        raise OutputError(
+            f"the output `{out}` is a URL", hint="write to a path on this machine, and copy it from there"
+        )
     parent = next(path for path in out.absolute().parents if os.path.lexists(path))
     if not parent.is_dir():
         raise OutputError(f"cannot write `{out}`: `{parent}` is not a folder", hint="choose another path")

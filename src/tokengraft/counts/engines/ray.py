@@ -197,28 +197,37 @@ def _loaded(reference: Any) -> CountJob:
     return _JOBS[reference.hex()]
 
 
-_kept: ExitStack | None = None
-"""Set by `kept`: what ends the connection."""
+class _Kept(ExitStack):
+    """What ends a connection that is kept."""
+
+    connected = False
+    """Whether there is one. Another one, which the program had before, does not count."""
+
+
+_kept: _Kept | None = None
+"""Set by `kept`."""
 
 
 @contextmanager
 def kept() -> Iterator[None]:
     """Keeps a connection to Ray that is made inside the block until its end, so that several corpora can use it."""
     global _kept
-    before = _kept
-    with ExitStack() as stack:
+    if _kept:
+        yield
+        return
+    with _Kept() as stack:
         _kept = stack
         try:
             yield
         finally:
-            _kept = before
+            _kept = None
 
 
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[None]:
     """A connection to Ray. What was connected or started before stays so; what is started here is stopped."""
     if ray.is_initialized():
-        if address not in (None, "auto") and not _kept:
+        if address not in (None, "auto") and not (_kept and _kept.connected):
             raise OptionError(
                 f"the program is connected to Ray already, and the address {address!r} was given",
                 hint="leave out the address, or disconnect first: ray.shutdown()",
@@ -236,6 +245,8 @@ def _connected(address: str | None, workers: int | None) -> Iterator[None]:
                 f"cannot {f'connect to Ray at {address}' if address else 'start Ray'}: {error}",
                 hint="check the address; without one, Ray is started on this machine",
             ) from error
+        if _kept:
+            _kept.connected = True
         yield
 
 

@@ -4,6 +4,7 @@ The counts of a unit are split into buckets by a hash of the pretokens, so that 
 Everything that is sent between processes can be pickled; text is opened by the process that counts it.
 """
 
+import glob
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,8 +81,7 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
     """
     given: list[Any] = [*corpus] if isinstance(corpus, list | tuple) else [corpus]
     items = [os.fspath(item) for item in given]
-    names = [name if name == "-" or is_url(name) else os.path.abspath(name) for name in items]  # noqa: PTH100 (globs)
-    inputs = open_corpus(names, read_options)
+    inputs = open_corpus([name if name == "-" or is_url(name) else _absolute(name) for name in items], read_options)
     for source in inputs:
         is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
         if source.name == STDIN or source.name.startswith("memory://") or is_pipe:
@@ -90,6 +90,13 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
                 hint="write the text to a file; or count it with the local engine",
             )
     return inputs
+
+
+def _absolute(name: str) -> str:
+    """The absolute path of a file, folder or glob. The working folder is no pattern, whatever its name."""
+    if os.path.exists(name):  # noqa: PTH110
+        return os.path.abspath(name)  # noqa: PTH100
+    return os.path.join(glob.escape(os.getcwd()), name)  # noqa: PTH109, PTH118
 
 
 def unit_size(inputs: Sequence[Input], processors: int) -> int:
