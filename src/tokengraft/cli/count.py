@@ -9,9 +9,9 @@ from pathlib import Path
 from tokengraft.cli.display import print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
-    add_count_options,
     add_engine,
     add_json,
+    add_memory,
     add_min_count,
     add_output,
     add_read_options,
@@ -73,7 +73,7 @@ def _add_merge(commands: Commands) -> None:
     add_output(command, "Parquet file for the sum")
     add_json(command)
     add_min_count(command)
-    add_count_options(command)
+    add_memory(command)
     command.set_defaults(run=_merge)
 
 

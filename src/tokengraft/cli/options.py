@@ -209,6 +209,11 @@ def add_count_options(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--workers", type=int, metavar="N", help="threads (default: one per core); on Ray, tasks at once"
     )
+    add_memory(group)
+
+
+def add_memory(group: "argparse._ActionsContainer") -> None:
+    """Adds --memory."""
     group.add_argument(
         "--memory",
         type=size,
@@ -282,7 +287,7 @@ def add_min_count(command: argparse.ArgumentParser) -> None:
 def count_options_of(options: argparse.Namespace, *, min_count: int) -> CountOptions:
     """The count options: workers, memory and limits."""
     return CountOptions(
-        workers=options.workers,
+        workers=getattr(options, "workers", None),
         memory=DEFAULT_MEMORY if options.memory is None else options.memory,
         min_count=min_count,
         max_documents=getattr(options, "max_documents", None),

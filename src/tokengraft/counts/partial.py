@@ -234,7 +234,8 @@ def _unknown(key: bytes) -> CountsError:
     if key.startswith(PIPELINE):
         return CountsError(
             "the partial counts were made for another pipeline",
-            hint="pass the tokenizer and the read options that they were counted with",
+            hint="pass the tokenizer that they were counted with; for partial counts with other read options than the "
+            "default, call `tg.sum_partials(..., read_options=...)`",
         )
     return CountsError(
         f"the table has a key that partial counts do not have: {key[:40]!r}", hint="make the table with BatchCounter"
