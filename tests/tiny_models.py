@@ -1,12 +1,13 @@
-"""Tiny models that transformers can run and train, beside tiny tokenizers. Importing it needs torch."""
+"""Tiny models that transformers can run and train, beside tiny tokenizers. Without torch, its users are skipped."""
 
 import builders
-import torch
-import transformers
+import pytest
 from checkpoints import ENGLISH, ESTONIAN
 
 import tokengraft as tg
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers")
 torch.set_num_threads(1)  # threads only wait for each other in models of this size
 SIZE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
 SCALE = 0.3
