@@ -206,6 +206,7 @@ LAYERS = [
     "cli.options",
     "cli.learning",
     "cli.stacks",
+    "cli.hardware",
     "cli.extended",
     "cli.adapt",
     "cli.check",

@@ -27,7 +27,7 @@ class Behaviour(NamedTuple):
     """The text that each model generates from the same prompt."""
 
 
-def require_torch() -> None:
+def require_torch(hint: str = "install them, or leave out --verify") -> None:
     """Raises if models cannot be run, before anything is written.
 
     Raises:
@@ -37,9 +37,7 @@ def require_torch() -> None:
         import_module("torch")
         import_module("transformers")
     except ImportError as error:
-        raise OptionError(
-            f"running the models needs torch and transformers: {error}", hint="install them, or leave out --verify"
-        ) from error
+        raise OptionError(f"running models needs torch and transformers: {error}", hint=hint) from error
 
 
 def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tokengraft.cli.display import print_table
+from tokengraft.cli.hardware import add_hardware
 from tokengraft.cli.options import (
     Commands,
     add_json,
@@ -19,7 +20,6 @@ from tokengraft.cli.progress import share_done
 from tokengraft.output.atomic import require_distinct
 from tokengraft.train.distill import DistillOptions, distill
 from tokengraft.train.distill_result import Distillation
-from tokengraft.train.models import DEVICES, DTYPES
 
 
 def add(commands: Commands) -> None:
@@ -44,15 +44,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--out", type=Path, metavar="PATH", help="output folder; must not exist")
     _add_numbers(command, defaults)
-    command.add_argument(
-        "--device", choices=DEVICES, default="auto", help="where to run (default: auto, a GPU if there is one)"
-    )
-    command.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default="auto",
-        help="type to compute in (default: auto, bfloat16 on a GPU and float32 on a CPU)",
-    )
+    add_hardware(command)
     command.add_argument("--dry-run", action="store_true", help="find snippets, show memory and time, write nothing")
     command.add_argument("--force", action="store_true", help="replace a folder that tokengraft wrote")
     command.add_argument("--quiet", action="store_true", help="do not show progress")

@@ -3,6 +3,7 @@
 import argparse
 
 from tokengraft.cli.display import print_columns, print_warnings
+from tokengraft.cli.hardware import add_hardware
 from tokengraft.cli.options import (
     Commands,
     add_json,
@@ -13,7 +14,6 @@ from tokengraft.cli.options import (
     text_read_options_of,
 )
 from tokengraft.cli.progress import share_done
-from tokengraft.train.models import DEVICES, DTYPES
 from tokengraft.train.probe import ProbeOptions, probe
 
 _TRAINING = ("steps", "step_bytes", "learning_rate", "seed")
@@ -60,15 +60,7 @@ def add(commands: Commands) -> None:
         metavar="SIZE",
         help=f"documents are cut into chunks of at most this size (default: {defaults.chunk_bytes})",
     )
-    command.add_argument(
-        "--device", choices=DEVICES, default="auto", help="where to run (default: auto, a GPU if there is one)"
-    )
-    command.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default="auto",
-        help="type to compute in (default: auto, bfloat16 on a GPU and float32 on a CPU)",
-    )
+    add_hardware(command)
     command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_text_read_options(command)

@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from tokengraft.checkpoint.behaviour import require_torch
 from tokengraft.checkpoint.layout import Checkpoint, open_checkpoint
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError
 from tokengraft.formats.files import load_folder
@@ -64,22 +64,6 @@ class LoadedModel:
         return len(self.model.get_input_embeddings().weight)
 
 
-def require_torch() -> None:
-    """Raises if models cannot be run.
-
-    Raises:
-        OptionError: torch or transformers is not installed.
-    """
-    try:
-        import_module("torch")
-        import_module("transformers")
-    except ImportError as error:
-        raise OptionError(
-            f"running models needs torch and transformers: {error}",
-            hint='install them: pip install "tokengraft[torch]"',
-        ) from error
-
-
 def hardware(device: Device, dtype: Dtype) -> Hardware:
     """The hardware that the options choose: a GPU if there is one, in bfloat16; a CPU computes in float32.
 
@@ -89,7 +73,7 @@ def hardware(device: Device, dtype: Dtype) -> Hardware:
     for flag, value, allowed in (("--device", device, DEVICES), ("--dtype", dtype, DTYPES)):
         if value not in allowed:
             raise OptionError(f"{flag} is {value!r}", hint=f"pass one of {', '.join(allowed)}")
-    require_torch()
+    require_torch('install them: pip install "tokengraft[torch]"')
     import torch
 
     has_gpu = torch.cuda.is_available()
