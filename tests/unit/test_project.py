@@ -18,6 +18,9 @@ PACKAGE = ROOT / "src" / "tokengraft"
 LAYERS = [
     "_core",
     "errors",
+    "arguments",
+    "representation",
+    "log",
     "frozen",
     "output.json_file",
     "output.partial",
@@ -54,6 +57,7 @@ LAYERS = [
     "corpus.options",
     "corpus.files",
     "corpus.remote",
+    "corpus.strings",
     "corpus.shards",
     "corpus.block",
     "corpus.arrow",

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.checkpoint.behaviour import compare_models, require_torch
 from tokengraft.checkpoint.gguf import GgufOptions, transplant_gguf
 from tokengraft.checkpoint.gguf_file import is_gguf
@@ -40,11 +41,14 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CheckpointError, OptionError, Progress
 from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
+from tokengraft.log import stage
 from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.plan import VocabPlan, plan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@checked
+@stage("transplanting the checkpoint")
 def transplant(
     checkpoint: str | os.PathLike[str],
     new_tokenizer: Tokenizer | str | os.PathLike[str],

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass, fields
 
+from tokengraft.arguments import checked
+from tokengraft.representation import shown
 
+
+@shown
+@checked
 @dataclass(frozen=True)
 class Totals:
     """How much of a corpus was read, replaced and skipped."""

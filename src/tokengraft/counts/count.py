@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus
 from tokengraft.counts.engines.units import corpus_inputs, require_countable
 from tokengraft.counts.fingerprint import Fingerprint
@@ -28,6 +29,7 @@ from tokengraft.counts.pretoken_counts import (
 from tokengraft.counts.threads import CountJob, count_inputs, new_counter
 from tokengraft.errors import OptionError, Progress
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import logger, stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -58,6 +60,8 @@ def reading_warnings(totals: Totals) -> tuple[str, ...]:
     return tuple(warnings)
 
 
+@checked
+@stage("counting pretokens")
 def count(
     tokenizer: Tokenizer,
     corpus: Corpus,
@@ -222,6 +226,7 @@ def counted(
             min_count=count_options.min_count,
             normalize=read_options.normalize,
         )
+        logger.info("read %s documents, %s bytes of text", f"{totals.documents:,}", f"{totals.bytes:,}")
         yield summary, counter
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
@@ -11,6 +12,7 @@ from tokengraft.evaluate.evaluation import Evaluation, Score
 from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
 from tokengraft.evaluate.segments import Segments, Text, lost_bytes, open_text, segment, text_warnings
 from tokengraft.formats.sources import load
+from tokengraft.log import stage
 from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -18,6 +20,8 @@ Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str]]
 Texts = Mapping[str, PretokenCounts | Text | Corpus]
 
 
+@checked
+@stage("measuring tokenizers")
 def evaluate(
     tokenizers: Tokenizers, texts: Texts, *, base: str | None = None, read_options: ReadOptions | None = None
 ) -> Evaluation:

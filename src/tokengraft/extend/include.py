@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import OptionError, printable
 from tokengraft.extend.extension import IncludedWord, LearnedMerge
 from tokengraft.extend.forms import Form, forms_of
 from tokengraft.extend.word_merges import MergeBase, MergeLimits, NewMerge, Pair, Pieces, WordMerges
+from tokengraft.representation import shown
 from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, first_whitespace_merge, unreachable_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -23,6 +25,8 @@ LONGEST = 256
 """The most pieces that are merged into one token. More would take minutes, and no such token is of use."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class WordList:
     """Words that should become tokens.

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError, require_positive
+from tokengraft.representation import shown
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Limits:
     """Which tokens continued training may make."""

@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from tokengraft.arguments import checked
 from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.frozen import FrozenDict
+from tokengraft.representation import shown
 from tokengraft.tokenizer.sentencepiece import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Parity:
     """Several texts in balance: every next token is learned for the language that is worst off.
@@ -60,6 +64,7 @@ class Parity:
                 object.__setattr__(self, name, FrozenDict(sorted(given_counts.items())))
 
     @classmethod
+    @checked
     def of_parallel(
         cls, counts: Mapping[str, PretokenCounts], texts: Mapping[str, PretokenCounts], *, max_share: float = 1.0
     ) -> "Parity":

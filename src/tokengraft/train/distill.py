@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengraft.arguments import checked
 from tokengraft.checkpoint.byte_ranges import equal_bytes
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import written_before
@@ -24,8 +25,10 @@ from tokengraft.corpus import Corpus, ReadOptions, documents
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, Progress, require_positive
 from tokengraft.evaluate.segments import LINES
 from tokengraft.formats.files import load_folder
+from tokengraft.log import stage
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import plan
+from tokengraft.representation import shown
 from tokengraft.train.distill_result import Distillation
 from tokengraft.train.learn_rows import LearningOptions, RowLearner
 from tokengraft.train.models import (
@@ -49,6 +52,8 @@ HELD_OUT_EVERY, MOST_HELD_OUT = 20, 256
 """One snippet of this many is not learned from, but no more than that."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class DistillOptions:
     """How rows are learned."""
@@ -93,6 +98,8 @@ class DistillOptions:
             raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
 
 
+@checked
+@stage("learning rows by distillation")
 def distill(
     base: str | os.PathLike[str],
     adapted: str | os.PathLike[str],
