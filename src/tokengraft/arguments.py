@@ -4,6 +4,7 @@ A wrong type would otherwise surface deep inside, as an error that says nothing 
 by the functions themselves. Parts of large collections and of iterators are not looked at.
 """
 
+import builtins
 import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -161,24 +162,35 @@ def described(value: object) -> str:
     return f"{article} {kind}"
 
 
-class _PublicNames(dict[str, Any]):
-    """The public names of the package, for annotations of modules that import them only for type checkers."""
+class _Unknown:
+    """A module that only type checkers import, such as one of an optional library."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Any
+
+
+class _OtherNames(dict[str, Any]):
+    """What annotations name and a module imports only for type checkers: public names, and other libraries."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._known = known
 
     def __missing__(self, name: str) -> Any:
-        if name in sys.modules["tokengraft"].__all__:
-            return getattr(sys.modules["tokengraft"], name)
-        raise KeyError(name)
+        if name in self._known or hasattr(builtins, name):
+            raise KeyError(name)  # it is looked up there next
+        package = sys.modules["tokengraft"]
+        return getattr(package, name) if name in package.__all__ else _Unknown()
 
 
 def _resolved(parameter: Parameter, function: Callable[..., Any]) -> Any:
+    """The annotation of a parameter, which may be a string."""
     if parameter.annotation is Parameter.empty:
         return Any
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
-    try:  # a name of an optional library stays unknown
-        return eval(parameter.annotation, getattr(unwrap(function), "__globals__", {}), _PublicNames())
-    except (NameError, AttributeError, TypeError):
-        return Any
+    known: dict[str, Any] = getattr(unwrap(function), "__globals__", {})
+    return eval(parameter.annotation, known, _OtherNames(known))
 
 
 def _test_of(hint: Any) -> _Test:

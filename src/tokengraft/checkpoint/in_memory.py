@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.arguments import checked
+from tokengraft.arguments import checked, wrong_type
 from tokengraft.checkpoint.ids import FROM_MODEL, SUPPRESSED, renumber_config, suppressing, used_ids
 from tokengraft.checkpoint.memory_tables import dtype_name, require_plain_tables, without_adapters
 from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
@@ -90,6 +90,10 @@ def transplant_model(
     require_facts(plan, init, output_init)
     require_hole_rows(hole_rows)
     model = without_adapters(model)
+    if not hasattr(model, "get_input_embeddings"):
+        raise wrong_type(
+            "`model` of `transplant_model`", model, ["a model of transformers; `transplant` takes folders"]
+        )
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     require_plain_tables(embedding, head)
     before = len(embedding.weight)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tokengraft import _core
-from tokengraft.arguments import checked
+from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus import Totals, binary_buffers
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import CountsError, OptionError
@@ -81,6 +81,12 @@ class PretokenCounts:
             added=FrozenDict({n: self.added.get(n, 0) + other.added.get(n, 0) for n in sorted(names)}),
             min_count=max(self.min_count, other.min_count),
         )
+
+    def __radd__(self, other: object) -> "PretokenCounts":
+        """The same counts, if ``other`` is 0: ``sum`` of several counts begins with it."""
+        if type(other) is int and other == 0:
+            return self
+        raise wrong_type("what is added to counts", other, ["a PretokenCounts"])
 
     def scale(self, weight: int | Fraction | str) -> "PretokenCounts":
         """Every count times a weight, rounded to the nearest whole number, halves up.

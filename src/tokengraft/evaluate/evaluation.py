@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from tokengraft.arguments import checked
-from tokengraft.representation import Table, sentences, shown
+from tokengraft.errors import OptionError
+from tokengraft.representation import Table, sentences, short, shown
 
 AVERAGE = "average"
 
@@ -72,8 +73,15 @@ class Evaluation:
 
     @checked
     def __getitem__(self, key: tuple[str, str]) -> Score:
-        """The score of (tokenizer, text)."""
-        return {(score.tokenizer, score.text): score for score in self.scores}[key]
+        """The score of (tokenizer, text).
+
+        Raises:
+            OptionError: There is none.
+        """
+        known = {(score.tokenizer, score.text): score for score in self.scores}
+        if key not in known:
+            raise OptionError(f"there is no score of {key}", hint=f"choose one of {short(list(known), 200)}")
+        return known[key]
 
     def averages(self) -> tuple[Score, ...]:
         """For each tokenizer the mean of every measure over all texts; empty if there is only one text."""

@@ -76,6 +76,7 @@ class Tokenizer:
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
     @classmethod
+    @checked
     def of_core(cls, vocabulary: _core.Vocabulary, *, rest: str, **others: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are asked for."""
         tokenizer = cls({}, (), rest, **others)

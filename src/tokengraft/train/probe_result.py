@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokengraft.arguments import checked
+from tokengraft.errors import OptionError
 from tokengraft.evaluate.evaluation import aligned
-from tokengraft.representation import Table, sentences, shown
+from tokengraft.representation import Table, sentences, short, shown
 
 
 @shown
@@ -69,8 +70,15 @@ class Probe:
 
     @checked
     def __getitem__(self, key: tuple[str, str, int]) -> ProbeScore:
-        """The score of (model, text, steps)."""
-        return {(score.model, score.text, score.steps): score for score in self.scores}[key]
+        """The score of (model, text, steps).
+
+        Raises:
+            OptionError: There is none.
+        """
+        known = {(score.model, score.text, score.steps): score for score in self.scores}
+        if key not in known:
+            raise OptionError(f"there is no score of {key}", hint=f"choose one of {short(list(known), 200)}")
+        return known[key]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
