@@ -14,7 +14,7 @@ from tokengraft.errors import printable
 _Class = TypeVar("_Class", bound=type)
 _CHARACTERS = 480
 """All fields of a `repr` together have about this many characters."""
-_ITEMS = 3
+_ITEMS, _DEPTH = 3, 3
 ROWS = 20
 """Rows of a table in a notebook."""
 
@@ -51,11 +51,16 @@ def shown(kind: _Class) -> _Class:
     return kind
 
 
-def short_repr(value: Any) -> str:
-    """The `repr` of a dataclass or named tuple, with a part of each long field."""
+def short_repr(value: Any, depth: int = 0) -> str:
+    """The `repr` of a dataclass or named tuple, with a part of each long field.
+
+    Args:
+        value: The value.
+        depth: Inside how many others it is shown.
+    """
     names = _names(value)
     limit = max(_CHARACTERS // max(len(names), 1), 16)
-    parts = (f"{name}={short(getattr(value, name), limit)}" for name in names)
+    parts = (f"{name}={short(getattr(value, name), limit, depth + 1)}" for name in names)
     return f"{type(value).__name__}({', '.join(parts)})"
 
 
@@ -66,7 +71,7 @@ def _names(value: Any) -> list[str]:
     return list(value._fields)
 
 
-def short(value: Any, limit: int) -> str:
+def short(value: Any, limit: int, depth: int = 0) -> str:
     """The `repr` of a value, or a part of it where that is longer than ``limit`` characters.
 
     >>> short((1, 2, 3, 4), 60), short(range(9), 60), short("a" * 99, 5), short({"a": 1}, 60)
@@ -74,14 +79,17 @@ def short(value: Any, limit: int) -> str:
     """
     if isinstance(value, str | bytes):
         return repr(value) if len(value) <= limit else f"{value[:limit]!r}…"
+    if depth > _DEPTH:  # without a limit, the time would grow with the power of the depth
+        return f"{type(value).__name__}(…)"
     if isinstance(value, Mapping):
-        return _items("{}", (f"{short(k, limit)}: {short(v, limit)}" for k, v in value.items()), value, limit)
+        pairs = (f"{short(k, limit, depth + 1)}: {short(v, limit, depth + 1)}" for k, v in value.items())
+        return _items("{}", pairs, value, limit)
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
         brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
-        return _items(brackets, (short(item, limit) for item in value), value, limit)
+        return _items(brackets, (short(item, limit, depth + 1) for item in value), value, limit)
     if isinstance(value, Sized) and type(value).__repr__ is object.__repr__:
         return f"<{type(value).__name__}: {len(value):,} in all>"
-    text = repr(value)
+    text = short_repr(value, depth) if type(value).__repr__ is short_repr else repr(value)
     return text if len(text) <= limit else f"{type(value).__name__}(…)" if "(" in text else f"{text[:limit]}…"
 
 
