@@ -89,7 +89,8 @@ def short(value: Any, limit: int, depth: int = 0) -> str:
         return _items(brackets, (short(item, limit, depth + 1) for item in value), value, limit)
     if isinstance(value, Sized) and type(value).__repr__ is object.__repr__:
         return f"<{type(value).__name__}: {len(value):,} in all>"
-    text = short_repr(value, depth) if type(value).__repr__ is short_repr else repr(value)
+    kind: Any = type(value)
+    text = short_repr(value, depth) if kind.__repr__ is short_repr else repr(value)
     return text if len(text) <= limit else f"{type(value).__name__}(…)" if "(" in text else f"{text[:limit]}…"
 
 

@@ -52,7 +52,7 @@ def calls(place):
         "count": {"tokenizer": tok, "corpus": text},
         "curve": {"tokenizer": tok, "counts": et, "text": text, "sizes": [4]},
         "curves": {"tokenizer": tok, "extension": extension, "texts": {"et": et}, "sizes": [4]},
-        "distill": {"base": model, "adapted": model, "text": text, "out": out},
+        "distill": {"base": model, "adapted": model, "corpus": text, "out": out},
         "evaluate": {"tokenizers": {"base": tok}, "texts": {"et": text}},
         "extend": {"tokenizer": tok, "counts": et, "n": 4},
         "extend_naively": {"tokenizer": tok, "counts": et, "n": 4},

@@ -186,6 +186,7 @@ LAYERS = [
     "train.learn_rows",
     "train.write_rows",
     "train.distill_result",
+    "train.same_model",
     "train.distill",
     "train",
     "adapt.mix",

@@ -64,7 +64,7 @@ def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
     """Text in memory as an input."""
     if hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         return Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))
-    if not isinstance(corpus, Mapping):
+    if isinstance(corpus, Iterable) and not isinstance(corpus, Mapping):
         _require_no_table(corpus)
     if is_arrow(corpus):
         return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
