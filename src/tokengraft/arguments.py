@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get
 from tokengraft.errors import ArgumentError
 
 Checked = TypeVar("Checked", bound=Callable[..., Any])
-_LOOKED_AT = 1000
+_LOOKED_AT = 100_000
 """Items of a collection whose types are checked."""
 _WORDS = {
     "bool": "True or False",
@@ -53,6 +53,8 @@ class _Test(NamedTuple):
     """In words, one for each alternative."""
     convert: Callable[[Any], Any] | None = None
     """Makes an allowed value of one that is almost one; raises TypeError if it cannot."""
+    items: tuple["_Test", ...] = ()
+    """What the items of a collection must pass, or the keys and the values of a mapping."""
 
 
 _ANYTHING = _Test(lambda _: True, ())
@@ -126,23 +128,35 @@ def _converted(function: str, name: str, test: _Test, value: Any) -> Any:
             return test.convert(value)
         except TypeError:
             pass
-    raise wrong_type(f"`{name}` of `{function}`", value, test.expected)
+    wrong = next(_wrong_items(test, value), None)
+    within = f"{described(value)}, with {wrong} in it" if wrong else None
+    raise wrong_type(f"`{name}` of `{function}`", value, test.expected, within)
 
 
-def wrong_type(what: str, value: object, expected: Collection[str]) -> ArgumentError:
+def _wrong_items(test: _Test, value: Any) -> Iterator[str]:
+    """The items of a collection that are of the wrong type, in words."""
+    if len(test.items) == 2 and isinstance(value, Mapping):
+        yield from (described(key) for key in value if not test.items[0].passes(key))
+        yield from (described(item) for item in value.values() if not test.items[1].passes(item))
+    elif len(test.items) == 1 and isinstance(value, list | tuple | set | frozenset):
+        yield from (described(item) for item in value if not test.items[0].passes(item))
+
+
+def wrong_type(what: str, value: object, expected: Collection[str], given: str | None = None) -> ArgumentError:
     """The error of an argument of the wrong type.
 
     Args:
         what: What has it.
         value: The argument.
         expected: What is allowed, in words.
+        given: The argument in words; by default `described`.
     """
     allowed = " or ".join(dict.fromkeys(expected))
     made_by = [f"`{_MADE_BY[word]}`" for one in expected if (word := one.split()[-1]) in _MADE_BY]
     hint = f"pass {allowed}" + (f", such as the result of {made_by[0]}" if made_by else "")
     if "a path" in expected and type(value).__name__ == "Tokenizer":
         hint = "save it, and pass the path of the folder: `tg.save(tokenizer, folder)`"
-    return ArgumentError(f"{what} is {described(value)}; it must be {allowed}", hint=hint)
+    return ArgumentError(f"{what} is {given or described(value)}; it must be {allowed}", hint=hint)
 
 
 def described(value: object) -> str:
@@ -158,7 +172,7 @@ def described(value: object) -> str:
     if isinstance(value, str | bytes | int | float) and len(text := repr(value)) <= 60:
         return f"{text}, {article} {kind}"
     if isinstance(value, list | tuple | dict | set | frozenset):
-        return f"{article} {kind} with {len(value):,} items"
+        return f"{article} {kind} with {len(value):,} item{'s' if len(value) != 1 else ''}"
     return f"{article} {kind}"
 
 
@@ -265,6 +279,7 @@ def _any_of(tests: list[_Test]) -> _Test:
         lambda value: any(test.passes(value) for test in tests),
         tuple(chain.from_iterable(test.expected for test in tests)),
         convert,
+        next((test.items for test in tests if test.items), ()),
     )
 
 
@@ -286,9 +301,21 @@ def _items_of(kind: type, tests: list[_Test]) -> _Test:
     def passes(value: Any) -> bool:
         return isinstance(value, kind) and not isinstance(value, str | bytes) and _items_pass(value, tests)
 
-    items = " or ".join(tests[-1].expected) if tests else ""
-    plural = f"{_worded(kind)} of {items}" if items else _worded(kind)
-    return _Test(passes, (plural,), (lambda value: _as_tuple(value, passes)) if kind is tuple else None)
+    items = [" or ".join(map(_plural, test.expected)) for test in tests if test.expected]
+    words = f"{_worded(kind)} of {' to '.join(items)}" if items else _worded(kind)
+    convert = (lambda value: _as_tuple(value, passes)) if kind is tuple else None
+    return _Test(passes, (words,), convert, tuple(tests))
+
+
+def _plural(words: str) -> str:
+    """The plural of what an item is: `a string` becomes `strings`; names of types stay as they are.
+
+    >>> _plural("a whole number"), _plural("a path"), _plural("a Tokenizer"), _plural("'vllm'")
+    ('whole numbers', 'paths', 'Tokenizer', "'vllm'")
+    """
+    article, _, noun = words.partition(" ")
+    plain = article in ("a", "an")
+    return f"{noun}s" if plain and noun.islower() else noun if plain else words
 
 
 def _items_pass(value: Any, tests: list[_Test]) -> bool:

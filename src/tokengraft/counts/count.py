@@ -80,11 +80,14 @@ def count(
 
     Args:
         tokenizer: The tokenizer, or any other one with the same pipeline.
-        corpus: A file, folder, glob, ``-``, a list of these, a `datasets` dataset, or an iterable of strings.
+        corpus: A file, folder, glob, URL, ``-``, or a list of these. Or text in memory: a list or another iterable of
+            strings, a `datasets` dataset, or a column of pandas, polars or Arrow. A string alone is a path. A list of
+            strings has texts if one has white space inside and none looks like a path; with both it is refused.
         weights: One weight for each item of a list of paths. Its counts are multiplied by it.
         read_options: How to read the corpus.
         count_options: Workers, memory and limits.
-        progress: Called as text is read.
+        progress: Called as text is read, with the name of the input, the bytes read since the last call, and those of
+            all files. Of text in memory: bytes of text, and 0 for the total.
         engine: ``"ray"`` to count on Ray, as `CountOptions.engine`: files only, which all machines of the cluster must
             be able to read, with the same version of tokengraft installed.
         address: The Ray cluster, as `CountOptions.address`.

@@ -29,9 +29,8 @@ def evaluate(
 
     Args:
         tokenizers: Tokenizers, or their folders, files or hub names, by name.
-        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. A list of strings is a list
-            of paths; pass documents in memory as another iterable, such as ``iter(texts)``. Counts give all measures
-            except those that compare documents, and only for tokenizers with their pipeline.
+        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. Counts give all measures except
+            those that compare documents, and only for tokenizers with their pipeline.
         base: The tokenizer to compare the others with; by default the first, if there are several.
         read_options: How to read the texts; by default text files have one document per line.
 

@@ -5,7 +5,7 @@ and every word is proven by encoding it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -53,11 +53,7 @@ class WordList:
     """Take the words literally; otherwise with and without a leading space, as the pipeline would see them."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.words, str):
-            raise OptionError(f"the word list is the string {self.words!r}", hint="pass a list of strings: ['...']")
-        if not isinstance(self.words, Iterable):
-            raise OptionError(f"the word list is {self.words!r}, not a list", hint="pass a list of strings: ['...']")
-        words = tuple(self.words)
+        words = self.words
         if not words:
             raise OptionError("the word list is empty", hint="list one word per line, or leave out --include")
         for word in words:

@@ -35,11 +35,6 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("min_count", "max_token_bytes"):
             require_positive(name, getattr(self, name))
-        for name in ("deny", "scripts"):
-            if isinstance(getattr(self, name), str):
-                raise OptionError(
-                    f"`{name}` is the string {getattr(self, name)!r}", hint=f"pass a list of strings: {name}=['...']"
-                )
         try:
             re.compile(self.deny_pattern or "")
         except re.error as error:

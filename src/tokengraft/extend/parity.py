@@ -43,9 +43,8 @@ class Parity:
         if not self.counts:
             raise OptionError("there is no language to learn for", hint="pass counts={'et': ..., 'lv': ...}")
         require_max_share(self.max_share, len(self.counts))
-        unnamed = next((name for name in self.counts if not isinstance(name, str) or not name), None)
-        if unnamed is not None:
-            raise OptionError(f"a language is named {unnamed!r}", hint="name every language by a string, such as 'et'")
+        if "" in self.counts:
+            raise OptionError("a language has an empty name", hint="name every language, such as 'et'")
         if (self.parallel is None) != (self.reference is None):
             given, missing = ("parallel", "reference") if self.reference is None else ("reference", "parallel")
             raise OptionError(

@@ -36,8 +36,6 @@ class Protection:
     """The token with the highest id is kept, so that the embedding keeps its number of rows if ids do not move."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.tokens, str):
-            raise OptionError(f"`tokens` is the string {self.tokens!r}", hint="pass a list of strings: tokens=['...']")
         try:
             re.compile(self.pattern or "")
         except re.error as error:
