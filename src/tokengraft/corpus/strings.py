@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import PurePath
 from typing import Any
 
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED
@@ -19,6 +18,7 @@ _only_paths = ContextVar("_only_paths", default=False)
 _SUFFIXES = (*FORMATS, *COMPRESSIONS, *UNSUPPORTED)
 _MAX_PATH = 1024
 """Longer strings are not looked up as paths."""
+_BEGINNINGS = ("/", "./", "../", "~/")
 _SPACE_INSIDE = re.compile(r"\S\s+\S")
 
 
@@ -51,10 +51,11 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
         return None
     if _only_paths.get() or not all(isinstance(item, str) for item in corpus):
         return [*corpus]
-    text = next((item for item in corpus if _SPACE_INSIDE.search(item) and not _is_path(item)), None)
+    here = _names_here()
+    text = next((item for item in corpus if _SPACE_INSIDE.search(item) and not _is_path(item, here)), None)
     if text is None:
         return [*corpus]
-    path = next(filter(_is_path, corpus), None)
+    path = next((item for item in corpus if _is_path(item, here)), None)
     if path is not None:
         raise CorpusError(
             f"a list of strings has either paths or texts: {text[:60]!r} can only be a text, and {path[:60]!r} exists "
@@ -64,12 +65,17 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
     return None
 
 
-def _is_path(name: str) -> bool:
-    if name == "-" or is_url(name) or name.startswith(("/", "./", "../", "~/")):
+def _names_here() -> frozenset[str]:
+    """The names in the working folder. Asking the system for each of a million texts would take seconds."""
+    try:
+        return frozenset(os.listdir())  # noqa: PTH208 (names, not paths)
+    except OSError:
+        return frozenset()
+
+
+def _is_path(name: str, here: frozenset[str]) -> bool:
+    if name == "-" or name.startswith(_BEGINNINGS) or is_url(name):
         return True
-    if len(name) > _MAX_PATH or "\n" in name or "\0" in name:
+    if len(name) > _MAX_PATH or "\n" in name:
         return False
-    if PurePath(name).suffix.lower() in _SUFFIXES:
-        return True
-    first, separator, _ = name.partition("/")
-    return os.path.lexists(first if separator else name)
+    return name.lower().endswith(_SUFFIXES) or name.partition("/")[0] in here

@@ -3,7 +3,6 @@
 The result does not depend on the engine, the number of threads or the order of blocks.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.arguments import checked
-from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus
+from tokengraft.arguments import checked, wrong_type
+from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus, paths_of
 from tokengraft.counts.engines.units import corpus_inputs, require_countable
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions, Engine, HoldOut
@@ -110,7 +109,7 @@ def count(
     if weights is None:
         with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
             return replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
-    items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
+    items = _weighted_items(corpus)
     ratios = [*map(as_weight, weights)]
     if len(items) != len(ratios) or not items:
         raise OptionError(
@@ -129,6 +128,21 @@ def count(
     if total is None:
         raise OptionError("no corpus was given", hint="pass at least one file, folder or glob")
     return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
+
+
+def _weighted_items(corpus: Corpus) -> list[Corpus]:
+    """The corpora that have a weight each."""
+    paths = paths_of(corpus)
+    if paths is None and isinstance(corpus, list | tuple) and any(isinstance(item, str) for item in corpus):
+        raise OptionError(
+            "weights are for several corpora, and the list has texts",
+            hint="count each list of texts for itself and add up: tg.count(tokenizer, texts).scale(2) + ...",
+        )
+    if paths is not None:
+        return [*paths]
+    if not isinstance(corpus, Iterable):
+        raise wrong_type("`corpus` of `count`, with weights,", corpus, ["a list of corpora"])
+    return [*corpus]
 
 
 def count_with_hold_out(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions
@@ -16,7 +17,7 @@ from tokengraft.log import stage
 from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str]]
+Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str] | Any]
 Texts = Mapping[str, PretokenCounts | Text | Corpus]
 
 
@@ -28,7 +29,7 @@ def evaluate(
     """Scores of every tokenizer on every text.
 
     Args:
-        tokenizers: Tokenizers, or their folders, files or hub names, by name.
+        tokenizers: By name: tokenizers, or whatever `load` reads.
         texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. Counts give all measures except
             those that compare documents, and only for tokenizers with their pipeline.
         base: The tokenizer to compare the others with; by default the first, if there are several.
