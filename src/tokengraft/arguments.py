@@ -301,7 +301,8 @@ def _items_of(kind: type, tests: list[_Test]) -> _Test:
     def passes(value: Any) -> bool:
         return isinstance(value, kind) and not isinstance(value, str | bytes) and _items_pass(value, tests)
 
-    items = [" or ".join(map(_plural, test.expected)) for test in tests if test.expected]
+    items = [" or ".join(map(_plural, test.expected)) or "values" for test in tests]
+    items = [] if items == ["values"] else items
     words = f"{_worded(kind)} of {' to '.join(items)}" if items else _worded(kind)
     convert = (lambda value: _as_tuple(value, passes)) if kind is tuple else None
     return _Test(passes, (words,), convert, tuple(tests))
@@ -314,8 +315,10 @@ def _plural(words: str) -> str:
     ('whole numbers', 'paths', 'Tokenizer', "'vllm'")
     """
     article, _, noun = words.partition(" ")
-    plain = article in ("a", "an")
-    return f"{noun}s" if plain and noun.islower() else noun if plain else words
+    if article not in ("a", "an"):
+        return words
+    first, of, rest = noun.partition(" of ")
+    return f"{first}s{of}{rest}" if first.islower() else noun
 
 
 def _items_pass(value: Any, tests: list[_Test]) -> bool:

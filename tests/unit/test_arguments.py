@@ -232,6 +232,15 @@ def test_numbers_of_numpy_and_lists_in_place_of_tuples_are_converted(calls):
     assert type(tg.SizeOptions(max_rare=np.float32(0.5)).max_rare) is float
 
 
+def test_items_of_iterators_are_checked_where_they_are_read(calls):
+    _, arguments = calls["curve"]
+    with pytest.raises(errors.ArgumentError, match="a size is 'a', a str"):
+        tg.curve(**arguments | {"sizes": iter(["a"])})
+    assert tg.curve(**arguments | {"sizes": np.array([4])}) == tg.curve(**arguments)
+    with pytest.raises(errors.InvalidTokenizerError, match="a merge names 'x', which is no token"):
+        arguments["tokenizer"].with_tokens({"a": 0}, [("x", "y")])
+
+
 def test_missing_and_unknown_arguments_are_errors_of_python():
     with pytest.raises(TypeError, match="missing"):
         tg.count()

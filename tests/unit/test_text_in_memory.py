@@ -75,6 +75,14 @@ def test_a_string_alone_is_a_path_and_the_error_says_how_to_pass_text(tokenizer)
         assert "iter(texts)" in raised.value.hint
 
 
+def test_an_empty_path_is_not_the_working_folder(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("kass")
+    for corpus in ("", [""], ["", ""]):
+        with pytest.raises(errors.CorpusError, match="a path is empty"):
+            tg.count(tokenizer, corpus)
+    assert tg.count(tokenizer, iter([""])).totals.documents == 1
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -116,6 +116,8 @@ def files_at(name: str) -> list[CorpusFile]:
 
 def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
     """The files at a path or URL. Standard input, and with `skip_bad` what does not exist, are inputs already."""
+    if not name:  # `Path("")` is the working folder
+        raise missing(name, OSError("a path is empty"))
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
     if is_url(name):

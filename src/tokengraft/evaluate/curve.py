@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log, log1p
+from numbers import Integral
 from typing import Any, NamedTuple
 
-from tokengraft.arguments import checked
+from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -126,7 +127,11 @@ def checked_sizes(sizes: Iterable[int]) -> list[int]:
     Raises:
         OptionError: There is none, or one is below 1.
     """
-    wanted = sorted(set(sizes))
+    given = [*sizes]
+    wrong = [size for size in given if not isinstance(size, Integral) or isinstance(size, bool)]
+    if wrong:
+        raise wrong_type("a size", wrong[0], ["a whole number"])
+    wanted = sorted(set(map(int, given)))
     if not wanted or wanted[0] < 1:
         raise OptionError(
             f"the sizes are {wanted}; at least one is needed, and all must be at least 1",

@@ -313,7 +313,12 @@ class Tokenizer:
             InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
         """
         vocab = dict(sorted(ids.items(), key=lambda item: item[1]))
-        pairs = [(ids[left], ids[right]) for left, right in merges]
+        try:
+            pairs = [(ids[left], ids[right]) for left, right in merges]
+        except KeyError as error:
+            raise InvalidTokenizerError(
+                f"a merge names {error.args[0]!r}, which is no token", hint="give every token of a merge an id"
+            ) from error
         return self._changed(ids, _core.Vocabulary(vocab, pairs), learned)
 
     @checked
