@@ -6,7 +6,11 @@ Any other exception that tokengraft raises is a bug in it.
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with (the file, bytes on disk processed since the last call, bytes on disk in total). Shared by all steps."""
+"""Called with (the input, bytes processed since the last call, bytes in total). Shared by all steps.
+
+Bytes are those on disk, so that compressed files add up to their size. Of text in memory they are bytes of text. The
+total is that of the files; it is 0 if it is not known, as for an iterator or standard input.
+"""
 MAX_CHARACTERS = 1000
 
 
@@ -68,6 +72,10 @@ class CheckpointError(TokengraftError):
 
 class OptionError(TokengraftError):
     """An option has an invalid value, or does not apply."""
+
+
+class ArgumentError(OptionError, TypeError):
+    """An argument of a function is of the wrong type."""
 
 
 def require_positive(name: str, value: int | None) -> None:

@@ -10,10 +10,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.result_file import read_result, write_result_file
+from tokengraft.representation import shown
 from tokengraft.similar import similar_tokens
 from tokengraft.token_facts import TokenFacts, token_facts
 from tokengraft.tokenizer.alphabet import Kind, byte_token, spell, token_bytes
@@ -40,6 +42,8 @@ class PlanSummary(NamedTuple):
     rows_after: int
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class VocabPlan:
     """The source of the row of every new id, and the old ids that are removed.
@@ -88,6 +92,10 @@ class VocabPlan:
             rows_after=self.rows_after,
         )
 
+    def _facts(self) -> dict[str, int]:
+        return self.summary._asdict()
+
+    @checked
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes the plan as JSON and returns the path.
 
@@ -102,6 +110,7 @@ class VocabPlan:
         return rows | {"facts": self.facts.as_dict() if self.facts else None}
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> "VocabPlan":
         """The plan in a file.
 
@@ -123,6 +132,7 @@ def _parse(document: Any) -> VocabPlan:
     return VocabPlan(rows, sources, removed, given)
 
 
+@checked
 def plan(old: Tokenizer, new: Tokenizer, *, counts: PretokenCounts | None = None) -> VocabPlan:
     """The source of every embedding row of ``new`` among the rows of ``old``, for any two tokenizers.
 

@@ -565,7 +565,7 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         (model, {"keep": texts / "no.txt"}, {"add": 5}, errors.CorpusError, "no.txt"),
         (model, {"target": "-", "keep": [et, "-"]}, {"add": 5}, errors.CorpusError, "standard input is given twice"),
         (model, {"target": once, "keep": once}, {"add": 5}, errors.CorpusError, "iterator is given twice"),
-        (base, {}, {"add": 5}, errors.OptionError, "the source is a Tokenizer"),
+        (base, {}, {"add": 5}, errors.OptionError, "`source` of `[a-z]+` is a Tokenizer"),
     ]
     for source, arguments, values, error, match in cases:
         arguments = {"target": et, "out": texts / "out"} | arguments

@@ -66,9 +66,8 @@ def test_any_split_into_batches_and_partitions_gives_the_counts_of_the_whole(
     else:
         partial = [part for partition in tables for part in counter.count_batches(partition)]
     counts = tg.sum_partials(partial, any_tokenizer)
-    expected = tg.count(
-        any_tokenizer, iter([text for partition in partitions for texts in partition for text in texts])
-    )
+    texts = pa.array([text for partition in partitions for texts in partition for text in texts], pa.string())
+    expected = tg.count(any_tokenizer, texts)
     assert counts == expected
     out = tmp_path_factory.mktemp("out")
     assert counts.save(out / "a.parquet").read_bytes() == expected.save(out / "b.parquet").read_bytes()

@@ -172,7 +172,7 @@ def test_what_is_not_utf8_is_replaced_and_reported(tokenizer, tmp_path):
 def test_an_empty_corpus_has_no_counts(tokenizer, tmp_path):
     (tmp_path / "c.txt").write_text("")
     assert len(tg.count(tokenizer, tmp_path / "c.txt")) == 0
-    assert tg.count(tokenizer, iter([])).totals == tg.Totals()
+    assert tg.count(tokenizer, set()).totals == tg.Totals()
 
 
 def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, monkeypatch):

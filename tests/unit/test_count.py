@@ -173,7 +173,7 @@ def test_a_file_of_counts_holds_pretokens_of_every_kind(tokenizer, tmp_path):
     table = pa.table({"pretoken": pa.array(ordered, pa.large_binary()), "count": pa.array(values, pa.uint64())})
     data, offsets = binary_buffers(table["pretoken"].combine_chunks())
     counts = replace(
-        tg.count(tokenizer, iter([])),
+        tg.count(tokenizer, set()),
         table=_core.Counts(data, offsets, table["count"].combine_chunks().buffers()[1].to_pybytes()),
     )
     path = counts.save(tmp_path / "c.parquet")

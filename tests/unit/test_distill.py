@@ -300,3 +300,31 @@ def test_models_that_differ_in_more_than_their_vocabulary_are_refused():
     model.save_pretrained("adapted")
     with pytest.raises(errors.CheckpointError, match=r"up_proj.weight` differs"):
         tg.distill("model", "adapted", "et.txt", "out", options=quick())
+
+
+@pytest.mark.usefixtures("place")
+def test_a_model_that_is_no_transplant_of_the_base_is_refused_before_text_is_read():
+    adapted = Path("adapted")
+    kept = next(i for i in range(tg.load(adapted).n_rows) if i not in new_ids())
+    config = json.loads((adapted / "config.json").read_text())
+    set_config(adapted, rms_norm_eps=0.5)
+    with pytest.raises(errors.CheckpointError, match=r"`rms_norm_eps` in config.json differs"):
+        tg.distill("model", adapted, "no-such-text.txt", None, options=quick())
+    (adapted / "config.json").write_text(json.dumps(config | {"transformers_version": "0", "use_cache": False}))
+    model = tiny_models.model_in(adapted)
+    for table in (model.get_input_embeddings(), model.get_output_embeddings()):
+        with torch.no_grad():
+            table.weight[kept, 0] += 1
+        model.save_pretrained(adapted)
+        with pytest.raises(errors.CheckpointError, match=f"row {kept} of `.+`, of a kept token, differs"):
+            tg.distill("model", adapted, "no-such-text.txt", None, options=quick())
+        with torch.no_grad():
+            table.weight[kept, 0] -= 1
+
+
+@pytest.mark.usefixtures("tied")
+def test_the_transplant_of_another_model_is_refused():
+    tiny_models.tiny_llama(Path("other"), rope_theta=5000.0)
+    tg.transplant("other", tg.load("adapted"), "moved")
+    with pytest.raises(errors.CheckpointError, match=r"`rope.+` in config.json differs"):
+        tg.distill("model", "moved", "et.txt", None, options=quick())

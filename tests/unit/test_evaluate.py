@@ -119,7 +119,7 @@ def test_bad_input_is_refused(base, tmp_path):
     for texts, match in (
         ({"e": tmp_path / "empty.txt"}, "is empty"),
         ({"n": tmp_path / "none.txt"}, "cannot read"),
-        ({"n": iter([])}, "is empty"),
+        ({"n": set()}, "is empty"),
     ):
         with pytest.raises(errors.CorpusError, match=match):
             tg.evaluate({"base": base}, texts)
@@ -128,7 +128,7 @@ def test_bad_input_is_refused(base, tmp_path):
     with pytest.raises(errors.OptionError, match="no tokenizer"):
         tg.evaluate({"base": base}, {"x": iter(["a"])}, base="other")
     with pytest.raises(errors.CountsError, match="are empty"):
-        tg.evaluate({"base": base}, {"x": tg.count(base, iter([]))})
+        tg.evaluate({"base": base}, {"x": tg.count(base, set())})
 
 
 def test_segments_are_those_of_the_tokenizer_repeated_words_included(base):

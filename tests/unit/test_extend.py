@@ -250,7 +250,7 @@ def test_asking_for_nothing_is_refused(base, counts, n):
 
 def test_what_cannot_be_done_is_refused(base, counts, tmp_path):
     with pytest.raises(errors.CountsError, match="the counts are empty"):
-        tg.extend(base, tg.count(base, iter([])), 5)
+        tg.extend(base, tg.count(base, set()), 5)
     for limits in ({"min_count": 0}, {"max_token_bytes": 0}, {"deny_pattern": "("}):
         with pytest.raises(errors.OptionError):
             tg.Limits(**limits)

@@ -294,14 +294,14 @@ def test_too_few_tokens_for_the_list_say_how_many_it_needs(base, pieces):
     ("words", "message"),
     [
         ([], "is empty"),
-        ("ibuprofen", "is the string"),
+        ("ibuprofen", "is 'ibuprofen', a str; it must be a WordList or a list of strings"),
         (["a", "  "], "blank word"),
         (["a", ""], "blank word"),
         (["a\nb"], "line break"),
         (["a\r"], "line break"),
-        (["a", 3], "not a string"),
-        ([["a"]], "not a string"),
-        (5, "not a list"),
+        (["a", 3], "with 3, an int in it"),
+        ([["a"]], "with a list with 1 item in it"),
+        (5, "a list of strings"),
         (["a\ud800"], "not valid Unicode"),
     ],
 )

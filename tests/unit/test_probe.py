@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 import tiny_models  # noqa: E402
 
 from tokengraft.train import chunks as chunking  # noqa: E402
-from tokengraft.train.sequences import sequences  # noqa: E402
+from tokengraft.train.sequences import ids_of, sequences  # noqa: E402
 
 LN2 = math.log(2)
 
@@ -276,3 +276,26 @@ def test_training_documents_with_a_line_that_is_scored_are_left_out():
     options = quick(step_bytes=sum(len(document.encode()) for document in documents) // 8)
     found = tg.probe({"base": "model"}, {"et": iter([lines[7], lines[42]])}, train=iter(documents), options=options)
     assert any(warning.startswith("2 documents") for warning in found.warnings)
+
+
+@pytest.mark.parametrize("prepends", [True, False])
+def test_chunks_are_read_with_the_spaces_of_their_document(prepends, tmp_path):
+    """The normalizer `Prepend` puts a space before each chunk too, which would be the second one of ` word`."""
+    document = builders.sentencepiece()
+    steps = [{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+    steps = [{"type": "Prepend", "prepend": "▁"}, *steps] if prepends else steps
+    document["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    document["pre_tokenizer"] = None
+    tokenizer = tg.load(builders.write(tmp_path / "model", document))
+    text = "the cat sat on the mat and the other cat"
+    parts = list(chunking.chunks([text], 12))
+    assert len(parts) > 2
+    assert all(part.startswith(" ") for part in parts[1:])
+    found = sequences(tokenizer, parts)
+    spelled = {token.id: token.bytes for token in tokenizer.tokens}
+    read = [b"".join(spelled[token] for token in ids).decode() for ids in found.ids]
+    assert read == [" " * prepends + parts[0], *parts[1:]]
+    assert [sum(sizes) for sizes in found.n_bytes] == [len(part.encode()) for part in parts]
+    assert [[*ids] for ids in ids_of(tokenizer, parts)] == [[*ids] for ids in found.ids]
+    for blank in (" ", "  ", " a"):
+        assert sum(sum(sizes) for sizes in sequences(tokenizer, [blank]).n_bytes) == len(blank)

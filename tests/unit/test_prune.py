@@ -86,7 +86,7 @@ def test_protected_tokens_stay_with_what_they_are_built_from(base, counts):
         tg.prune_order(base, counts, protection=tg.Protection(tokens=["no such token"]))
     with pytest.raises(errors.OptionError, match="regular expression"):
         tg.Protection(pattern="(")
-    with pytest.raises(errors.OptionError, match="is the string"):
+    with pytest.raises(errors.OptionError, match="a list of strings"):
         tg.Protection(tokens="abc")
 
 

@@ -221,7 +221,7 @@ def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tm
         ({"pattern": "gpt2", "special_tokens": {"<s>": -1}}, "expected texts with their ids"),
         ({"pattern": "gpt2", "special_tokens": ["<s>", "<s>"]}, "expected texts with their ids"),
         ({"pattern": "gpt2", "special_tokens": {"a": 900, "b": 900}}, "expected texts with their ids"),
-        ({"pattern": "gpt2", "special_tokens": 3}, "expected texts with their ids"),
+        ({"pattern": "gpt2", "special_tokens": 3}, "a mapping of strings to whole numbers or a list of strings"),
         ({"pattern": "(a"}, "pattern|regex|parse|end"),
     ],
 )

@@ -17,16 +17,20 @@ from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Size, Source, Targ
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
 from tokengraft.adapt.write import write_result
+from tokengraft.arguments import checked
 from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.corpus import Corpus
+from tokengraft.corpus import Corpus, paths_of
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import Progress
 from tokengraft.evaluate.segments import Text
 from tokengraft.extend import Parity
+from tokengraft.log import stage
 
 
+@checked
+@stage("adapting")
 def adapt(
     source: Source,
     *,
@@ -157,8 +161,7 @@ def _counts_to_preserve(job: Job, start: Start, corpus: Corpus) -> Iterator[Pret
     """
     yield _count_all(job, start, corpus)
     options = job.options
-    paths = corpus if isinstance(corpus, list | tuple) else [corpus]
-    files = [path for path in paths if isinstance(path, str | os.PathLike) and not is_counts_file(path)]
+    files = [path for path in paths_of(corpus) or () if not is_counts_file(path)]
     if options.read_options.documents == "lines" and files and not read_once(files, options.read_options):
         whole = replace(options, read_options=replace(options.read_options, documents="files"))
         yield _count_all(replace(job, options=whole), start, files)
@@ -166,7 +169,7 @@ def _counts_to_preserve(job: Job, start: Start, corpus: Corpus) -> Iterator[Pret
 
 def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
     """The counts of a corpus without hold-out. Files of counts, alone or in a list, are added up."""
-    paths = corpus if isinstance(corpus, list | tuple) else [corpus]
+    paths = paths_of(corpus) or []
     counted = [path for path in paths if is_counts_file(path)]
     parts = [PretokenCounts.load(path) for path in counted]
     text = [path for path in paths if path not in counted] if counted else corpus

@@ -22,7 +22,7 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import DEFAULT, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
-from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus
+from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus, paths_of
 from tokengraft.corpus.open import STDIN
 from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import as_weight
@@ -198,9 +198,9 @@ def _input_paths(job: Job) -> Iterator[Path]:
     if Path(job.source).exists():
         yield Path(job.source)
     for corpus in (*job.corpora.values(), *job.other_texts.values()):
-        if isinstance(corpus, str | os.PathLike | list | tuple):
+        items = paths_of(corpus)
+        if items is not None:
             # Folders too: a later run would read what this one wrote into them.
-            items = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
             folders = (Path(local_name(os.fspath(item))) for item in items)
             yield from (folder for folder in folders if folder.is_dir())
             sources = open_corpus(corpus, job.options.read_options)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from tokengraft.adapt.checks import check_before_start
 from tokengraft.adapt.options import AdaptOptions, Size, Source, Target, new_job
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus
+from tokengraft.representation import shown
 
 _BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6
 """Seconds for loading and checking, bytes of text read per second, and bytes of weights written per second. Rough
@@ -14,6 +16,8 @@ values for two cores."""
 _BASE_MEMORY = 500_000_000
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Estimate:
     """The size and cost of an adaptation."""
@@ -34,6 +38,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
 
 
+@checked
 def estimate(
     source: Source,
     *,

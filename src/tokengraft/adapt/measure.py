@@ -45,7 +45,7 @@ def measured(
         asked = bool(job.options.keep_llama_cpp_hash)
         checked = Check((*checked.findings, _converter_hash(new, base, asked=asked)))
     checked.raise_for_failures()
-    # Iterators: a list of strings would be read as paths.
+    # Iterators: strings of a list may be taken for paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
     return Adaptation(

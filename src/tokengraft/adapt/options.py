@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.options import CountOptions, HoldOut
@@ -14,7 +15,9 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, Progress, require_positive
 from tokengraft.evaluate.size import MAX_ADD, SizeOptions
 from tokengraft.extend import Limits, WordList
+from tokengraft.log import logger
 from tokengraft.prune import Protection
+from tokengraft.representation import shown
 
 KEEP = "keep"
 """The name of the text to keep. No target may have it."""
@@ -27,6 +30,7 @@ OnStep = Callable[[str], object]
 """Called with the name of each step when it starts."""
 
 
+@shown
 class Target(NamedTuple):
     """A text to learn tokens from, such as one language."""
 
@@ -35,6 +39,8 @@ class Target(NamedTuple):
     """Its share of the mix is its weight divided by the sum of all weights. Its size has no effect."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Sizes:
     """How many tokens to learn and to prune."""
@@ -60,11 +66,13 @@ class Sizes:
             )
 
     @classmethod
+    @checked
     def of(cls, add: Size, remove: int, swap: Size, largest: int) -> "Sizes":
         """The sizes that the arguments of `adapt` say. `auto` is at most ``largest``."""
         auto = "auto" in (add, swap)
         return cls(largest if add == "auto" else add, remove, largest if swap == "auto" else swap, auto)
 
+    @checked
     def chosen(self, n: int) -> "Sizes":
         """The sizes with the number of tokens to learn that was chosen."""
         return replace(self, **({"swap": n} if self.swap else {"add": n}), auto=False)
@@ -84,6 +92,7 @@ class Sizes:
         """The fewest tokens that may be pruned: one, if a swap chooses their number."""
         return 1 if self.auto and self.swap else self.prune
 
+    @checked
     def rows(self, before: int, tokens: int) -> int:
         """Rows that the new tokenizer needs, if enough tokens can be learned.
 
@@ -98,6 +107,8 @@ class Sizes:
         return max(before, tokens + growth) if growth >= 0 else tokens + growth
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class AdaptOptions:
     """All options of an adaptation except its text and sizes."""
@@ -185,6 +196,7 @@ class Job:
 
     def start(self, on_step: str) -> None:
         """Reports that a step starts."""
+        logger.info("%s", on_step)
         if self.options.on_step:
             self.options.on_step(on_step)
 
@@ -197,17 +209,8 @@ def new_job(
     sizes: tuple[Size, int, Size],
     options: AdaptOptions | None,
 ) -> Job:
-    """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap).
-
-    Raises:
-        OptionError: The source is not a path or a name.
-    """
+    """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
     options = options or AdaptOptions()
-    if not isinstance(source, str | os.PathLike):
-        raise OptionError(
-            f"the source is a {type(source).__name__}, not a path or a hub name",
-            hint="save it, and pass the path of the folder",
-        )
     named = target if isinstance(target, Mapping) else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
     return Job(source, targets, keep, Path(out), Sizes.of(*sizes, largest=options.max_add), options)

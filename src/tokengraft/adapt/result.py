@@ -1,10 +1,11 @@
 """`Adaptation`: the result of adapting a model, as plain data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.check.finding import Check
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -13,9 +14,12 @@ from tokengraft.evaluate.size import SizeChoice
 from tokengraft.extend import Extension
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import PruneOrder
+from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class TargetResult:
     """The result for one target."""
@@ -26,6 +30,8 @@ class TargetResult:
     """New tokens whose relative frequency is higher here than in any other target."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Adaptation:
     """The adapted tokenizer, how it was made, and how it was checked and measured."""
@@ -54,6 +60,23 @@ class Adaptation:
         if self.transplant:
             return self.transplant.rows_before, self.transplant.rows_after
         return self.plan.rows_before, self.plan.rows_after
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "rows": self.rows,
+            "passed": self.check.passed,
+        } | self.plan.summary._asdict()
+
+    def _tables(self) -> Iterator[Table]:
+        yield from self.evaluation._tables()
+        rows = ((name, target.gain, target.tokens) for name, target in self.targets.items())
+        yield Table("targets", ("target", "gain", "new tokens of its own"), rows, len(self.targets))
+        notable = [
+            f"{each.outcome}: {each.name}: {each.detail}" for each in self.check.findings if each.outcome != "pass"
+        ]
+        yield from sentences("checks", notable)
+        yield from sentences("warnings", self.warnings)
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON-ready data."""

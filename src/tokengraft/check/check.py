@@ -5,14 +5,18 @@ Works for any tokenizer, including one that another tool wrote.
 
 from collections.abc import Callable
 
+from tokengraft.arguments import checked
 from tokengraft.check import against_base, invariants
 from tokengraft.check.finding import Check, Finding
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
+from tokengraft.log import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@checked
+@stage("checking the tokenizer")
 def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: PretokenCounts | None = None) -> Check:
     """The results of all checks of a tokenizer; with a base, also of the checks of an edit.
 

@@ -1,15 +1,20 @@
 """The results of checks: `Finding` is one, `Check` has all of them. Plain data."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tokengraft.arguments import checked
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.representation import Table, shown
 
 Outcome = Literal["pass", "fail", "note"]
 EVIDENCE = 8
 """Examples that a finding shows."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Finding:
     """The result of one check."""
@@ -24,11 +29,20 @@ class Finding:
     """What to do about it, if something is known that helps."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Check:
     """The results of all checks."""
 
     findings: tuple[Finding, ...]
+
+    def _facts(self) -> dict[str, bool]:
+        return {"passed": self.passed}
+
+    def _tables(self) -> Iterator[Table]:
+        rows = ((each.outcome, each.name, each.detail, ", ".join(each.evidence), each.fix) for each in self.findings)
+        yield Table("findings", ("outcome", "check", "detail", "evidence", "what to do"), rows, len(self.findings))
 
     @property
     def failures(self) -> tuple[Finding, ...]:

@@ -4,13 +4,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokengraft.arguments import checked
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.check.verify import Verification, verify_folder
 from tokengraft.errors import InvalidTokenizerError, OptionError
 from tokengraft.formats import files
+from tokengraft.log import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@checked
+@stage("writing the tokenizer")
 def save(
     tokenizer: Tokenizer,
     out: str | os.PathLike[str],

@@ -50,8 +50,25 @@ _PLACED = "forced_decoder_ids"
 _BIASED = "sequence_bias"
 """Pairs of a list of ids and a number."""
 _SIZE_FIELD = re.compile(r"(^|_)vocab_size(_per_layer_input)?$|^n_vocab$")
+_NO_SETTINGS = frozenset(
+    (*GENERATION_FIELDS, FROM_MODEL, "_name_or_path", "transformers_version", "dtype", "torch_dtype")
+)
+"""Fields of a config that do not decide what a model computes from its weights."""
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 """Parts of a config whose `vocab_size` is not that of the language model."""
+
+
+def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without what a transplant or a library that saves it may change: ids, sizes, generation, versions.
+
+    >>> model_settings({"vocab_size": 3, "eos_token_id": 2, "rope_theta": 1e4, "text_config": {"vocab_size": 3}})
+    {'rope_theta': 10000.0, 'text_config': {}}
+    """
+    return {
+        name: model_settings(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if not (_ID_FIELD.search(name) or _SIZE_FIELD.search(name) or name in _NO_SETTINGS)
+    }
 
 
 def read_config(path: Path) -> Any:

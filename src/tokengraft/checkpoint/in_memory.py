@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft.arguments import checked, wrong_type
 from tokengraft.checkpoint.ids import FROM_MODEL, SUPPRESSED, renumber_config, suppressing, used_ids
 from tokengraft.checkpoint.memory_tables import dtype_name, require_plain_tables, without_adapters
 from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
@@ -26,6 +27,7 @@ from tokengraft.checkpoint.tensors import Raw
 from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, Unused, require_hole_rows, unused_rows
 from tokengraft.checkpoint.weights import initializer_range
 from tokengraft.errors import CheckpointError
+from tokengraft.log import stage
 from tokengraft.plan import Source, VocabPlan
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class _MemoryRows:
         return block
 
 
+@checked
+@stage("transplanting the model")
 def transplant_model(
     model: Any,
     plan: VocabPlan,
@@ -86,6 +90,10 @@ def transplant_model(
     require_facts(plan, init, output_init)
     require_hole_rows(hole_rows)
     model = without_adapters(model)
+    if not hasattr(model, "get_input_embeddings"):
+        raise wrong_type(
+            "`model` of `transplant_model`", model, ["a model of transformers; `transplant` takes folders"]
+        )
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     require_plain_tables(embedding, head)
     before = len(embedding.weight)

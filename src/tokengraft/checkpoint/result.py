@@ -1,14 +1,19 @@
 """`Transplant`: the result of a transplant. Plain data."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tokengraft.arguments import checked
 from tokengraft.checkpoint.behaviour import Behaviour
 from tokengraft.checkpoint.compare_files import ByteComparison
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.plan import VocabPlan
+from tokengraft.representation import Table, sentences, shown
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Transplant:
     """The result of a transplant, or what a dry run would do."""
@@ -41,6 +46,14 @@ class Transplant:
     """The comparison of the two running models; None without ``verify``."""
     warnings: tuple[str, ...] = ()
     """What could not be checked, one sentence each."""
+
+    def _facts(self) -> dict[str, Any]:
+        hidden = ("tensors", "warnings")
+        return {name: fact for name, fact in self.as_dict().items() if name not in hidden}
+
+    def _tables(self) -> Iterator[Table]:
+        yield Table("tensors", ("name", "role", "type", "bytes before", "bytes after"), self.tensors, len(self.tensors))
+        yield from sentences("warnings", self.warnings)
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON-ready data."""

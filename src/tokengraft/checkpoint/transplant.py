@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.checkpoint.behaviour import compare_models, require_torch
 from tokengraft.checkpoint.gguf import GgufOptions, transplant_gguf
 from tokengraft.checkpoint.gguf_file import is_gguf
@@ -40,17 +42,20 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CheckpointError, OptionError, Progress
 from tokengraft.formats.files import load_folder
 from tokengraft.formats.sources import load
+from tokengraft.log import stage
 from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.plan import VocabPlan, plan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@checked
+@stage("transplanting the checkpoint")
 def transplant(
     checkpoint: str | os.PathLike[str],
-    new_tokenizer: Tokenizer | str | os.PathLike[str],
+    new_tokenizer: Tokenizer | str | os.PathLike[str] | Any,
     out: str | os.PathLike[str] | None,
     *,
-    base: Tokenizer | str | os.PathLike[str] | None = None,
+    base: Tokenizer | str | os.PathLike[str] | Any | None = None,
     init: str = DEFAULT,
     output_init: str | None = None,
     hole_rows: HoleRows | None = None,
@@ -72,7 +77,7 @@ def transplant(
     Args:
         checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; or a GGUF file, which needs
             the `gguf` package. It is not changed.
-        new_tokenizer: The new tokenizer, or its folder, file or hub name.
+        new_tokenizer: The new tokenizer, or whatever `load` reads.
         out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
         base: For a GGUF file: the tokenizer that it was converted with, which is then compared with that of the file.
         init: Initialiser for new embedding rows: `fvt`, `fvt-norm`, `fvt-script-norm`, `length-weighted`, `weighted`,
@@ -113,7 +118,7 @@ def transplant(
     _require_options(seed, verify=verify, dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
-        paths = [tokenizer for tokenizer in (new_tokenizer, base) if not isinstance(tokenizer, Tokenizer)]
+        paths = [tokenizer for tokenizer in (new_tokenizer, base) if isinstance(tokenizer, str | os.PathLike)]
         require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
     if is_gguf(folder):
@@ -183,7 +188,7 @@ def _refuse_base(base: object) -> None:
         )
 
 
-def _loaded(tokenizer: Tokenizer | str | os.PathLike[str]) -> Tokenizer:
+def _loaded(tokenizer: Tokenizer | Any) -> Tokenizer:
     return tokenizer if isinstance(tokenizer, Tokenizer) else load(tokenizer)
 
 

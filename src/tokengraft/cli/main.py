@@ -66,7 +66,10 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         given = sys.argv[1:] if arguments is None else arguments
         # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
         options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
-        status: int = options.run(options)
+        from tokengraft.corpus import only_paths
+
+        with only_paths():
+            status: int = options.run(options)
         return status
     finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
         sys.stdout.flush()

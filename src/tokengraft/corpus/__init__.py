@@ -7,10 +7,11 @@ from tokengraft.corpus.arrow import arrow_block, binary_buffers, require_column,
 from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.blocks import whole_documents
 from tokengraft.corpus.input import Input
-from tokengraft.corpus.open import COMPRESSIONS, FORMATS, UNSUPPORTED, Corpus, files_at, open_corpus
-from tokengraft.corpus.options import Format, ReadOptions
+from tokengraft.corpus.open import Corpus, files_at, open_corpus, open_paths
+from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.corpus.remote import is_url, local_name, without_credentials
+from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.corpus.totals import Totals
 
 __all__ = [
@@ -30,7 +31,10 @@ __all__ = [
     "files_at",
     "is_url",
     "local_name",
+    "only_paths",
     "open_corpus",
+    "open_paths",
+    "paths_of",
     "read_documents",
     "require_column",
     "require_text",

@@ -3,7 +3,7 @@
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.corpus.block import Block
@@ -13,6 +13,8 @@ from tokengraft.errors import CorpusError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+ROWS_PER_PART = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,68 @@ def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
     with reporting("the dataset"):
         for table in dataset.with_format("arrow").iter(batch_size=512):
             require_column(read_options.text_field, table.column_names, "the dataset")
-            yield arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
+            block = arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
+            yield replace(block, progress=len(block.data))
             row += len(table)
+
+
+def is_arrow(value: Any) -> bool:
+    """Whether a value exports Arrow data: columns and tables of pyarrow, pandas, polars, DuckDB and others."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def column_blocks(value: Any, block_bytes: int) -> Iterator[Block]:
+    """The rows of something that exports Arrow data, in blocks of about ``block_bytes`` bytes.
+
+    Raises:
+        CorpusError: It is a table with several columns, or has no text.
+    """
+    name, row = f"the {type(value).__name__}", 1
+    with reporting(name):
+        for rows in in_parts(_chunks(value), block_bytes):
+            block = arrow_block(rows, name, row, 0)
+            yield replace(block, progress=len(block.data))
+            row += len(rows)
+
+
+def _chunks(value: Any) -> "Iterable[pa.Array]":
+    """The chunks of a column, or of the only column of a table, which may be a stream."""
+    import pyarrow as pa
+
+    try:
+        reader = pa.RecordBatchReader.from_stream(value) if hasattr(value, "__arrow_c_stream__") else None
+    except (pa.ArrowException, TypeError):
+        reader = None  # a column, not a table
+    try:
+        if reader is None and hasattr(value, "__arrow_c_stream__"):
+            return [*pa.chunked_array(value).chunks]
+        if reader is None:
+            return [pa.array(value)]
+    except (pa.ArrowException, TypeError) as error:
+        raise CorpusError(
+            f"the {type(value).__name__} is not a column of text: {error}", hint="give a column of strings"
+        ) from error
+    if len(reader.schema.names) != 1:
+        raise several_columns(type(value).__name__, reader.schema.names)
+    return (batch.column(0) for batch in reader)
+
+
+def in_parts(chunks: "Iterable[pa.Array]", block_bytes: int) -> "Iterator[pa.Array]":
+    """Arrow arrays in slices of about so many bytes, and at most `ROWS_PER_PART` rows."""
+    for chunk in chunks:
+        step = max(1, min(ROWS_PER_PART, len(chunk) * block_bytes // max(chunk.nbytes, 1)))
+        for start in range(0, len(chunk), step):
+            yield chunk.slice(start, step)
+
+
+def several_columns(kind: str, names: list[str]) -> CorpusError:
+    """The error of a table that is given in place of its column of text."""
+    shown = ", ".join(f"`{name}`" for name in names[:20]) + (", …" if len(names) > 20 else "")
+    text = next((name for name in names if name in ("text", "content")), names[0] if names else "text")
+    return CorpusError(
+        f"a {kind} has {len(names):,} columns ({shown}), and only one of them can be the text",
+        hint=f"pass the column itself, such as table[{text!r}]",
+    )
 
 
 def require_column(column: str, names: list[str], source: str) -> None:

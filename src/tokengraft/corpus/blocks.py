@@ -201,7 +201,7 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
     """The blocks of an iterable of strings."""
     gathered: list[bytes] = []
     nulls: list[int] = []
-    size = replaced = 0
+    size = replaced = number = 0
     for number, text in enumerate(texts, 1):
         if isinstance(text, str):
             encoded, halves = _encoded(text)
@@ -221,6 +221,11 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
             gathered, nulls, size, replaced = [], [], 0, 0
     if gathered:
         yield _document_block(gathered, nulls, replaced)
+    elif not number and isinstance(texts, Iterator):
+        raise CorpusError(
+            f"the {type(texts).__name__} gave no document: it is empty, or was used up before",
+            hint="make a new one for every use, or pass a list",
+        )
 
 
 def _encoded(text: str) -> tuple[bytes, int]:
@@ -235,4 +240,6 @@ def _encoded(text: str) -> tuple[bytes, int]:
 def _document_block(documents: list[bytes], nulls: list[int], replaced: int) -> Block:
     offsets = words(accumulate(map(len, documents), initial=0))
     data = b"".join(documents)
-    return Block("documents", data, "the iterable", offsets=offsets, nulls=words(nulls), replaced=replaced)
+    return Block(
+        "documents", data, "the iterable", offsets=offsets, nulls=words(nulls), replaced=replaced, progress=len(data)
+    )

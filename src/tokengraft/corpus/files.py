@@ -103,4 +103,4 @@ def missing(name: str, error: BaseException) -> CorpusError:
     failure = unreadable(name[:200], error)
     if re.search(r"(?:^|/)[a-z][a-z0-9+.-]+:/[^/]", name):
         return CorpusError(failure.message, hint="pass a URL as a string: a Path drops one of its slashes")
-    return CorpusError(failure.message, hint=f"{failure.hint}; pass documents in memory as an iterator: iter(texts)")
+    return CorpusError(failure.message, hint=f"{failure.hint}; to pass texts in place of paths: iter(texts)")

@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokengraft.corpus.arrow import dataset_blocks
+from tokengraft.arguments import described
+from tokengraft.corpus.arrow import column_blocks, dataset_blocks, is_arrow, several_columns
 from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.blocks import (
+    BLOCK,
     CorpusFile,
     file_blocks,
     iterable_blocks,
@@ -19,57 +21,68 @@ from tokengraft.corpus.blocks import (
 )
 from tokengraft.corpus.files import LocalFile, missing
 from tokengraft.corpus.input import Input
-from tokengraft.corpus.options import Format, ReadOptions
+from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
 from tokengraft.corpus.ranges import split_input
 from tokengraft.corpus.remote import RemoteFile, is_glob, is_url, remote_files, without_credentials
 from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
+from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.errors import CorpusError
 
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
 
-FORMATS: dict[str, Format] = {
-    ".txt": "text",
-    ".text": "text",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-}
 STDIN = "standard input"
 """The name of the input for `-`."""
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _FILES_AT_ONCE = 16
-UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
 
 def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     """The inputs of a corpus, in a fixed order: the files of a folder or glob by name, all others as given.
 
     Args:
-        corpus: A file, a folder, a glob, ``-`` for standard input, a URL of these, a list of these, a `datasets`
-            dataset, or any iterable of strings, each a document. A list of strings is taken for paths.
+        corpus: A file, a folder, a glob, ``-`` for standard input, a URL of these, or a list of these. Or text in
+            memory: a list or any other iterable of strings, each a document, a `datasets` dataset, or a column of
+            pandas, polars or Arrow. A string alone is a path.
         read_options: How to read it.
 
     Raises:
-        CorpusError: No input exists.
+        CorpusError: No input exists, or it is not clear whether strings are paths or texts.
     """
-    if isinstance(corpus, str | os.PathLike):
-        inputs = _inputs_at([corpus], read_options)
-    elif isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        inputs = _inputs_at(corpus, read_options)
-    elif hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
-        inputs = [Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))]
-    elif isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
-        raise CorpusError(
-            f"a {type(corpus).__name__} cannot be read as a corpus",
-            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
-        )
-    else:
-        texts: Any = corpus
-        inputs = [Input("the iterable", 0, lambda _: iterable_blocks(texts, read_options))]
+    paths = paths_of(corpus)
+    inputs = [_in_memory(corpus, read_options)] if paths is None else _inputs_at(paths, read_options)
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
     return inputs if read_options.shard is None else _shard(inputs, read_options.shard)
+
+
+def open_paths(paths: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
+    """The inputs at paths, globs and URLs, as `open_corpus` gives them."""
+    with only_paths():
+        return open_corpus([*paths], read_options)
+
+
+def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
+    """Text in memory as an input."""
+    if hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
+        return Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))
+    if isinstance(corpus, Iterable) and not isinstance(corpus, Mapping):
+        _require_no_table(corpus)
+    if is_arrow(corpus):
+        return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
+    if isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
+        raise CorpusError(
+            f"a corpus is {described(corpus)}, which cannot be read",
+            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
+        )
+    return Input("the iterable", 0, lambda _: iterable_blocks(corpus, read_options))
+
+
+def _require_no_table(corpus: Any) -> None:
+    """Refuses a table with several columns, and one that would iterate over the names of its columns."""
+    names = next((getattr(corpus, name) for name in ("column_names", "columns") if hasattr(corpus, name)), None)
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        columns = [*map(str, names)]
+        if len(columns) != 1 or not is_arrow(corpus):
+            raise several_columns(type(corpus).__name__, columns)
 
 
 def _shard(inputs: list[Input], shard: tuple[int, int]) -> list[Input]:
@@ -103,6 +116,8 @@ def files_at(name: str) -> list[CorpusFile]:
 
 def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
     """The files at a path or URL. Standard input, and with `skip_bad` what does not exist, are inputs already."""
+    if not name:  # `Path("")` is the working folder
+        raise missing(name, OSError("a path is empty"))
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
     if is_url(name):

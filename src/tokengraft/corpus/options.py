@@ -3,14 +3,29 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError
+from tokengraft.representation import shown
 
 if TYPE_CHECKING:
     from tokengraft.tokenizer.sentencepiece import PieceRules
 
 Format = Literal["text", "jsonl", "parquet"]
+FORMATS: dict[str, Format] = {
+    ".txt": "text",
+    ".text": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
+"""Suffixes of formats that are refused rather than read as text."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read a corpus. The rules are the same for every command.

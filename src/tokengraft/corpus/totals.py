@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass, fields
 
+from tokengraft.arguments import checked
+from tokengraft.representation import shown
 
+
+@shown
+@checked
 @dataclass(frozen=True)
 class Totals:
     """How much of a corpus was read, replaced and skipped."""
@@ -18,5 +23,6 @@ class Totals:
     skipped: int = 0
     """Documents and files that were skipped because they could not be read."""
 
+    @checked
     def __add__(self, other: "Totals") -> "Totals":
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

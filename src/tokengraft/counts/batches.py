@@ -11,7 +11,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.corpus import Block, Input, ReadOptions, Totals, arrow_block, files_at, require_column, require_text
+from tokengraft.corpus.arrow import in_parts
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import MEMORY, finished_tables, other_rows, pretoken_rows, summed_partials
@@ -19,6 +21,7 @@ from tokengraft.counts.pretoken_counts import EVERYTHING, PretokenCounts, write_
 from tokengraft.counts.threads import CountJob, count_inputs, counter_of, new_counter
 from tokengraft.errors import CorpusError, CountsError, OptionError, require_positive
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ _BYTES_PER_BLOCK = 8 << 20
 _NAME = "the batch"
 
 
+@checked
 class BatchCounter:
     """A function from Arrow batches of text to Arrow batches of (pretoken, count), for the workers of any engine.
 
@@ -104,6 +108,7 @@ class BatchCounter:
         self._idle[os.getpid()].append(counter)
         return table if isinstance(batch, pa.Table) else table.combine_chunks().to_batches()[0]
 
+    @checked
     def count_batches(self, batches: "Iterable[pa.RecordBatch | pa.Table]") -> "Iterator[pa.RecordBatch]":
         """The partial counts of all batches together, in bounded memory: what ``mapInArrow`` of Spark needs.
 
@@ -187,10 +192,7 @@ def _column_parts(batch: Any, column: str) -> "Iterator[pa.Array]":
     except CorpusError as error:
         raise OptionError(error.message, hint="name the column of the text: BatchCounter(tokenizer, column)") from error
     values = batch.column(column)
-    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-        step = max(1, min(ROWS_PER_BATCH, len(chunk) * _BYTES_PER_BLOCK // max(chunk.nbytes, 1)))
-        for start in range(0, len(chunk), step):
-            yield chunk.slice(start, step)
+    yield from in_parts(values.chunks if isinstance(values, pa.ChunkedArray) else [values], _BYTES_PER_BLOCK)
 
 
 def _small(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
@@ -208,6 +210,8 @@ def _small(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
                 waiting += [part.slice(len(part) // 2), part.slice(0, len(part) // 2)]
 
 
+@checked
+@stage("adding up partial counts")
 def sum_partials(
     source: Any,
     tokenizer: Tokenizer,

@@ -3,7 +3,6 @@
 The result does not depend on the engine, the number of threads or the order of blocks.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus
+from tokengraft.arguments import checked, wrong_type
+from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus, paths_of
 from tokengraft.counts.engines.units import corpus_inputs, require_countable
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions, Engine, HoldOut
@@ -28,6 +28,7 @@ from tokengraft.counts.pretoken_counts import (
 from tokengraft.counts.threads import CountJob, count_inputs, new_counter
 from tokengraft.errors import OptionError, Progress
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import logger, stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -58,6 +59,8 @@ def reading_warnings(totals: Totals) -> tuple[str, ...]:
     return tuple(warnings)
 
 
+@checked
+@stage("counting pretokens")
 def count(
     tokenizer: Tokenizer,
     corpus: Corpus,
@@ -76,11 +79,14 @@ def count(
 
     Args:
         tokenizer: The tokenizer, or any other one with the same pipeline.
-        corpus: A file, folder, glob, ``-``, a list of these, a `datasets` dataset, or an iterable of strings.
+        corpus: A file, folder, glob, URL, ``-``, or a list of these. Or text in memory: a list or another iterable of
+            strings, a `datasets` dataset, or a column of pandas, polars or Arrow. A string alone is a path. A list of
+            strings has texts if one has white space inside and none looks like a path; with both it is refused.
         weights: One weight for each item of a list of paths. Its counts are multiplied by it.
         read_options: How to read the corpus.
         count_options: Workers, memory and limits.
-        progress: Called as text is read.
+        progress: Called as text is read, with the name of the input, the bytes read since the last call, and those of
+            all files. Of text in memory: bytes of text, and 0 for the total.
         engine: ``"ray"`` to count on Ray, as `CountOptions.engine`: files only, which all machines of the cluster must
             be able to read, with the same version of tokengraft installed.
         address: The Ray cluster, as `CountOptions.address`.
@@ -103,7 +109,7 @@ def count(
     if weights is None:
         with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
             return replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
-    items = [corpus] if isinstance(corpus, str | os.PathLike) else list(corpus)
+    items = _weighted_items(corpus)
     ratios = [*map(as_weight, weights)]
     if len(items) != len(ratios) or not items:
         raise OptionError(
@@ -122,6 +128,21 @@ def count(
     if total is None:
         raise OptionError("no corpus was given", hint="pass at least one file, folder or glob")
     return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
+
+
+def _weighted_items(corpus: Corpus) -> list[Corpus]:
+    """The corpora that have a weight each."""
+    paths = paths_of(corpus)
+    if paths is None and isinstance(corpus, list | tuple) and any(isinstance(item, str) for item in corpus):
+        raise OptionError(
+            "weights are for several corpora, and the list has texts",
+            hint="count each list of texts for itself and add up: tg.count(tokenizer, texts).scale(2) + ...",
+        )
+    if paths is not None:
+        return [*paths]
+    if not isinstance(corpus, Iterable):
+        raise wrong_type("`corpus` of `count`, with weights,", corpus, ["a list of corpora"])
+    return [*corpus]
 
 
 def count_with_hold_out(
@@ -222,6 +243,7 @@ def counted(
             min_count=count_options.min_count,
             normalize=read_options.normalize,
         )
+        logger.info("read %s documents, %s bytes of text", f"{totals.documents:,}", f"{totals.bytes:,}")
         yield summary, counter
 
 

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError, require_positive
+from tokengraft.representation import shown
 
 DEFAULT_MEMORY = 4 << 30
 Engine = Literal["local", "ray"]
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class CountOptions:
     """Threads, memory and limits for counting. Only the limits change the result."""

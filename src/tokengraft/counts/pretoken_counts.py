@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tokengraft import _core
+from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus import Totals, binary_buffers
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import new_file
+from tokengraft.representation import ROWS as ROWS_SHOWN
+from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -27,6 +30,8 @@ ROWS = 1 << 20
 EVERYTHING = 2**63 - 1
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class PretokenCounts:
     """How often each distinct pretoken of a corpus occurs. Counts add up across shards, languages and machines.
@@ -54,6 +59,7 @@ class PretokenCounts:
     def __len__(self) -> int:
         return len(self.table)
 
+    @checked
     def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
         """The counts of both corpora together.
 
@@ -76,6 +82,12 @@ class PretokenCounts:
             min_count=max(self.min_count, other.min_count),
         )
 
+    def __radd__(self, other: object) -> "PretokenCounts":
+        """The same counts, if ``other`` is 0: ``sum`` of several counts begins with it."""
+        if type(other) is int and other == 0:
+            return self
+        raise wrong_type("what is added to counts", other, ["a PretokenCounts"])
+
     def scale(self, weight: int | Fraction | str) -> "PretokenCounts":
         """Every count times a weight, rounded to the nearest whole number, halves up.
 
@@ -92,10 +104,12 @@ class PretokenCounts:
         table = self.table.scaled(ratio.numerator, ratio.denominator)
         return replace(self, table=table, added=FrozenDict(scaled))
 
+    @checked
     def top(self, most: int) -> list[tuple[bytes, int]]:
         """The most frequent pretokens, equal counts in the order of their bytes."""
         return self.table.top(min(max(most, 0), len(self)))
 
+    @checked
     def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False, uses: bool = False) -> dict[int, int]:
         """How often each token of a tokenizer occurs in the corpus, by ascending id, without tokens that never occur.
 
@@ -120,6 +134,7 @@ class PretokenCounts:
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
         return dict(sorted(total.items()))
 
+    @checked
     def lost(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[bytes, int]:
         """How often each character occurs that a tokenizer drops or replaces by its unknown token, by its bytes.
 
@@ -139,6 +154,7 @@ class PretokenCounts:
         lost = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
         return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in lost}
 
+    @checked
     def changed(self, before: Tokenizer, after: Tokenizer) -> "PretokenCounts":
         """The pretokens that two tokenizers of this pipeline encode to different tokens. Ids are not compared.
 
@@ -150,6 +166,7 @@ class PretokenCounts:
         table = self.table.changed(before.bpe, after.bpe, byte_level=before.kind == "byte-level")
         return replace(self, table=table)
 
+    @checked
     def require(self, tokenizer: Tokenizer) -> None:
         """Refuses a tokenizer with a different pipeline.
 
@@ -175,6 +192,7 @@ class PretokenCounts:
                 hint="count the evaluation text without --weight and --min-count",
             )
 
+    @checked
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes a Parquet file and returns its path.
 
@@ -183,7 +201,15 @@ class PretokenCounts:
         """
         return write_counts([self.table], self, Path(out), force=force)
 
+    def _facts(self) -> dict[str, Any]:
+        facts = {"distinct pretokens": len(self)} | asdict(self.totals)
+        return facts | {"min_count": self.min_count, "normalize": self.normalize}
+
+    def _tables(self) -> Iterator[Table]:
+        yield Table("most frequent pretokens", ("pretoken", "count"), self.top(ROWS_SHOWN), len(self))
+
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> "PretokenCounts":
         """The counts in a file.
 

@@ -5,15 +5,19 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.evaluate.measure import token_names
 from tokengraft.evaluate.segments import Segments, Text, lost_bytes, read_text, segment, text_warnings
+from tokengraft.log import stage
 from tokengraft.plan import plan
+from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SHOWN = 5
 
 
+@shown
 class Document(NamedTuple):
     """A document and its tokens with two tokenizers."""
 
@@ -23,6 +27,7 @@ class Document(NamedTuple):
     """The bytes of each token."""
 
 
+@shown
 class TokenSaving(NamedTuple):
     """A new token, and how many tokens it saves."""
 
@@ -32,6 +37,8 @@ class TokenSaving(NamedTuple):
     """The number of tokens that the first tokenizer needs for the same bytes, minus one, over all occurrences."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Comparison:
     """The differences between two tokenizers on one text."""
@@ -55,7 +62,20 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     """What was replaced or skipped when the text was read, and what a tokenizer drops."""
 
+    def _facts(self) -> dict[str, int]:
+        names = ("documents", "tokens_before", "tokens_after", "shorter", "longer", "added")
+        return {name: getattr(self, name) for name in names} | {"unused": len(self.unused)}
 
+    def _tables(self) -> Iterator[Table]:
+        yield Table("new tokens that save most", ("token", "occurrences", "saved"), self.savings)
+        for caption, documents in (("largest decreases", self.gained), ("largest increases", self.lost)):
+            rows = ((document.text, len(document.before), len(document.after)) for document in documents)
+            yield Table(caption, ("document", "tokens before", "tokens after"), rows)
+        yield from sentences("warnings", self.warnings)
+
+
+@checked
+@stage("comparing tokenizers")
 def compare(
     before: Tokenizer, after: Tokenizer, text: Text | Corpus, *, read_options: ReadOptions | None = None
 ) -> Comparison:

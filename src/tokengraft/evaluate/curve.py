@@ -1,10 +1,12 @@
 """`curve`: bytes per token by number of new tokens, from one training run, and the knee of the curve."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log, log1p
-from typing import NamedTuple
+from numbers import Integral
+from typing import Any, NamedTuple
 
+from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -12,6 +14,8 @@ from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text, text_warnings
 from tokengraft.evaluate.support import rare_share, support
 from tokengraft.extend import Extension, Limits, extend
+from tokengraft.log import stage
+from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 KNEE = 0.01
@@ -36,6 +40,8 @@ class CurvePoint(NamedTuple):
     """The same for fewer than 1,000 times."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Curve:
     """Bytes per token by the number of new tokens, 0 first."""
@@ -45,6 +51,13 @@ class Curve:
     extension: Extension
     warnings: tuple[str, ...] = ()
     """What was replaced or skipped when the held-out text was read."""
+
+    def _facts(self) -> dict[str, Any]:
+        return {"text": self.text, "knee": self.knee, "tokens learned": len(self.extension)}
+
+    def _tables(self) -> Iterator[Table]:
+        yield Table("sizes", CurvePoint._fields, self.points, len(self.points))
+        yield from sentences("warnings", self.warnings)
 
     @property
     def knee(self) -> int | None:
@@ -69,6 +82,8 @@ def knee_of(points: Sequence[CurvePoint]) -> int | None:
     return None
 
 
+@checked
+@stage("measuring sizes")
 def curve(
     tokenizer: Tokenizer,
     counts: PretokenCounts,
@@ -112,7 +127,11 @@ def checked_sizes(sizes: Iterable[int]) -> list[int]:
     Raises:
         OptionError: There is none, or one is below 1.
     """
-    wanted = sorted(set(sizes))
+    given = [*sizes]
+    wrong = [size for size in given if not isinstance(size, Integral) or isinstance(size, bool)]
+    if wrong:
+        raise wrong_type("a size", wrong[0], ["a whole number"])
+    wanted = sorted(set(map(int, given)))
     if not wanted or wanted[0] < 1:
         raise OptionError(
             f"the sizes are {wanted}; at least one is needed, and all must be at least 1",

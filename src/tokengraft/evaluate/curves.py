@@ -1,9 +1,10 @@
 """`curves`: bytes per token of several languages by number of new tokens, and how far they are apart."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.curve import checked_sizes, reached
@@ -11,6 +12,8 @@ from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.extend import Extension
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import stage
+from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.edit import require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -45,6 +48,8 @@ class CurvesPoint(NamedTuple):
         }
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Curves:
     """Bytes per token of every language by number of new tokens, 0 first."""
@@ -52,11 +57,20 @@ class Curves:
     languages: tuple[str, ...]
     points: tuple[CurvesPoint, ...]
 
+    def _facts(self) -> dict[str, str]:
+        return {"languages": ", ".join(self.languages)}
+
+    def _tables(self) -> Iterator[Table]:
+        rows = ((point.tokens, *point.bytes_per_token.values(), point.spread) for point in self.points)
+        yield Table("bytes per token", ("tokens", *self.languages, "spread"), rows, len(self.points))
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {"languages": list(self.languages), "points": [point.as_dict() for point in self.points]}
 
 
+@checked
+@stage("measuring sizes")
 def curves(
     tokenizer: Tokenizer, extension: Extension, texts: Mapping[str, Text | PretokenCounts], sizes: Iterable[int]
 ) -> Curves:

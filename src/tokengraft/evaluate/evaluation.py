@@ -3,14 +3,19 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from html import escape
 from typing import Any
+
+from tokengraft.arguments import checked
+from tokengraft.errors import OptionError
+from tokengraft.representation import Table, sentences, short, shown
 
 AVERAGE = "average"
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Score:
     """The scores of one tokenizer on one text. None means not available: counts have no documents."""
@@ -51,6 +56,8 @@ class Score:
     ``bytes``, but not in any measure by bytes or characters."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Evaluation:
     """Scores of every tokenizer on every text, tokenizers in the order given.
@@ -64,9 +71,17 @@ class Evaluation:
     warnings: tuple[str, ...] = ()
     """What was replaced or skipped when the texts were read."""
 
+    @checked
     def __getitem__(self, key: tuple[str, str]) -> Score:
-        """The score of (tokenizer, text)."""
-        return {(score.tokenizer, score.text): score for score in self.scores}[key]
+        """The score of (tokenizer, text).
+
+        Raises:
+            OptionError: There is none.
+        """
+        known = {(score.tokenizer, score.text): score for score in self.scores}
+        if key not in known:
+            raise OptionError(f"there is no score of {key}", hint=f"choose one of {short(list(known), 200)}")
+        return known[key]
 
     def averages(self) -> tuple[Score, ...]:
         """For each tokenizer the mean of every measure over all texts; empty if there is only one text."""
@@ -111,13 +126,14 @@ class Evaluation:
         below = [*(f"note: {note}" for note in self.notes), *(f"warning: {warning}" for warning in self.warnings)]
         return "\n".join([*aligned(heads, rows), *below])
 
-    def _repr_html_(self) -> str:
+    def _facts(self) -> dict[str, Any]:
+        return {"base": self.base} if self.base else {}
+
+    def _tables(self) -> Iterator[Table]:
         heads, rows = self.table()
-
-        def line(tag: str, cells: Sequence[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        return f"<table>{line('th', heads)}{''.join(line('td', row) for row in rows)}</table>"
+        yield Table("scores", tuple(heads), rows, len(rows))
+        yield from sentences("notes", self.notes)
+        yield from sentences("warnings", self.warnings)
 
 
 _AGAINST_BASE = ("gain", "win_rate", "exact_match", "edit_distance", "worst_edit_distance", "added_used")

@@ -3,7 +3,9 @@
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
@@ -11,23 +13,25 @@ from tokengraft.evaluate.evaluation import Evaluation, Score
 from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
 from tokengraft.evaluate.segments import Segments, Text, lost_bytes, open_text, segment, text_warnings
 from tokengraft.formats.sources import load
+from tokengraft.log import stage
 from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str]]
+Tokenizers = Mapping[str, Tokenizer | str | os.PathLike[str] | Any]
 Texts = Mapping[str, PretokenCounts | Text | Corpus]
 
 
+@checked
+@stage("measuring tokenizers")
 def evaluate(
     tokenizers: Tokenizers, texts: Texts, *, base: str | None = None, read_options: ReadOptions | None = None
 ) -> Evaluation:
     """Scores of every tokenizer on every text.
 
     Args:
-        tokenizers: Tokenizers, or their folders, files or hub names, by name.
-        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. A list of strings is a list
-            of paths; pass documents in memory as another iterable, such as ``iter(texts)``. Counts give all measures
-            except those that compare documents, and only for tokenizers with their pipeline.
+        tokenizers: By name: tokenizers, or whatever `load` reads.
+        texts: By name: whatever `count` reads, `PretokenCounts`, or a file of them. Counts give all measures except
+            those that compare documents, and only for tokenizers with their pipeline.
         base: The tokenizer to compare the others with; by default the first, if there are several.
         read_options: How to read the texts; by default text files have one document per line.
 

@@ -39,8 +39,7 @@ def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None
 
     Args:
         name: The name of the text.
-        source: Whatever `count` accepts. A list of strings is a list of paths; pass documents in memory as another
-            iterable, such as ``iter(texts)``.
+        source: Whatever `count` accepts.
         read_options: How to read it.
 
     Raises:

@@ -1,9 +1,10 @@
 """`choose_size`: how many of the learned tokens to add, from one training run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, require_positive
@@ -12,6 +13,8 @@ from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.evaluate.support import rare_share, support
 from tokengraft.extend import Extension
+from tokengraft.log import stage
+from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.edit import require_base
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -25,6 +28,8 @@ BETWEEN = 16
 """Parts into which the search divides the interval between two sizes of the grid."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class SizeChoice:
     """A number of new tokens, and why."""
@@ -39,6 +44,12 @@ class SizeChoice:
     curve: Curve
     """The sizes that were measured."""
 
+    def _facts(self) -> dict[str, Any]:
+        return {"size": self.size, "knee": self.knee, "supported": self.supported, "reason": self.reason}
+
+    def _tables(self) -> Iterator[Table]:
+        return self.curve._tables()
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         points = [point._asdict() for point in self.curve.points]
@@ -46,6 +57,8 @@ class SizeChoice:
         return {**chosen, "points": points}
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class SizeOptions:
     """What `choose_size` is asked for."""
@@ -74,6 +87,8 @@ class SizeOptions:
         return f"more than {100 * self.max_rare:g} % of the new tokens occur fewer than {self.min_support:,} times"
 
 
+@checked
+@stage("choosing the number of new tokens")
 def choose_size(
     tokenizer: Tokenizer,
     extension: Extension,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from unicodedata import category
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.corpus import Totals
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
@@ -17,6 +18,7 @@ from tokengraft.extend.include import Included, ListLimits, WordList, included_m
 from tokengraft.extend.limits import Limits
 from tokengraft.extend.parity import Parity, languages_of, require_texts, rules_of, texts_of
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import stage
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, require_room, unreachable_ranks
 from tokengraft.tokenizer.sentencepiece import NORMAL
@@ -29,6 +31,8 @@ RESERVED = "\u2585\ufffd"
 """The character that SentencePiece's trainer reserves, and the replacement character of invalid UTF-8."""
 
 
+@checked
+@stage("learning new tokens")
 def extend(
     tokenizer: Tokenizer,
     counts: PretokenCounts | Parity,

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.extend.continued import CHARACTER_COVERAGE, WordListError, extend
 from tokengraft.extend.extension import Extension
 from tokengraft.extend.include import WordList
 from tokengraft.extend.limits import Limits
 from tokengraft.extend.parity import Parity, languages_of
+from tokengraft.representation import shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class PreserveCost:
     """The tokens of the training text with and without preserved text."""
@@ -30,6 +34,7 @@ class PreserveCost:
         return self.preserved / self.free - 1 if self.free else 0.0
 
 
+@checked
 def preserve_cost(
     tokenizer: Tokenizer,
     counts: PretokenCounts | Parity,

@@ -1,16 +1,19 @@
 """`Extension`: new tokens and merges in the order they were learned. It can be cut, applied, saved and loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.frozen import FrozenDict
+from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.edit import add_tokens
 from tokengraft.tokenizer.edit_result import EditResult
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@shown
 class LearnedMerge(NamedTuple):
     """A merge, as the strings of its two tokens."""
 
@@ -22,6 +25,7 @@ class LearnedMerge(NamedTuple):
     """Whether it makes a new token. If not, the token that it makes existed already."""
 
 
+@shown
 class IncludedWord(NamedTuple):
     """A form of a word of a word list: at the start of a text, after a space, or literal."""
 
@@ -33,6 +37,7 @@ class IncludedWord(NamedTuple):
     """Why it is no token; None if it is one."""
 
 
+@shown
 class RefusedPair(NamedTuple):
     """A pair that would have been merged, and was not because it occurs in the preserved text."""
 
@@ -44,6 +49,8 @@ class RefusedPair(NamedTuple):
     """How many merges were learned before."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Extension(EditResult):
     """The new tokens and merges that continued training learned.
@@ -138,6 +145,14 @@ class Extension(EditResult):
             list_merges=min(end, self.list_merges),
             included=tuple(_without(word, gone) for word in self.included),
         )
+
+    def _facts(self) -> dict[str, Any]:
+        return {"tokens": len(self), "result": self.stopped, "min_count": self.min_count, "base": self.base_hash[:12]}
+
+    def _tables(self) -> Iterator[Table]:
+        new = [merge for merge in self.merges if merge.new]
+        rows = ((merge.left + merge.right, f"{merge.left} {merge.right}", merge.frequency) for merge in new)
+        yield Table("new tokens", ("token", "merge", "frequency"), rows, len(new))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])

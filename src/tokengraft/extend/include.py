@@ -5,16 +5,18 @@ and every word is proven by encoding it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import OptionError, printable
 from tokengraft.extend.extension import IncludedWord, LearnedMerge
 from tokengraft.extend.forms import Form, forms_of
 from tokengraft.extend.word_merges import MergeBase, MergeLimits, NewMerge, Pair, Pieces, WordMerges
+from tokengraft.representation import shown
 from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, first_whitespace_merge, unreachable_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -23,6 +25,8 @@ LONGEST = 256
 """The most pieces that are merged into one token. More would take minutes, and no such token is of use."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class WordList:
     """Words that should become tokens.
@@ -49,11 +53,7 @@ class WordList:
     """Take the words literally; otherwise with and without a leading space, as the pipeline would see them."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.words, str):
-            raise OptionError(f"the word list is the string {self.words!r}", hint="pass a list of strings: ['...']")
-        if not isinstance(self.words, Iterable):
-            raise OptionError(f"the word list is {self.words!r}, not a list", hint="pass a list of strings: ['...']")
-        words = tuple(self.words)
+        words = self.words
         if not words:
             raise OptionError("the word list is empty", hint="list one word per line, or leave out --include")
         for word in words:

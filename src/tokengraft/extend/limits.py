@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError, require_positive
+from tokengraft.representation import shown
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Limits:
     """Which tokens continued training may make."""
@@ -31,11 +35,6 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("min_count", "max_token_bytes"):
             require_positive(name, getattr(self, name))
-        for name in ("deny", "scripts"):
-            if isinstance(getattr(self, name), str):
-                raise OptionError(
-                    f"`{name}` is the string {getattr(self, name)!r}", hint=f"pass a list of strings: {name}=['...']"
-                )
         try:
             re.compile(self.deny_pattern or "")
         except re.error as error:

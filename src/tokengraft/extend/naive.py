@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
+from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
 from tokengraft.extend.continued import extend, missing_characters
 from tokengraft.extend.word_merges import completions
+from tokengraft.log import stage
 from tokengraft.tokenizer.alphabet import SPACE, token_bytes
 from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -47,6 +49,8 @@ class Donation(NamedTuple):
     """All merges."""
 
 
+@checked
+@stage("inserting new tokens")
 def extend_naively(
     tokenizer: Tokenizer,
     counts: PretokenCounts | None,

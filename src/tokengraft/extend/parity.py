@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from tokengraft.arguments import checked
 from tokengraft.counts.fingerprint import piece_rules
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.frozen import FrozenDict
+from tokengraft.representation import shown
 from tokengraft.tokenizer.sentencepiece import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Parity:
     """Several texts in balance: every next token is learned for the language that is worst off.
@@ -39,9 +43,8 @@ class Parity:
         if not self.counts:
             raise OptionError("there is no language to learn for", hint="pass counts={'et': ..., 'lv': ...}")
         require_max_share(self.max_share, len(self.counts))
-        unnamed = next((name for name in self.counts if not isinstance(name, str) or not name), None)
-        if unnamed is not None:
-            raise OptionError(f"a language is named {unnamed!r}", hint="name every language by a string, such as 'et'")
+        if "" in self.counts:
+            raise OptionError("a language has an empty name", hint="name every language, such as 'et'")
         if (self.parallel is None) != (self.reference is None):
             given, missing = ("parallel", "reference") if self.reference is None else ("reference", "parallel")
             raise OptionError(
@@ -60,6 +63,7 @@ class Parity:
                 object.__setattr__(self, name, FrozenDict(sorted(given_counts.items())))
 
     @classmethod
+    @checked
     def of_parallel(
         cls, counts: Mapping[str, PretokenCounts], texts: Mapping[str, PretokenCounts], *, max_share: float = 1.0
     ) -> "Parity":

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NoReturn, get_args
 
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError, UnsupportedTokenizerError
 from tokengraft.formats.files import MAIN
 from tokengraft.formats.pieces import as_piece_model
@@ -29,6 +30,7 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 _FILES: Mapping[Format, str] = {"tiktoken": "tokenizer.tiktoken", "tekken": "tekken.json"}
 
 
+@checked
 def convert(tokenizer: Tokenizer, to: Target, *, renumber: bool = False) -> Tokenizer:
     """The tokenizer in another file format, which `save` then writes.
 

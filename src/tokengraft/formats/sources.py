@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tokengraft.arguments import checked
 from tokengraft.errors import SourceNotFoundError, UnsupportedTokenizerError
 from tokengraft.formats.files import PATTERNS, load_file, load_folder
 from tokengraft.formats.huggingface import read_tokenizer_json
@@ -18,6 +19,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
+@checked
 def load(
     source: str | os.PathLike[str] | Any,
     *,

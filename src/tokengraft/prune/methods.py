@@ -7,9 +7,11 @@ from itertools import chain
 from typing import Literal, get_args
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import stage
 from tokengraft.prune.leaves import by_frequency, by_id, by_uses
 from tokengraft.prune.order import PruneOrder, Removal
 from tokengraft.prune.remaining import RemainingMerges
@@ -51,6 +53,8 @@ Steps = Iterable[tuple[int, int]]
 """Tokens in order, each with the number that decided its position."""
 
 
+@checked
+@stage("ordering tokens for pruning")
 def prune_order(
     tokenizer: Tokenizer,
     counts: PretokenCounts | None = None,

@@ -1,16 +1,19 @@
 """`PruneOrder`: tokens in the order of their removal. It can be cut, applied, saved and loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError
 from tokengraft.frozen import FrozenDict
+from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.edit import remove_tokens
 from tokengraft.tokenizer.edit_result import EditResult
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
+@shown
 class Removal(NamedTuple):
     """A token to remove, and the number that decided its position in the order."""
 
@@ -20,6 +23,8 @@ class Removal(NamedTuple):
     """The count or the id that the order is sorted by."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class PruneOrder(EditResult):
     """Which tokens to remove, first to last. The order of n tokens is the beginning of the order of more.
@@ -66,6 +71,12 @@ class PruneOrder(EditResult):
                 hint=f"pass --remove {len(self)} or less, protect fewer tokens, or choose another --method",
             )
         return replace(self, removals=self.removals[:n])
+
+    def _facts(self) -> dict[str, Any]:
+        return {"method": self.method, "tokens": len(self), "others": self.stops(), "base": self.base_hash[:12]}
+
+    def _tables(self) -> Iterator[Table]:
+        yield Table("tokens, first removed first", ("token", "id", "decided by"), self.removals, len(self))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return remove_tokens(tokenizer, self.tokens)

@@ -5,9 +5,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.frozen import FrozenDict
+from tokengraft.representation import shown
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -16,6 +18,8 @@ RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\
 """Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Protection:
     """What is never removed, and what may be removed although by default it is kept."""
@@ -32,8 +36,6 @@ class Protection:
     """The token with the highest id is kept, so that the embedding keeps its number of rows if ids do not move."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.tokens, str):
-            raise OptionError(f"`tokens` is the string {self.tokens!r}", hint="pass a list of strings: tokens=['...']")
         try:
             re.compile(self.pattern or "")
         except re.error as error:

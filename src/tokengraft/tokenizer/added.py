@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokengraft import _core
+from tokengraft.representation import shown
 from tokengraft.tokenizer.settings import FLAGS, settings_entries
 
 
+@shown
 class AddedToken(NamedTuple):
     """A token that is split out of the text before BPE, with the id that loaders give it."""
 

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from tokengraft.arguments import checked
 from tokengraft.errors import OptionError
 from tokengraft.output.result_file import as_hash, read_result, write_result_file
 from tokengraft.tokenizer.edit import require_base
@@ -34,6 +35,7 @@ class EditResult(ABC):
             raise self._cannot_cut(cut)
         return self if cut.stop is None else self._first(cut.stop)
 
+    @checked
     def apply(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer with the change. Kept ids do not move.
 
@@ -46,6 +48,7 @@ class EditResult(ABC):
         require_base(tokenizer, self.base_hash, what=self._what.split(" ", 1)[1])
         return self._edited(tokenizer)
 
+    @checked
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes a JSON file and returns its path.
 
@@ -55,6 +58,7 @@ class EditResult(ABC):
         return write_result_file(self._document(), out, force=force)
 
     @classmethod
+    @checked
     def load(cls: type[Result], path: str | os.PathLike[str]) -> Result:
         """The result in a file that ``save`` wrote.
 

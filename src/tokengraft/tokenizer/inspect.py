@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 from tokengraft import _core
+from tokengraft.arguments import checked
+from tokengraft.representation import shown
 from tokengraft.tokenizer.alphabet import Kind, token_bytes
 from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
@@ -21,6 +23,8 @@ class IdRange(NamedTuple):
     use: Literal["learned", "added", "unused"]
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Inspection:
     """The findings of `inspect`. Counts are of tokens unless their name says otherwise."""
@@ -68,6 +72,7 @@ class Inspection:
         return asdict(self) | {"id_layout": [run._asdict() for run in self.id_layout]}
 
 
+@checked
 def inspect(tokenizer: Tokenizer) -> Inspection:
     """A summary of a tokenizer: what to know before editing it.
 

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tokengraft.arguments import checked
+from tokengraft.representation import shown
 
+
+@shown
+@checked
 @dataclass(frozen=True)
 class MergeStructure:
     """Which merge makes each token.

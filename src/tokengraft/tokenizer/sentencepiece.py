@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from tokengraft.arguments import checked
 from tokengraft.errors import UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.representation import shown
 from tokengraft.tokenizer.alphabet import SPACE
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -33,6 +35,8 @@ _RULES = {
 """Number and default of the fields of `trainer_spec` that decide which pieces may be made."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class PieceRules:
     """Which pieces SentencePiece's trainer may make: fields of its `trainer_spec`. The defaults are Llama's."""

@@ -12,9 +12,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft import _core
+from tokengraft.arguments import checked
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
+from tokengraft.representation import notebook_html, shown
 from tokengraft.tokenizer.added import AddedToken, added_tokens
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token
 from tokengraft.tokenizer.content_hash import content_hash
@@ -30,6 +32,7 @@ _NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
 """Text beside which a token may be a pretoken although it is none when alone."""
 
 
+@shown
 class Token(NamedTuple):
     """A token. Its string identifies it: two tokens may stand for the same bytes (``A`` and ``<0x41>``)."""
 
@@ -38,6 +41,7 @@ class Token(NamedTuple):
     bytes: bytes
 
 
+@checked
 @dataclass(frozen=True)
 class Tokenizer:
     """A BPE tokenizer. It is never changed in place.
@@ -72,6 +76,7 @@ class Tokenizer:
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
 
     @classmethod
+    @checked
     def of_core(cls, vocabulary: _core.Vocabulary, *, rest: str, **others: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are asked for."""
         tokenizer = cls({}, (), rest, **others)
@@ -98,6 +103,13 @@ class Tokenizer:
     def __repr__(self) -> str:
         core = self.core_vocabulary
         return f"<Tokenizer {self.kind}: {len(core):,} vocabulary entries, {core.n_merges:,} merges>"
+
+    _repr_html_ = notebook_html
+
+    def _facts(self) -> dict[str, Any]:
+        core = self.core_vocabulary
+        sizes = {"kind": self.kind, "vocabulary": len(core), "merges": core.n_merges, "rows": self.n_rows}
+        return sizes | {"added tokens": [token.content for token in self.added], "files": [self.main, *self.files]}
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without what was computed from them
@@ -283,6 +295,7 @@ class Tokenizer:
             return []
         return sorted(priorities, key=lambda string: (priorities[string], self.ids.get(string, -1)))
 
+    @checked
     def with_tokens(
         self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
     ) -> "Tokenizer":
@@ -300,9 +313,15 @@ class Tokenizer:
             InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
         """
         vocab = dict(sorted(ids.items(), key=lambda item: item[1]))
-        pairs = [(ids[left], ids[right]) for left, right in merges]
+        try:
+            pairs = [(ids[left], ids[right]) for left, right in merges]
+        except KeyError as error:
+            raise InvalidTokenizerError(
+                f"a merge names {error.args[0]!r}, which is no token", hint="give every token of a merge an id"
+            ) from error
         return self._changed(ids, _core.Vocabulary(vocab, pairs), learned)
 
+    @checked
     def edited(
         self,
         ids: Mapping[str, int],
@@ -342,6 +361,7 @@ class Tokenizer:
         _require_nothing_added(changed)
         return changed
 
+    @checked
     def change_to(self, ids: Mapping[str, int], learned: Sequence[str]) -> Change:
         """The change from the tokens of this tokenizer to others.
 
@@ -362,14 +382,17 @@ class Tokenizer:
         """The merges as pairs of strings."""
         return self.core_vocabulary.merge_strings()
 
+    @checked
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
         return self.bpe.encode(pretoken)
 
+    @checked
     def pretokenize(self, text: str) -> list[str | int]:
         """The pretokens of a text in order, and the id of each added token at its position."""
         return self.pipeline.pieces(text)
 
+    @checked
     def is_whole_pretoken(self, token: Token) -> bool:
         """Whether merge skipping can produce a token: its text, alone or beside other text, is a whole pretoken."""
         try:
@@ -379,6 +402,7 @@ class Tokenizer:
         places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
         return self.ignore_merges and any(token.string in self.pretokenize(place) for place in places)
 
+    @checked
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
         ids: list[int] = []

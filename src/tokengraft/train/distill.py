@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengraft.checkpoint.byte_ranges import equal_bytes
+from tokengraft.arguments import checked
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import written_before
 from tokengraft.checkpoint.tensors import ITEM_BYTES, RowReader
@@ -24,8 +24,10 @@ from tokengraft.corpus import Corpus, ReadOptions, documents
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, Progress, require_positive
 from tokengraft.evaluate.segments import LINES
 from tokengraft.formats.files import load_folder
+from tokengraft.log import stage
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import plan
+from tokengraft.representation import shown
 from tokengraft.train.distill_result import Distillation
 from tokengraft.train.learn_rows import LearningOptions, RowLearner
 from tokengraft.train.models import (
@@ -40,6 +42,7 @@ from tokengraft.train.models import (
     start_ids,
 )
 from tokengraft.train.row_model import RowModel, Teacher
+from tokengraft.train.same_model import require_transplant
 from tokengraft.train.snippets import Selection, Snippet, SnippetOptions, select_snippets
 from tokengraft.train.write_rows import remove_work, write_with_rows
 
@@ -49,6 +52,8 @@ HELD_OUT_EVERY, MOST_HELD_OUT = 20, 256
 """One snippet of this many is not learned from, but no more than that."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class DistillOptions:
     """How rows are learned."""
@@ -93,6 +98,8 @@ class DistillOptions:
             raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
 
 
+@checked
+@stage("learning rows by distillation")
 def distill(
     base: str | os.PathLike[str],
     adapted: str | os.PathLike[str],
@@ -167,8 +174,8 @@ class _Pair:
                 f"the model has another table of tokens, `{further}`, which cannot be distilled",
                 hint="use an initialiser: `tokengraft transplant --init`",
             )
-        _require_same_body(old, new, {t.info.name for part in tables for t in part.tensors})
         sources = plan(load_folder(base), load_folder(adapted)).sources
+        require_transplant(old, new, tables, sources)
         ids = tuple(row for row, source in enumerate(sources) if isinstance(source, tuple))
         if not ids:
             raise CheckpointError(
@@ -184,24 +191,6 @@ class _Pair:
         with tensor.file.path.open("rb", buffering=0) as stream:
             table = RowReader(stream, tensor.info).values(np.arange(tensor.info.shape[0]))
         return Teacher(torch.from_numpy(table), start_ids(self.base, load_folder(self.base.folder)))
-
-
-def _require_same_body(base: Checkpoint, adapted: Checkpoint, tables: set[str]) -> None:
-    """Refuses two models that differ in more than their vocabulary: the teacher would be another model."""
-    theirs = {name: (file, info) for file in adapted.files for name, info in file.tensors.items()}
-    for file in base.files:
-        for name, info in file.tensors.items():
-            if name in tables:
-                continue
-            other, same = theirs.get(name), False
-            if other is not None and (other[1].dtype, other[1].shape) == (info.dtype, info.shape):
-                with file.path.open("rb", buffering=0) as one, other[0].path.open("rb", buffering=0) as two:
-                    same = equal_bytes(one, info.start, two, other[1].start, info.size)
-            if not same:
-                raise CheckpointError(
-                    f"`{name}` differs between `{base.folder}` and `{adapted.folder}`: only the vocabulary may",
-                    hint="distill the output of `tokengraft transplant` or `adapt` before it is trained",
-                )
 
 
 @dataclass(frozen=True)

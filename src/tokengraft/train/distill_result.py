@@ -3,7 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tokengraft.arguments import checked
+from tokengraft.representation import shown
 
+
+@shown
+@checked
 @dataclass(frozen=True)
 class Distillation:
     """The result of a distillation, or what a dry run would do."""

@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tokengraft.arguments import checked
 from tokengraft.corpus import Corpus, ReadOptions, documents, open_corpus
 from tokengraft.errors import CorpusError, OptionError, Progress, require_positive
 from tokengraft.evaluate.measure import token_names
 from tokengraft.evaluate.segments import LINES, Text, lost_bytes, lost_characters, read_text, text_warnings
 from tokengraft.formats.files import load_folder
 from tokengraft.frozen import FrozenDict
+from tokengraft.log import stage
+from tokengraft.representation import shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.train.chunks import CHUNK_BYTES, chunks, steps_of
 from tokengraft.train.models import (
@@ -38,6 +41,8 @@ READ_AHEAD = 4
 """The training text is read until it has this many times the bytes that are needed, then it is shuffled."""
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class ProbeOptions:
     """How models are scored and trained."""
@@ -69,6 +74,8 @@ class ProbeOptions:
             raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
 
 
+@checked
+@stage("probing models")
 def probe(
     models: Models,
     texts: Mapping[str, Corpus],

@@ -1,13 +1,18 @@
 """`Probe`: bits per byte of models on texts, before and after a short training. Plain data, table and JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tokengraft.arguments import checked
+from tokengraft.errors import OptionError
 from tokengraft.evaluate.evaluation import aligned
+from tokengraft.representation import Table, sentences, short, shown
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class ProbeScore:
     """The bits that one model needs for one text."""
@@ -47,6 +52,8 @@ class ProbeScore:
         return asdict(self) | {name: getattr(self, name) for name in rates}
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class Probe:
     """Scores of every model on every text: the models in the order given, before training and after it.
@@ -61,9 +68,17 @@ class Probe:
     """How the models were scored and trained."""
     warnings: tuple[str, ...] = ()
 
+    @checked
     def __getitem__(self, key: tuple[str, str, int]) -> ProbeScore:
-        """The score of (model, text, steps)."""
-        return {(score.model, score.text, score.steps): score for score in self.scores}[key]
+        """The score of (model, text, steps).
+
+        Raises:
+            OptionError: There is none.
+        """
+        known = {(score.model, score.text, score.steps): score for score in self.scores}
+        if key not in known:
+            raise OptionError(f"there is no score of {key}", hint=f"choose one of {short(list(known), 200)}")
+        return known[key]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
@@ -100,6 +115,14 @@ class Probe:
             *shown,
             per_token,
         ]
+
+    def _facts(self) -> dict[str, Any]:
+        return {"base": self.base} | dict(self.settings)
+
+    def _tables(self) -> Iterator[Table]:
+        heads, rows = self.table()
+        yield Table("scores", tuple(heads), rows, len(rows))
+        yield from sentences("warnings", self.warnings)
 
     def __str__(self) -> str:
         return "\n".join([*aligned(*self.table()), *(f"warning: {warning}" for warning in self.warnings)])

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.evaluate.segments import Text, segment
+from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.train.models import LoadedModel
 
@@ -40,7 +41,7 @@ def sequences(tokenizer: Tokenizer, chunks: Sequence[str]) -> Sequences:
     length_of[[*bytes_of]] = [len(data) for data in bytes_of.values()]
     has_prefix = tokenizer.kind == "sentencepiece"
     ids, n_bytes = [], []
-    for chunk, found in zip(chunks, segment(tokenizer, Text("", tuple(chunks))).documents, strict=True):
+    for chunk, found in zip(chunks, encoded(tokenizer, chunks), strict=True):
         if not found:
             continue
         row = np.array(found, np.int64)
@@ -65,8 +66,25 @@ def _spaces(tokens: Iterable[bytes]) -> int:
 
 def ids_of(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[Ids, ...]:
     """The ids of chunks. Chunks without a token are left out."""
-    found = segment(tokenizer, Text("", tuple(chunks))).documents
-    return tuple(np.array(ids, np.int64) for ids in found if ids)
+    return tuple(np.array(ids, np.int64) for ids in encoded(tokenizer, chunks) if ids)
+
+
+def encoded(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """The ids of each chunk, as in the document that it is cut from.
+
+    A chunk often begins with the space before a word. A tokenizer that puts a space before every text would read two
+    there, so the chunk is encoded without its own.
+    """
+    texts = tuple(chunks)
+    if _doubles_space(tokenizer):
+        texts = tuple(text[1:] if text.startswith(" ") and len(text) > 1 else text for text in texts)
+    return segment(tokenizer, Text("", texts)).documents
+
+
+def _doubles_space(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer puts a space before a text that begins with one, as the normalizer `Prepend` does."""
+    strings = tokenizer.strings
+    return b"".join(token_bytes(strings[i], tokenizer.kind) for i in tokenizer.encode(" a")).startswith(b"  ")
 
 
 def batches(loaded: LoadedModel, ids: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:

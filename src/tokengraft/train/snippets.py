@@ -8,9 +8,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.evaluate.segments import Text, segment
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.train.chunks import chunks
+from tokengraft.train.sequences import encoded
 
 Ids = npt.NDArray[np.int64]
 AT_ONCE = 512
@@ -60,9 +60,9 @@ def select_snippets(
     snippets, counts, missing = list[Snippet](), Counter[int](), set(wanted)
     parts = _first_bytes(chunks(documents, options.snippet_bytes), options.max_bytes)
     while missing and (block := tuple(islice(parts, AT_ONCE))):
-        encoded = segment(new, Text("", block)).documents
-        chosen = [(part, ids) for part, ids in zip(block, encoded, strict=True) if not missing.isdisjoint(ids)]
-        before = segment(old, Text("", tuple(part for part, _ in chosen))).documents
+        after = encoded(new, block)
+        chosen = [(part, ids) for part, ids in zip(block, after, strict=True) if not missing.isdisjoint(ids)]
+        before = encoded(old, [part for part, _ in chosen])
         for (_, ids), old_ids in zip(chosen, before, strict=True):
             tokens = {token for token in ids if token in aligner.wanted}
             if missing.isdisjoint(tokens):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 
+from tokengraft.arguments import checked
 from tokengraft.check.finding import Check, Finding
 from tokengraft.check.serving import (
     llama_cpp,
@@ -19,6 +20,7 @@ from tokengraft.check.serving.model_folder import ModelFolder, open_model_folder
 from tokengraft.check.serving.stacks import STACKS, require_stack
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.errors import OptionError
+from tokengraft.log import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _FINDINGS: dict[str, Callable[[ModelFolder], Iterator[Finding]]] = {
@@ -35,6 +37,8 @@ _WITH_TRANSFORMERS = {"transformers", "vllm", "llama.cpp"}
 """Stacks that load tokenizers with transformers."""
 
 
+@checked
+@stage("checking serving stacks")
 def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str, base: Tokenizer | None = None) -> Check:
     """Whether serving stacks can use a folder, with what to do where they cannot.
 

@@ -10,10 +10,9 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_corpus
+from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_paths, paths_of
 from tokengraft.corpus.files import LocalFile
 from tokengraft.corpus.open import STDIN
 from tokengraft.corpus.ranges import RangeInput, split_input
@@ -64,8 +63,7 @@ def require_countable(corpus: Corpus, count_options: CountOptions) -> None:
             f"{flag} is not possible with --engine {count_options.engine}: no machine knows what others have read",
             hint=f"drop {flag}, or count a part of the files: --shard 0/64; or drop --engine {count_options.engine}",
         )
-    items = corpus if isinstance(corpus, list | tuple) else [corpus]
-    if not all(isinstance(item, str | os.PathLike) for item in items):
+    if paths_of(corpus) is None:
         raise OptionError(
             f"a {type(corpus).__name__} in memory cannot be counted with --engine {count_options.engine}",
             hint="write the text to files, and pass their paths; or count it with the local engine",
@@ -79,9 +77,8 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
         CorpusError: No input exists.
         OptionError: An input is not a file.
     """
-    given: list[Any] = [*corpus] if isinstance(corpus, list | tuple) else [corpus]
-    items = [os.fspath(item) for item in given]
-    inputs = open_corpus([name if name == "-" or is_url(name) else _absolute(name) for name in items], read_options)
+    items = [os.fspath(item) for item in paths_of(corpus) or ()]
+    inputs = open_paths([name if name == "-" or is_url(name) else _absolute(name) for name in items], read_options)
     for source in inputs:
         is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
         if source.name == STDIN or source.name.startswith("memory://") or is_pipe:

@@ -1,0 +1,151 @@
+"""`shown`: a `repr` of a few lines for values of any size, and a table in notebooks.
+
+A prune order has a hundred thousand entries, and Python prints all of them when a value is the last line of a cell.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import fields, is_dataclass
+from html import escape
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from tokengraft.errors import printable
+
+_Class = TypeVar("_Class", bound=type)
+_CHARACTERS = 480
+"""All fields of a `repr` together have about this many characters."""
+_ITEMS, _DEPTH = 3, 3
+ROWS = 20
+"""Rows of a table in a notebook."""
+
+
+class Table(NamedTuple):
+    """A table below the fields of a value."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: Iterable[Iterable[Any]]
+    total: int | None = None
+    """Rows of the complete table, if ``rows`` may have fewer."""
+
+
+def shown(kind: _Class) -> _Class:
+    """Gives a dataclass or named tuple a short `repr`, and HTML for notebooks.
+
+    The class may have ``_facts``, which returns what is shown in place of its fields, and ``_tables``, which returns
+    tables that are shown below them. Text is escaped: tokens may be HTML.
+
+    Examples:
+        >>> @shown
+        ... class Pair(NamedTuple):
+        ...     left: str
+        ...     right: tuple[int, ...]
+        >>> Pair("a", tuple(range(1000)))
+        Pair(left='a', right=(0, 1, 2, … 1,000 in all))
+        >>> Pair("<b>", ())._repr_html_()
+        '<b>Pair</b><table><tr><th>left</th><td>&lt;b&gt;</td></tr><tr><th>right</th><td></td></tr></table>'
+    """
+    changed: Any = kind
+    changed.__repr__ = short_repr
+    changed._repr_html_ = notebook_html
+    return kind
+
+
+def short_repr(value: Any, depth: int = 0) -> str:
+    """The `repr` of a dataclass or named tuple, with a part of each long field.
+
+    Args:
+        value: The value.
+        depth: Inside how many others it is shown.
+    """
+    names = _names(value)
+    limit = max(_CHARACTERS // max(len(names), 1), 16)
+    parts = (f"{name}={short(getattr(value, name), limit, depth + 1)}" for name in names)
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _names(value: Any) -> list[str]:
+    """The names of the fields that a `repr` has."""
+    if is_dataclass(value):
+        return [field.name for field in fields(value) if field.repr]
+    return list(value._fields)
+
+
+def short(value: Any, limit: int, depth: int = 0) -> str:
+    """The `repr` of a value, or a part of it where that is longer than ``limit`` characters.
+
+    >>> short((1, 2, 3, 4), 60), short(range(9), 60), short("a" * 99, 5), short({"a": 1}, 60)
+    ('(1, 2, 3, … 4 in all)', 'range(0, 9)', "'aaaaa'…", "{'a': 1}")
+    """
+    if isinstance(value, str | bytes):
+        return repr(value) if len(value) <= limit else f"{value[:limit]!r}…"
+    if depth > _DEPTH:  # without a limit, the time would grow with the power of the depth
+        return f"{type(value).__name__}(…)"
+    if isinstance(value, Mapping):
+        pairs = (f"{short(k, limit, depth + 1)}: {short(v, limit, depth + 1)}" for k, v in value.items())
+        return _items("{}", pairs, value, limit)
+    if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
+        brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
+        return _items(brackets, (short(item, limit, depth + 1) for item in value), value, limit)
+    if isinstance(value, Sized) and type(value).__repr__ is object.__repr__:
+        return f"<{type(value).__name__}: {len(value):,} in all>"
+    kind: Any = type(value)
+    text = short_repr(value, depth) if kind.__repr__ is short_repr else repr(value)
+    return text if len(text) <= limit else f"{type(value).__name__}(…)" if "(" in text else f"{text[:limit]}…"
+
+
+def _items(brackets: str, items: Iterable[str], value: Sized, limit: int) -> str:
+    """The first items, as many as fit, and the number of all of them."""
+    first, used = list[str](), 0
+    for item in islice(items, _ITEMS):
+        if first and used + len(item) > limit:
+            break
+        first.append(item)
+        used += len(item)
+    more = [f"… {len(value):,} in all"] if len(value) > len(first) else []
+    end = "," if brackets == "()" and len(value) == 1 else ""
+    return f"{brackets[0]}{', '.join(first + more)}{end}{brackets[1]}"
+
+
+def notebook_html(value: Any) -> str:
+    """A value as HTML: its name, its fields and its tables."""
+    facts = value._facts() if hasattr(value, "_facts") else {name: getattr(value, name) for name in _names(value)}
+    rows = "".join(f"<tr><th>{_text(name)}</th><td>{_text(fact)}</td></tr>" for name, fact in facts.items())
+    tables = value._tables() if hasattr(value, "_tables") else ()
+    return f"<b>{type(value).__name__}</b><table>{rows}</table>{''.join(map(_html_table, tables))}"
+
+
+def _html_table(table: Table) -> str:
+    rows = [[*row] for row in islice(table.rows, ROWS)]
+    total = table.total if table.total is not None else len(rows)
+    caption = table.caption if total <= len(rows) else f"{table.caption} (the first {len(rows):,} of {total:,})"
+    lines = [_line("th", table.heads), *(_line("td", row) for row in rows)]
+    return f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>" if rows else ""
+
+
+def _line(tag: str, cells: Iterable[Any]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _text(value: Any) -> str:
+    """A value as escaped text: numbers with commas, collections by their first items."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        text = value if len(value) <= _CHARACTERS else f"{value[:_CHARACTERS]}…"
+    elif value is None or (isinstance(value, Sized) and not len(value)):
+        text = ""
+    elif isinstance(value, int) and not isinstance(value, bool):
+        text = f"{value:,}"
+    elif isinstance(value, float):
+        text = f"{value:,.4g}"
+    else:
+        text = short(value, 120)
+    return escape(printable(text))
+
+
+def sentences(caption: str, texts: Iterable[str]) -> Iterator[Table]:
+    """A table of warnings or notes; nothing if there are none."""
+    listed = [[text] for text in texts]
+    if listed:
+        yield Table(caption, (), listed, len(listed))

@@ -1,0 +1,202 @@
+"""Public values in a notebook: a short `repr` whatever their size, escaped HTML; and the messages of `logging`."""
+
+import inspect
+import logging
+import subprocess
+import sys
+from dataclasses import MISSING, fields, is_dataclass
+from html.parser import HTMLParser
+from typing import NamedTuple
+
+import builders
+import pytest
+from checkpoints import ENGLISH, ESTONIAN, checkpoint
+
+import tokengraft as tg
+from tokengraft.frozen import FrozenDict
+from tokengraft.representation import ROWS, short, shown
+
+EVIL = "</td></table><script>alert('x')</script>&amp;\x1b[31m"
+MOST = 1200
+"""Characters of the longest `repr`: ten lines of a wide terminal."""
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and whether all that are opened are closed."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.seen, self.text = [], set(), ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        assert not attrs
+        self.open.append(tag)
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    """Every public value, with large content and with text that is HTML, by name."""
+    folder = tmp_path_factory.mktemp("values")
+    tok = checkpoint(folder / "model")
+    (folder / "et.txt").write_text("\n".join([*ESTONIAN, EVIL * 9]), encoding="utf-8")
+    counts = tg.count(tok, folder / "et.txt")
+    long = EVIL * 1000
+    merges = tuple(tg.LearnedMerge(f"{EVIL}{n}", long, n, True) for n in range(20_000))
+    extension = tg.Extension(merges, 20_000, 2, "0" * 64, FrozenDict({EVIL: long}), tuple(long))
+    removals = tuple(tg.Removal(long, n, n) for n in range(20_000))
+    finding = tg.Finding(EVIL, "fail", long, (EVIL,) * 1000, long)
+    learned = tg.extend(tok, counts, 16)
+    new = learned.apply(tok)
+    evaluation = tg.evaluate({EVIL: tok, "new": new}, {EVIL: folder / "et.txt", "counts": counts})
+    curve = tg.curve(tok, counts, folder / "et.txt", [4, 8])
+    order = tg.PruneOrder("leaf-frequency", removals, "0" * 64, FrozenDict({EVIL: 3}))
+    changes = tg.VocabPlan(100_000, tuple(range(100_000)), tuple(range(50_000)))
+    check = tg.Check((finding,) * 1000)
+    moved = tg.transplant(folder / "model", new, None)
+    choice = tg.SizeChoice(8, 8, 8, long, curve)
+    score = tg.ProbeScore(EVIL, EVIL, 0, 100, 10, 3.0, 0, 0, 0.0)
+    found = [
+        tg.AdaptOptions(preserve=[long] * 1000, stacks=["vllm"] * 1000, limits=tg.Limits(deny=[EVIL] * 1000)),
+        tg.Adaptation(tok, new, order, extension, changes, check, evaluation, {}, moved, choice, (long,) * 100),
+        tg.AddedToken(3, long, True, True, True, True, True, 3),
+        tg.BatchCounter(tok, EVIL),
+        check,
+        tg.compare(tok, new, folder / "et.txt"),
+        tg.CountOptions(),
+        curve,
+        tg.curves(tok, learned, {EVIL: counts, "b": counts}, [4, 8]),
+        tg.DistillOptions(),
+        tg.Distillation(1, 2, 3, 4, 5, 6, 7, 8.0, EVIL),
+        tg.estimate(folder / "model", target=folder / "et.txt", out=folder / "out", add=3),
+        evaluation,
+        extension,
+        finding,
+        tg.IncludedWord(long, long, long),
+        tg.inspect(new),
+        merges[0],
+        tg.Limits(deny=[long] * 1000, deny_pattern="x" * 10_000),
+        tg.MergeStructure({n: (n, n) for n in range(100_000)}, frozenset(range(100_000)), tuple(range(100_000))),
+        tg.Parity({f"{EVIL}{n}": counts for n in range(1000)}),
+        tg.PieceRules(),
+        tg.PreserveCost(1, 2, 3),
+        counts,
+        tg.Probe((score,) * 100, EVIL, {EVIL: long}, (long,) * 100),
+        tg.ProbeOptions(),
+        score,
+        tg.Protection([long] * 1000, "x" * 10_000),
+        order,
+        tg.ReadOptions(text_field=long),
+        tg.RefusedPair(long, long, 3, 4),
+        removals[0],
+        evaluation.scores[0],
+        choice,
+        tg.SizeOptions(),
+        tg.Sizes(add=3),
+        tg.Target([long] * 1000),
+        tg.TargetResult(0.1, 3),
+        tg.Token(3, long, long.encode()),
+        new,
+        tg.Totals(),
+        moved,
+        changes,
+        tg.WordList([f"word{n}" for n in range(10_000)]),
+    ]
+    return {type(value).__name__: value for value in found}
+
+
+def public_values():
+    classes = [name for name in tg.__all__ if inspect.isclass(getattr(tg, name))]
+    return sorted(set(classes) - {"TokengraftError"})
+
+
+@pytest.mark.parametrize("name", public_values())
+def test_the_repr_of_a_public_value_fits_a_few_lines(name, values):
+    assert len(repr(values[name])) <= MOST
+    assert name in repr(values[name])
+    assert "\n" not in repr(values[name])
+    assert "\x1b" not in repr(values[name])
+
+
+@pytest.mark.parametrize("name", sorted(set(public_values()) - {"BatchCounter"}))
+def test_notebooks_show_a_public_value_as_escaped_html_of_a_few_kilobytes(name, values):
+    page = values[name]._repr_html_()
+    tags = Tags(page)
+    assert not tags.open
+    assert tags.seen <= {"b", "table", "tr", "th", "td", "caption"}
+    assert "\x1b" not in page
+    assert len(page) < 60_000
+    assert tags.text.startswith(name)
+
+
+def test_html_shows_tokens_as_they_are_and_says_what_is_left_out(values):
+    text = Tags(values["Extension"]._repr_html_()).text
+    assert "</td></table><script>alert('x')</script>&amp;\\x1b[31m0" in text
+    assert f"the first {ROWS} of 20,000" in text
+    assert "most frequent pretokens" in values["PretokenCounts"]._repr_html_()
+
+
+def test_a_value_that_is_short_has_the_repr_of_a_dataclass():
+    assert repr(tg.Totals(documents=2)) == (
+        "Totals(documents=2, bytes=0, characters=0, pretokens=0, replaced=0, skipped=0)"
+    )
+    assert repr(tg.Target("et.txt", 2)) == "Target(corpus='et.txt', weight=2)"
+
+
+def test_short_shows_the_first_items_and_their_number():
+    assert short([], 40) == "[]"
+    assert short((1,), 40) == "(1,)"
+    assert short(list(range(99)), 40) == "[0, 1, 2, … 99 in all]"
+    assert short({"a" * 99: 1, "b": 2}, 10) == "{'aaaaaaaaaa'…: 1, … 2 in all}"
+    assert short(b"a" * 99, 4) == "b'aaaa'…"
+
+
+def test_a_value_inside_another_does_not_repeat_without_end():
+    @shown
+    class Nested(NamedTuple):
+        inner: object
+
+    value = Nested(None)
+    for _ in range(100):
+        value = Nested([value] * 1000)
+    assert len(repr(value)) < MOST
+
+
+def test_every_public_dataclass_has_a_short_repr():
+    """A new one cannot be forgotten: `shown` is what gives it."""
+    for name in public_values():
+        kind = getattr(tg, name)
+        if is_dataclass(kind) and name != "Tokenizer":
+            assert kind.__repr__ is tg.Totals.__repr__, f"@shown is missing at {name}"
+            assert all(field.default is MISSING or field.default_factory is MISSING for field in fields(kind))
+
+
+def test_logging_tells_the_stages_of_an_adaptation(tmp_path, caplog, capsys):
+    builders.write(tmp_path / "model", builders.byte_level())
+    with caplog.at_level(logging.INFO, logger="tokengraft"):
+        options = tg.AdaptOptions(report=False)
+        tg.adapt(tmp_path / "model", target=ESTONIAN, keep=ENGLISH, swap=4, out=tmp_path / "new", options=options)
+    messages = [record.getMessage() for record in caplog.records]
+    assert {record.name for record in caplog.records} == {"tokengraft"}
+    for stage in ("adapting", "counting target", "learning new tokens", "ordering tokens for pruning", "writing"):
+        assert stage in messages
+    assert any(message.startswith("adapting: done in ") for message in messages)
+    assert any(message.startswith("read 3") and "bytes of text" in message for message in messages)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_printed_by_default(tmp_path):
+    builders.write(tmp_path / "model", builders.byte_level())
+    code = "import tokengraft as tg; tg.count(tg.load('model'), ['the cat sat'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    heard = f"import logging; logging.basicConfig(level='INFO'); {code}"
+    done = subprocess.run([sys.executable, "-c", heard], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "INFO:tokengraft:read 1 documents, 11 bytes of text" in done.stderr
