@@ -13,7 +13,7 @@ from tokengraft.adapt.cache import CountCache
 from tokengraft.adapt.checks import Start, check_before_start, read_once
 from tokengraft.adapt.measure import measured
 from tokengraft.adapt.mix import mix, shares
-from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Size, Source, Target, new_job
+from tokengraft.adapt.options import AdaptOptions, Job, Size, Source, Target, new_job
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
 from tokengraft.adapt.write import write_result
@@ -32,7 +32,7 @@ def adapt(
     *,
     target: Corpus | Mapping[str, Target | Corpus],
     out: str | os.PathLike[str],
-    keep: Corpus | None = None,
+    keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
     add: Size = 0,
     remove: int = 0,
@@ -49,8 +49,8 @@ def adapt(
         target: The text to learn from, or several by name, each with a weight. The share of each target in the mix
             depends on its weight, not on its size.
         out: The folder to write.
-        keep: Text whose tokens should be kept. It has the same weight as all targets together. Without pruning, it is
-            only used for evaluation.
+        keep: Text whose tokens should be kept, or several by name. All of them together have the same weight as all
+            targets together. Without pruning, they are only used for evaluation.
         swap: Replace N tokens: prune N, then learn N new ones, which take their ids. No shape and no other id changes.
             If the text yields fewer new tokens, fewer are replaced, with a warning. ``"auto"`` chooses N.
         add: Learn N tokens. Not together with ``swap``. ``"auto"`` chooses N on the held-out documents, as
@@ -114,7 +114,7 @@ def _texts(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Texts:
     """The mix of the targets, the mix of the targets with the text to keep, which has half of the weight, and more."""
     by_share = shares({name: target.weight for name, target in job.targets.items()})
     learn = [(parts[name].counts, share) for name, share in by_share.items()]
-    keep = [(parts[KEEP].counts, Fraction(1))] if KEEP in parts else []
+    keep = [(parts[name].counts, Fraction(1, len(job.kept))) for name in job.kept]
     held_out = tuple(document for name in job.targets for document in parts[name].held_out)
     return Texts(
         learn=mix(learn),
@@ -142,7 +142,7 @@ def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Pre
         given = options.preserve
         counts += [given] if isinstance(given, PretokenCounts) else _counts_to_preserve(job, start, given)
     if options.preserve_keep:
-        counts.append(parts[KEEP].counts)
+        counts += [parts[name].counts for name in job.kept]
     if start.keep_hash:
         counts.append(check_text_counts(start.base))
     # Texts that were normalized and texts that were not are preserved together.

@@ -126,17 +126,22 @@ def _keep_hash(job: Job, base: Tokenizer) -> bool:
 def _require_targets(job: Job) -> None:
     if not job.targets:
         raise OptionError("no target was given; at least one is needed", hint="pass --target FILES")
-    for name in job.targets:
-        if name == KEEP:
-            raise OptionError(
-                f"a target is called {KEEP!r}, which is reserved for the text to keep",
-                hint="use another name: --target NAME=FILES",
-            )
+    if KEEP in job.targets:
+        raise OptionError(
+            f"a target is called {KEEP!r}, which is reserved for the text to keep",
+            hint="use another name: --target NAME=FILES",
+        )
+    for name in (*job.targets, *job.kept, *job.tests):
         if not _NAME.fullmatch(name):
             raise OptionError(
-                f"{name!r} is not a valid name for a target: it becomes part of a file name",
+                f"{name!r} is not a valid name for a text: it becomes part of a file name",
                 hint="use letters, digits, - _ and . only, as in --target et=FILES",
             )
+    twice = next((name for name in job.kept if name in job.targets), None)
+    if twice is not None:
+        raise OptionError(
+            f"a target and a text to keep are called {twice!r}", hint="give each a different name: NAME=FILES"
+        )
     shares({name: target.weight for name, target in job.targets.items()})
 
 
@@ -154,7 +159,7 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
         raise OptionError(f"{flag} was given, but nothing is pruned", hint="leave it out, or pass --swap or --remove")
-    if options.preserve_keep and job.keep is None:
+    if options.preserve_keep and not job.kept:
         raise OptionError("--preserve-keep was given without text to keep", hint="pass --keep FILES, or leave it out")
     learning = options.limits != Limits() or options.include is not None or options.balance == "parity"
     learning = learning or options.init is not None or options.output_init is not None

@@ -15,6 +15,9 @@ from tokengraft.plan import VocabPlan
 from tokengraft.prune import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+HELD_OUT = "held-out documents of the corpora that were counted"
+TEST = "texts given by --test"
+
 
 @dataclass(frozen=True)
 class TargetResult:
@@ -39,10 +42,12 @@ class Adaptation:
     plan: VocabPlan
     check: Check
     evaluation: Evaluation
-    """Scores of the tokenizers `base` and `new` on held-out documents."""
+    """Scores of the tokenizers `base` and `new` on held-out documents of the corpora. Other text usually gains less."""
     targets: Mapping[str, TargetResult]
     transplant: Transplant | None
     """None without weights."""
+    test: Evaluation | None = None
+    """Scores on texts of the user's choice; None if there are none."""
     choice: SizeChoice | None = None
     """How the number of new tokens was chosen; None if it was given."""
     warnings: tuple[str, ...] = ()
@@ -62,7 +67,8 @@ class Adaptation:
             "plan": self.plan.summary._asdict(),
             "checks_passed": self.check.passed,
             "findings": [asdict(finding) for finding in self.check.findings],
-            "evaluation": self.evaluation.as_dict(),
+            "evaluation": {"measured_on": HELD_OUT, **self.evaluation.as_dict()},
+            "test": {"measured_on": TEST, **self.test.as_dict()} if self.test else None,
             "targets": {name: asdict(target) for name, target in self.targets.items()},
             "transplant": self.transplant.as_dict() if self.transplant else None,
             "size": self.choice.as_dict() if self.choice else None,

@@ -1,18 +1,14 @@
 """`tokengraft adapt`."""
 
 import argparse
-import json
-import re
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
-from tokengraft.check.finding import Check
+from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
 from tokengraft.checkpoint.rows import INITIALISERS
-from tokengraft.cli.display import print_columns, print_table
-from tokengraft.cli.extended import guarantees
+from tokengraft.cli.adapted import show_estimate, show_result
 from tokengraft.cli.learning import (
     AUTO,
     add_learning,
@@ -32,14 +28,15 @@ from tokengraft.cli.options import (
     add_json,
     add_output,
     add_read_options,
+    add_wide,
     count_options_of,
     lines_of,
+    number,
     read_options_of,
-    require,
 )
 from tokengraft.cli.progress import bytes_read
 from tokengraft.cli.stacks import add_stacks
-from tokengraft.corpus import is_url
+from tokengraft.cli.texts import kept_texts, texts_of, weighted_texts
 from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
@@ -58,6 +55,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--target",
         action="append",
+        nargs="+",
         required=True,
         metavar="TEXT",
         help="text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it for several. Each gets a share of the mix by "
@@ -68,7 +66,15 @@ def add(commands: Commands) -> None:
         action="extend",
         nargs="+",
         metavar="TEXT",
-        help="text whose tokens should be kept; it has the same weight as all targets together",
+        help="text whose tokens should be kept: FILES, or NAME=FILES for several; all together have the same weight as "
+        "all targets together",
+    )
+    command.add_argument(
+        "--test",
+        action="extend",
+        nargs="+",
+        metavar="NAME=FILES",
+        help="text to measure the result on, besides held-out documents of the corpora",
     )
     _add_sizes(command)
     add_learning(command)
@@ -101,6 +107,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
+    add_wide(command)
     add_json(command)
     add_read_options(command)
     add_engine(command)
@@ -125,38 +132,23 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--remove",
-        type=int,
+        type=number,
         default=0,
         metavar="N",
         help="prune N tokens; ids are renumbered without holes if fewer are added",
     )
 
 
-def targets_of(texts: list[str]) -> dict[str, Target]:
-    """The targets given by --target: ``et=et/*.parquet:2 -> {"et": Target("et/*.parquet", "2")}``."""
-    targets: dict[str, Target] = {}
-    for at, text in enumerate(texts, start=1):
-        name, equals, rest = text.partition("=")
-        if not equals or "/" in name or Path(text).exists():
-            name, rest = ("target" if len(texts) == 1 else f"target-{at}"), text
-        # In a URL, a number after the name of the host is a port.
-        source = ".*?://[^/]*/.*" if is_url(rest) else ".+"
-        weighted = None if Path(rest).exists() else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", rest)
-        corpus, weight = (weighted[1], weighted[2]) if weighted else (rest, "1")
-        require(
-            name not in targets,
-            f"two targets are called {name!r}",
-            hint="give each target a different name: NAME=FILES",
-        )
-        targets[name] = Target(corpus, weight)
-    return targets
+def targets_of(occurrences: Sequence[Sequence[str]]) -> dict[str, Target]:
+    """The targets given by --target: ``[["et=et/*.parquet:2"]] -> {"et": Target("et/*.parquet", "2")}``."""
+    return {name: Target(*pair) for name, pair in weighted_texts(occurrences).items()}
 
 
 def _run(options: argparse.Namespace) -> int:
-    arguments = {"target": targets_of(options.target), "keep": options.keep, "out": options.out}
+    arguments = {"target": targets_of(options.target), "keep": kept_texts(options.keep, KEEP), "out": options.out}
     arguments |= {"swap": options.swap, "add": options.add, "remove": options.remove}
     if options.dry_run:
-        _show_estimate(estimate(options.model, **arguments, options=_adapt_options(options)), options)
+        show_estimate(estimate(options.model, **arguments, options=_adapt_options(options)), options)
         return 0
     with bytes_read("counting", quiet=options.quiet) as progress:
         chosen = _adapt_options(
@@ -165,7 +157,7 @@ def _run(options: argparse.Namespace) -> int:
             progress=progress,
         )
         result = adapt(options.model, **arguments, options=chosen)
-    _show(result, options)
+    show_result(result, options)
     return 0
 
 
@@ -181,6 +173,7 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         limits=limits_of(options),
         preserve=options.preserve,
         preserve_keep=options.preserve_keep,
+        test=texts_of(options.test, "--test") if options.test else None,
         include=word_list_of(options),
         balance=options.balance or "weights",
         parity_text=named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
@@ -200,81 +193,3 @@ def _size(options: argparse.Namespace) -> dict[str, Any]:
         require_no_size(options)
         return {}
     return {"size": SizeOptions(**size_options(options)), "max_add": max_add_of(options)}
-
-
-def _show(result: Adaptation, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps(result.as_dict(), ensure_ascii=False))
-    else:
-        _print_result(result)
-    page = Path(options.out) / "report.html"
-    print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
-    _print_warnings(result.warnings)
-    for note in result.evaluation.notes:
-        print(f"note: {note}", file=sys.stderr)
-
-
-def _print_result(result: Adaptation) -> None:
-    summary = result.plan.summary
-    rows = [
-        ("tokens", f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"),
-        ("rows", _rows(result)),
-        ("checks", _checks(result.check)),
-    ]
-    if result.transplant and result.transplant.compared:
-        compared = result.transplant.compared
-        rows.append(
-            ("weights", f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged")
-        )
-    if result.extension:
-        rows += guarantees(result.extension, result.choice)
-        if result.extension.refused:
-            rows.append(("refused", f"{len(result.extension.refused):,} candidates that occur in the preserved text"))
-    print_table(rows)
-    print()
-    print_columns(*result.evaluation.table())
-    if len(result.targets) > 1:
-        print()
-        cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
-        print_columns(["target", "gain", "new tokens most frequent here"], cells)
-
-
-def _rows(result: Adaptation) -> str:
-    needed = (result.plan.rows_before, result.plan.rows_after)
-    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
-    return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
-
-
-def _checks(result: Check) -> str:
-    """The number of checks that passed, and the names of those that are notes. A result has no failures."""
-    notes = [finding.name for finding in result.findings if finding.outcome == "note"]
-    if not notes:
-        return f"all {len(result.findings)} passed"
-    return f"{len(result.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
-
-
-def _show_estimate(estimated: Estimate, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps(asdict(estimated), ensure_ascii=False))
-    else:
-        weights = (
-            f"{estimated.weights_bytes / 1e6:,.1f} MB"
-            if estimated.weights_bytes
-            else "none: only the tokenizer is adapted"
-        )
-        rows = [
-            ("rows", f"{estimated.rows_before:,} → {estimated.rows_after:,}"),
-            ("text", f"{estimated.text_bytes / 1e6:,.1f} MB on disk"),
-            ("weights", weights),
-            ("parameters", f"{estimated.parameters_added:+,}"),
-            ("memory", f"about {estimated.memory_bytes / 1e9:,.1f} GB"),
-            ("time", f"about {estimated.seconds:,.0f} s"),
-            ("would write", options.out),
-        ]
-        print_table(rows)
-    _print_warnings(estimated.warnings)
-
-
-def _print_warnings(warnings: tuple[str, ...]) -> None:
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)

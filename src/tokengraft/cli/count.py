@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tokengraft.cli.options import (
     count_options_of,
     input_paths,
     read_options_of,
+    say,
 )
 from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.batches import sum_partials_to_file
@@ -135,6 +135,6 @@ def _report(counts: PretokenCounts, out: Path, options: argparse.Namespace) -> i
             ("added tokens", f"{sum(counts.added.values()):,} in the text"),
         ]
         print_table(rows)
-        print(f"wrote `{out}`", file=sys.stderr)
+        say(f"wrote `{out}`", options)
     print_warnings(warnings)
     return 0

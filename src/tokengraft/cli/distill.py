@@ -12,7 +12,9 @@ from tokengraft.cli.options import (
     add_json,
     add_text_read_options,
     input_paths,
+    number,
     require,
+    say,
     size,
     text_read_options_of,
 )
@@ -47,7 +49,6 @@ def add(commands: Commands) -> None:
     add_hardware(command)
     command.add_argument("--dry-run", action="store_true", help="find snippets, show memory and time, write nothing")
     command.add_argument("--force", action="store_true", help="replace a folder that tokengraft wrote")
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
@@ -55,12 +56,12 @@ def add(commands: Commands) -> None:
 
 def _add_numbers(command: argparse.ArgumentParser, defaults: DistillOptions) -> None:
     for flag, kind, text in (
-        ("--snippets", int, "snippets to find for each new token"),
-        ("--min-snippets", int, "tokens with fewer snippets keep their rows"),
+        ("--snippets", number, "snippets to find for each new token"),
+        ("--min-snippets", number, "tokens with fewer snippets keep their rows"),
         ("--snippet-bytes", size, "length of a snippet"),
         ("--max-bytes", size, "text to search for snippets at most"),
-        ("--passes", int, "how often the snippets are read"),
-        ("--step-snippets", int, "snippets of one step, if their logits fit into memory"),
+        ("--passes", number, "how often the snippets are read"),
+        ("--step-snippets", number, "snippets of one step, if their logits fit into memory"),
         ("--learning-rate", float, "highest, in units of the root mean square of the embedding"),
         ("--next-token-weight", float, "weight of the loss of the next token; at 1 both gradients are equally large"),
         ("--layer", int, "layer whose hidden states are compared; -1 is the last"),
@@ -91,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print_table(_rows(done))
     if not options.dry_run:
-        print(f"wrote `{options.out}`", file=sys.stderr)
+        say(f"wrote `{options.out}`", options)
     return 0
 
 

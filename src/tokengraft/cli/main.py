@@ -126,9 +126,24 @@ class _StoreOnce(argparse.Action):
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
         self.register("action", None, _StoreOnce)
         self.register("action", "store", _StoreOnce)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parses, and refuses unknown options of a command with the usage of that command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            self.error(f"unknown: {' '.join(unknown)}{self._meant(unknown)}")
+        return found, unknown
+
+    def _meant(self, unknown: list[str]) -> str:
+        """A question with the options that look like the first unknown one."""
+        from difflib import get_close_matches
+
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        close = get_close_matches(unknown[0].partition("=")[0], flags, n=2)
+        return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +19,10 @@ from tokengraft.cli.options import (
     counts_of,
     input_paths,
     lines_of,
+    number,
     require,
     require_unread,
+    say,
     warn_of_spelling,
 )
 from tokengraft.counts.count import reading_warnings
@@ -60,7 +61,7 @@ def add(commands: Commands) -> None:
     add_counts(command, required=False)
     command.add_argument(
         "--remove",
-        type=int,
+        type=number,
         metavar="N",
         help="number of tokens to remove (default for the script and unreachable methods: all)",
     )
@@ -232,7 +233,7 @@ def _report(
     if options.ids == "compact" and len(order):
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
     print_table(rows)
-    print(f"wrote `{options.out}`", file=sys.stderr)
+    say(f"wrote `{options.out}`", options)
 
 
 def _unreachable(tokenizer: Tokenizer) -> set[str]:

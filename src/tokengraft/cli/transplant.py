@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from tokengraft.checkpoint.padding import PadMultiple
@@ -10,7 +9,7 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, require
+from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, require, say
 from tokengraft.cli.progress import bytes_read
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.output.atomic import require_distinct, require_new
@@ -68,7 +67,6 @@ def add(commands: Commands) -> None:
     command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
     command.add_argument("--dry-run", action="store_true", help="show what would be done, write nothing")
     command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     command.set_defaults(run=_run)
 
@@ -118,7 +116,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print_table(_rows(done, hard_link=options.hard_link))
     if not options.dry_run:
-        print(f"wrote `{options.out}`", file=sys.stderr)
+        say(f"wrote `{options.out}`", options)
     return 0
 
 
