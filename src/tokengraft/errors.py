@@ -6,7 +6,8 @@ Any other exception that tokengraft raises is a bug in it.
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with (the file, bytes on disk processed since the last call, bytes on disk in total). Shared by all steps."""
+"""Called with (the file or step, units done since the last call, units in total; 0 if unknown). Units are bytes on
+disk, or new tokens where tokens are learned. Shared by all steps."""
 MAX_CHARACTERS = 1000
 
 

@@ -203,6 +203,7 @@ LAYERS = [
     "",
     "cli.display",
     "cli.progress",
+    "cli.interrupt",
     "cli.options",
     "cli.texts",
     "cli.learning",
@@ -226,6 +227,7 @@ LAYERS = [
     "cli.streams",
     "cli.transplant",
     "cli.main",
+    "cli.completion",
     "cli",
     "__main__",
 ]

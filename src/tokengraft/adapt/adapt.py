@@ -22,7 +22,6 @@ from tokengraft.corpus import Corpus
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
-from tokengraft.errors import Progress
 from tokengraft.evaluate.segments import Text
 from tokengraft.extend import Parity
 
@@ -72,7 +71,7 @@ def adapt(
     job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
     cache = CountCache(work_folder(job.out), start.base, job.options)
-    parts = _count(job, cache, start)
+    parts = _count(job, cache)
     with transformers_started():  # it is imported while the core learns
         done = _edit(job, start, parts)
     cache.clear()
@@ -83,9 +82,7 @@ def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Adaptat
     """All steps after counting."""
     texts = _texts(job, start, parts)
     vocabulary = new_vocabulary(start.base, texts, start.protection, job)
-    job.start("checking and measuring")
     result = measured(job, start, vocabulary, parts, texts.preserve)
-    job.start("writing")
     return write_result(job, result, parts, weighted=start.weights is not None, report=start.report)
 
 
@@ -95,19 +92,12 @@ def work_folder(out: Path) -> Path:
     return whole.with_name(whole.name + ".work")
 
 
-def _count(job: Job, cache: CountCache, start: Start) -> dict[str, HeldOutCounts]:
+def _count(job: Job, cache: CountCache) -> dict[str, HeldOutCounts]:
     parts = {}
     with engine_kept(job.options.count_options):
         for name, corpus in job.corpora.items():
-            job.start(f"counting {name}")
-            parts[name] = cache.count(name, corpus, _progress(job, start))
+            parts[name] = cache.count(name, corpus, job.options.progress, job.start)
     return parts
-
-
-def _progress(job: Job, start: Start) -> Progress | None:
-    """A progress callback that reports the size of all corpora instead of one."""
-    progress = job.options.progress
-    return (lambda name, more, _: progress(name, more, start.text_bytes)) if progress else None
 
 
 def _texts(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Texts:

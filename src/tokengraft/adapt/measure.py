@@ -43,11 +43,13 @@ def measured(
         InvalidTokenizerError: The new tokenizer fails a check that the base passes.
     """
     base, new = start.base, vocabulary.tokenizer
+    job.start("checking")
     checked = check_against(new, base, preserve)
     if start.keep_hash:
         asked = bool(job.options.keep_llama_cpp_hash)
         checked = Check((*checked.findings, _converter_hash(new, base, asked=asked)))
     checked.raise_for_failures()
+    job.start("measuring")
     # Iterators: a list of strings would be read as paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
     test = _test(job, base, new)

@@ -152,7 +152,7 @@ class AdaptOptions:
     on_step: OnStep | None = None
     """Called at the start of each step."""
     progress: Progress | None = None
-    """Called as text is read."""
+    """Called as text is read and weights are written, in bytes, and as tokens are learned, in tokens."""
 
     def __post_init__(self) -> None:
         require_positive("max_add", self.max_add)

@@ -50,13 +50,16 @@ def write_result(
         planned = transplant(job.source, result.tokenizer, None, **rows)
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
     held_out = {name: [*part.held_out] for name, part in parts.items()} if report else None
+    if report:
+        job.start("making the report")
     files = _files(job, result, held_out)
     if result.transplant and result.plan.summary.added:
         counts = {name: part.counts for name, part in parts.items()}
         files[TRAINING] = training_file(result, result.transplant, counts)
+    job.start("writing")
     if weighted:
-        force = job.options.force
-        done = transplant(job.source, result.tokenizer, job.out, force=force, others=files, **rows)
+        more: dict[str, Any] = {"force": job.options.force, "progress": job.options.progress}
+        done = transplant(job.source, result.tokenizer, job.out, others=files, **rows, **more)
         return _served(job, replace(result, transplant=done))
     write_folder(
         folder_files(result.tokenizer) | files,

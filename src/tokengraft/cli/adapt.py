@@ -1,14 +1,15 @@
 """`tokengraft adapt`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
+from tokengraft.adapt.adapt import work_folder
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.adapted import show_estimate, show_result
+from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.learning import (
     AUTO,
     add_learning,
@@ -34,7 +35,7 @@ from tokengraft.cli.options import (
     number,
     read_options_of,
 )
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import Unit, stages
 from tokengraft.cli.stacks import add_stacks
 from tokengraft.cli.texts import kept_texts, texts_of, weighted_texts
 from tokengraft.evaluate.size import SizeOptions
@@ -150,15 +151,17 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         show_estimate(estimate(options.model, **arguments, options=_adapt_options(options)), options)
         return 0
-    with bytes_read("counting", quiet=options.quiet) as progress:
-        chosen = _adapt_options(
-            options,
-            on_step=None if options.quiet else lambda what: print(what, file=sys.stderr),
-            progress=progress,
-        )
+    kept = resumable(work_folder(Path(options.out)), options.arguments, "counts of text that was read")
+    with kept, stages(quiet=options.quiet) as shown:
+        chosen = _adapt_options(options, on_step=lambda step: shown.start(step, _unit(step)), progress=shown.update)
         result = adapt(options.model, **arguments, options=chosen)
     show_result(result, options)
     return 0
+
+
+def _unit(step: str) -> Unit:
+    """What the progress of a step is measured in."""
+    return "tokens" if step.startswith("learning") else "bytes"
 
 
 def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOptions:

@@ -3,10 +3,12 @@
 import argparse
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tokengraft.cli.display import print_table
 from tokengraft.cli.hardware import add_hardware
+from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.options import (
     Commands,
     add_json,
@@ -18,7 +20,7 @@ from tokengraft.cli.options import (
     size,
     text_read_options_of,
 )
-from tokengraft.cli.progress import share_done
+from tokengraft.cli.progress import one_stage
 from tokengraft.output.atomic import require_distinct
 from tokengraft.train.distill import DistillOptions, distill
 from tokengraft.train.distill_result import Distillation
@@ -75,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     require_distinct(input_paths([options.model, options.adapted], options.corpus), options.out)
     chosen = DistillOptions(**{name: getattr(options, name) for name in DistillOptions.__dataclass_fields__})
-    with share_done("distilling", quiet=options.quiet) as progress:
+    with _resumable(options), one_stage("distilling", quiet=options.quiet, unit="share") as progress:
         done = distill(
             options.model,
             options.adapted,
@@ -94,6 +96,14 @@ def _run(options: argparse.Namespace) -> int:
     if not options.dry_run:
         say(f"wrote `{options.out}`", options)
     return 0
+
+
+def _resumable(options: argparse.Namespace) -> AbstractContextManager[None]:
+    """Says what an interrupted run keeps."""
+    if options.out is None:
+        return nullcontext()
+    whole = options.out.resolve()
+    return resumable(whole.with_name(whole.name + ".work"), options.arguments, "the state of the last saved step")
 
 
 def _announce(planned: Distillation) -> None:

@@ -47,6 +47,7 @@ from tokengraft.cli.options import (
     warn_of_spelling,
     without_text_reading,
 )
+from tokengraft.cli.progress import one_stage
 from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -148,7 +149,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
     settings: dict[str, Any] = {"limits": limits, "character_coverage": coverage, "include": words}
-    extension = extend(tokenizer, text, _largest(options), preserve=preserve, **settings)
+    with one_stage("learning", quiet=options.quiet, unit="tokens") as progress:
+        extension = extend(tokenizer, text, _largest(options), preserve=preserve, progress=progress, **settings)
     choice = _chosen(tokenizer, extension, counts, options) if options.add == AUTO else None
     extension = extension[: choice.size] if choice else extension
     extended = extension.apply(tokenizer)

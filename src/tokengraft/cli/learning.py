@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokengraft.cli.options import count_options_of, lines_of, number, read_options_of, require
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import one_stage
 from tokengraft.cli.texts import Files, texts_of
 from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.llama_cpp import check_text_counts
@@ -214,7 +214,7 @@ def counts_of_files(tokenizer: Tokenizer, files: Files, options: argparse.Namesp
     counted = [path for path in paths if is_counts_file(path)]
     parts = [PretokenCounts.load(path) for path in counted]
     if texts := [path for path in paths if path not in counted]:
-        with bytes_read("counting", quiet=options.quiet) as progress:
+        with one_stage("counting", quiet=options.quiet) as progress:
             read, limits = read_options_of(options, tokenizer), count_options_of(options, min_count=1)
             parts.append(count(tokenizer, texts, read_options=read, count_options=limits, progress=progress))
     total = parts[0]

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tokengraft import __version__
+from tokengraft.cli.interrupt import Stopped
 from tokengraft.cli.streams import checked_streams
 from tokengraft.errors import OutputError, TokengraftError
 
@@ -30,6 +31,7 @@ COMMANDS = (
     "distill",
     "probe",
     "convert",
+    "completion",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
@@ -51,9 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
+            print("stopped; unfinished output was removed", file=sys.stderr)
             return 128 + signal.SIGINT
-        except _Stopped as stopped:
-            print(f"stopped by {stopped.signal.name}", file=sys.stderr)
+        except Stopped as stopped:
+            print(f"stopped by {stopped.signal.name}; unfinished output was removed", file=sys.stderr)
             return 128 + stopped.signal
         except BrokenPipeError:  # `tokengraft inspect ... | head`
             return 141
@@ -66,18 +69,11 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         given = sys.argv[1:] if arguments is None else arguments
         # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
         options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
+        options.arguments = [*given]
         status: int = options.run(options)
         return status
     finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
         sys.stdout.flush()
-
-
-class _Stopped(BaseException):
-    """A signal asked the process to stop. Raised as an exception, so that all cleanup code runs."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = signal.Signals(number)
 
 
 @contextmanager
@@ -89,7 +85,7 @@ def _signals_as_exceptions() -> Iterator[None]:
     ours = [number for number in numbers if is_main and signal.getsignal(number) == signal.SIG_DFL]
 
     def stop(number: int, _: FrameType | None) -> None:
-        raise _Stopped(number)
+        raise Stopped(number)
 
     for number in ours:
         signal.signal(number, stop)

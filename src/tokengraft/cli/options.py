@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_warnings
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import one_stage
 from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions, local_name, without_credentials
 from tokengraft.counts.count import count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
@@ -344,7 +344,7 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: 
     """
     if options.corpus:
         count_options = count_options_of(options, min_count=1)
-        with bytes_read("counting", quiet=options.quiet) as progress:
+        with one_stage("counting", quiet=options.quiet) as progress:
             return count(
                 tokenizer,
                 options.corpus,

@@ -14,7 +14,7 @@ from tokengraft.cli.options import (
     size,
     text_read_options_of,
 )
-from tokengraft.cli.progress import share_done
+from tokengraft.cli.progress import one_stage
 from tokengraft.cli.texts import texts_of
 from tokengraft.train.probe import ProbeOptions, probe
 
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
     if training and not options.train:
         flag = f"--{next(iter(training)).replace('_', '-')}"
         require(False, f"{flag} is for the short training, and no text for it was given", hint="pass --train FILE")
-    with share_done("probing", quiet=options.quiet) as progress:
+    with one_stage("probing", quiet=options.quiet, unit="share") as progress:
         found = probe(
             models,
             texts,

@@ -10,7 +10,7 @@ from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, require, say
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import one_stage
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.output.atomic import require_distinct, require_new
 
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer, options.base], options.counts), options.out)
-    with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
+    with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
             options.tokenizer,
