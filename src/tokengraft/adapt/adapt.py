@@ -5,25 +5,31 @@ Every step is also available alone. This module only connects them.
 
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from tokengraft.adapt.cache import CountCache
 from tokengraft.adapt.checks import Start, check_before_start, read_once
+from tokengraft.adapt.inputs import TextInput, hashing
 from tokengraft.adapt.measure import measured
 from tokengraft.adapt.mix import mix, shares
-from tokengraft.adapt.options import AdaptOptions, Job, Size, Source, Target, new_job
+from tokengraft.adapt.options import AdaptOptions, Job, Size, Source, Target, new_job, work_folder
+from tokengraft.adapt.record import request_of
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
+from tokengraft.adapt.work import write_work
 from tokengraft.adapt.write import write_result
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.corpus import Corpus
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
+from tokengraft.evaluate import Evaluation
 from tokengraft.evaluate.segments import Text
 from tokengraft.extend import Parity
+from tokengraft.frozen import FrozenDict
 
 
 def adapt(
@@ -71,25 +77,29 @@ def adapt(
     job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
     cache = CountCache(work_folder(job.out), start.base, job.options)
-    parts = _count(job, cache)
-    with transformers_started():  # it is imported while the core learns
-        done = _edit(job, start, parts)
+    with hashing(job, start.base) as inputs:
+        parts = _count(job, cache)
+        with transformers_started():  # it is imported while the core learns
+            done = _edit(job, start, parts, inputs)
     cache.clear()
     return done
 
 
-def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
+def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts], inputs: "Future[list[TextInput]]") -> Adaptation:
     """All steps after counting."""
     texts = _texts(job, start, parts)
     vocabulary = new_vocabulary(start.base, texts, start.protection, job)
     result = measured(job, start, vocabulary, parts, texts.preserve)
+    result = replace(result, request=FrozenDict(request_of(job, inputs.result(), _documents(parts, result.test))))
+    if job.options.keep_work is not None:
+        write_work(Path(job.options.keep_work), result, parts, force=job.options.force)
     return write_result(job, result, parts, weighted=start.weights is not None, report=start.report)
 
 
-def work_folder(out: Path) -> Path:
-    """The folder for cached counts, beside the output."""
-    whole = out.resolve()
-    return whole.with_name(whole.name + ".work")
+def _documents(parts: Mapping[str, HeldOutCounts], test: Evaluation | None) -> dict[tuple[str, str], int]:
+    """How many documents every text has, by whether it is for tests, and its name."""
+    read = {("", name): part.counts.totals.documents + len(part.held_out) for name, part in parts.items()}
+    return read | {("test", score.text): score.documents for score in (test.scores if test else ())}
 
 
 def _count(job: Job, cache: CountCache) -> dict[str, HeldOutCounts]:

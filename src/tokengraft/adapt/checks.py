@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from tokengraft.adapt.mix import shares
-from tokengraft.adapt.options import KEEP, Balance, Job
+from tokengraft.adapt.options import KEEP, Balance, Job, work_folder
 from tokengraft.adapt.protect import model_configs, protection
+from tokengraft.adapt.work import is_work_file
 from tokengraft.adapt.write import replaceable
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.checkpoint.ids import used_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import DEFAULT, require_initialisers
+from tokengraft.checkpoint.rows import DEFAULT, RANDOM, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus
@@ -148,13 +149,19 @@ def _require_targets(job: Job) -> None:
 def _require_options(job: Job, *, weighted: bool) -> None:
     """Refuses options that would have no effect."""
     options = job.options
-    given = {"--init": options.init, "--output-init": options.output_init, "--hole-rows": options.hole_rows}
+    given: dict[str, object] = {"--init": options.init, "--output-init": options.output_init}
+    given |= {"--hole-rows": options.hole_rows, "--seed": options.seed}
     for flag, value in given.items():
         if value is not None and not weighted:
             raise OptionError(
                 f"{flag} {value} was given, but `{job.source}` has no weights",
                 hint=f"leave out {flag}, or pass a model folder with weights",
             )
+    if options.seed is not None and not RANDOM & {options.init, options.output_init}:
+        raise OptionError(
+            f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
+            hint=f"leave it out, or pass --init {' or '.join(sorted(RANDOM))}",
+        )
     asked = any(asdict(options.protection).values())
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
@@ -195,7 +202,11 @@ def _require_balance(job: Job) -> None:
 def _require_output(job: Job, *, weighted: bool) -> None:
     if not job.out.resolve().name:
         raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
-    require_distinct([*_input_paths(job)], job.out)
+    keep_work = job.options.keep_work
+    require_distinct([*_input_paths(job)], job.out, keep_work)
+    if keep_work is not None:
+        require_distinct([], Path(keep_work), work_folder(job.out))
+        require_new(keep_work, force=job.options.force, replaceable=is_work_file)
     require_new(job.out, force=job.options.force, replaceable=replaceable(job.out, weighted=weighted))
 
 

@@ -147,6 +147,13 @@ class AdaptOptions:
     test: Mapping[str, Corpus | PretokenCounts] | None = None
     """Texts of your choice to measure the result on, by name, in addition to held-out documents: whatever `evaluate`
     reads."""
+    seed: int | None = None
+    """The seed of initialisers that are random, as for `transplant`; by default 0."""
+    keep_work: str | os.PathLike[str] | None = None
+    """A folder for the results of the single steps: counts, held-out documents, prune order, extension and the pruned
+    tokenizer."""
+    command: str | None = None
+    """The command line of the request, for the record."""
     force: bool = False
     """Replace an earlier result."""
     on_step: OnStep | None = None
@@ -156,6 +163,8 @@ class AdaptOptions:
 
     def __post_init__(self) -> None:
         require_positive("max_add", self.max_add)
+        if self.seed is not None and self.seed < 0:
+            raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
 
 
 @dataclass(frozen=True)
@@ -194,6 +203,12 @@ class Job:
         """Reports that a step starts."""
         if self.options.on_step:
             self.options.on_step(on_step)
+
+
+def work_folder(out: Path) -> Path:
+    """The folder for cached counts, beside the output."""
+    whole = out.resolve()
+    return whole.with_name(whole.name + ".work")
 
 
 def new_job(

@@ -1,7 +1,7 @@
 """`Adaptation`: the result of adapting a model, as plain data."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokengraft import _core
@@ -11,6 +11,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation
 from tokengraft.evaluate.size import SizeChoice
 from tokengraft.extend import Extension
+from tokengraft.frozen import FrozenDict
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -52,6 +53,8 @@ class Adaptation:
     """How the number of new tokens was chosen; None if it was given."""
     warnings: tuple[str, ...] = ()
     """One sentence each."""
+    request: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """What was asked for: inputs with sizes and hashes, weights, options and versions, as `adaptation.json` has it."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -64,6 +67,7 @@ class Adaptation:
         """The summary as JSON-ready data."""
         return {
             "tokengraft": _core.__version__,
+            "request": dict(self.request),
             "plan": self.plan.summary._asdict(),
             "checks_passed": self.check.passed,
             "findings": [asdict(finding) for finding in self.check.findings],

@@ -59,7 +59,7 @@ def write_result(
     job.start("writing")
     if weighted:
         more: dict[str, Any] = {"force": job.options.force, "progress": job.options.progress}
-        done = transplant(job.source, result.tokenizer, job.out, others=files, **rows, **more)
+        done = transplant(job.source, result.tokenizer, job.out, others=files, request=result.request, **rows, **more)
         return _served(job, replace(result, transplant=done))
     write_folder(
         folder_files(result.tokenizer) | files,
@@ -81,6 +81,7 @@ def _row_options(job: Job, parts: Mapping[str, HeldOutCounts]) -> dict[str, Any]
         "hole_rows": options.hole_rows,
         "counts": sum(counts[1:], counts[0]) if counts else None,
         "pad_multiple": padding,
+        "seed": options.seed or 0,
     }
 
 

@@ -2,13 +2,18 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
-from tokengraft.adapt.adapt import work_folder
+from tokengraft.adapt.inputs import require_unchanged
+from tokengraft.adapt.options import new_job, work_folder
+from tokengraft.adapt.record import read_record, repeat_of
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.adapted import show_estimate, show_result
+from tokengraft.cli.command_line import command_line
 from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.learning import (
     AUTO,
@@ -34,6 +39,7 @@ from tokengraft.cli.options import (
     lines_of,
     number,
     read_options_of,
+    require,
 )
 from tokengraft.cli.progress import Unit, stages
 from tokengraft.cli.stacks import add_stacks
@@ -41,6 +47,10 @@ from tokengraft.cli.texts import kept_texts, texts_of, weighted_texts
 from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
+
+_OF_OUTPUT = ("out", "force", "json", "quiet", "wide", "keep_work", "dry_run", "from_record")
+_NOT_RECORDED = (*_OF_OUTPUT, "workers", "memory", "engine", "address")
+"""Options that do not change the result."""
 
 
 def add(commands: Commands) -> None:
@@ -52,12 +62,11 @@ def add(commands: Commands) -> None:
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
     )
-    command.add_argument("model", metavar="MODEL", help="model folder with weights, or a tokenizer")
+    command.add_argument("model", nargs="?", metavar="MODEL", help="model folder with weights, or a tokenizer")
     command.add_argument(
         "--target",
         action="append",
         nargs="+",
-        required=True,
         metavar="TEXT",
         help="text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it for several. Each gets a share of the mix by "
         "its WEIGHT (default: 1), not by its size",
@@ -99,12 +108,25 @@ def add(commands: Commands) -> None:
         choices=tuple(INITIALISERS),
         help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
     )
+    command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers (default: 0)")
     add_hole_rows(command)
     command.add_argument(
         "--report",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="write report.html (default: if plotly is installed)",
+    )
+    command.add_argument(
+        "--keep-work",
+        metavar="DIR",
+        help="also write the results of the single steps: counts, held-out documents, prune order, extension, and the "
+        "pruned tokenizer",
+    )
+    command.add_argument(
+        "--from-record",
+        metavar="FILE",
+        help="repeat the request in an adaptation.json or tokengraft.json, if its inputs are unchanged; only options "
+        "for the output can be given besides",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
@@ -113,7 +135,7 @@ def add(commands: Commands) -> None:
     add_read_options(command)
     add_engine(command)
     # Held-out documents must be small compared to the text, so one document per line is the default here.
-    command.set_defaults(run=_run, documents="lines")
+    command.set_defaults(run=partial(_run, command), documents="lines")
 
 
 def _add_sizes(command: argparse.ArgumentParser) -> None:
@@ -145,18 +167,54 @@ def targets_of(occurrences: Sequence[Sequence[str]]) -> dict[str, Target]:
     return {name: Target(*pair) for name, pair in weighted_texts(occurrences).items()}
 
 
-def _run(options: argparse.Namespace) -> int:
-    arguments = {"target": targets_of(options.target), "keep": kept_texts(options.keep, KEEP), "out": options.out}
-    arguments |= {"swap": options.swap, "add": options.add, "remove": options.remove}
+def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    arguments = _recorded(command, options) if options.from_record else _given(command, options)
+    chosen: AdaptOptions = arguments.pop("options")
+    chosen = replace(chosen, force=options.force, keep_work=options.keep_work)
     if options.dry_run:
-        show_estimate(estimate(options.model, **arguments, options=_adapt_options(options)), options)
+        show_estimate(estimate(**arguments, out=options.out, options=chosen), options)
         return 0
     kept = resumable(work_folder(Path(options.out)), options.arguments, "counts of text that was read")
     with kept, stages(quiet=options.quiet) as shown:
-        chosen = _adapt_options(options, on_step=lambda step: shown.start(step, _unit(step)), progress=shown.update)
-        result = adapt(options.model, **arguments, options=chosen)
+        chosen = replace(chosen, on_step=lambda step: shown.start(step, _unit(step)), progress=shown.update)
+        result = adapt(**arguments, out=options.out, options=chosen)
     show_result(result, options)
     return 0
+
+
+def _given(command: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `adapt` that the command line has."""
+    if options.model is None or not options.target:
+        missing = [name for name, value in (("MODEL", options.model), ("--target", options.target)) if not value]
+        command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
+    sizes = {"swap": options.swap, "add": options.add, "remove": options.remove}
+    texts = {"target": targets_of(options.target), "keep": kept_texts(options.keep, KEEP)}
+    chosen = replace(_adapt_options(options), command=command_line(command, options, _NOT_RECORDED))
+    return {"source": options.model, **texts, **sizes, "options": chosen}
+
+
+def _recorded(command: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `adapt` that a record has, after refusing inputs that have changed.
+
+    Raises:
+        OptionError: Options that change the result were given too, or an input has changed.
+    """
+    for action in command._actions:
+        value = getattr(options, action.dest, None)
+        given = action.dest not in _OF_OUTPUT and value != command.get_default(action.dest)
+        name = action.option_strings[0] if action.option_strings else action.metavar
+        require(
+            not given or action.dest == "help",
+            f"{name} was given together with --from-record, which has all options",
+            hint=f"drop {name}, or drop --from-record and give all options",
+        )
+    record = read_record(options.from_record)
+    arguments = repeat_of(record)
+    sizes = (arguments.get("add", 0), arguments.get("remove", 0), arguments.get("swap", 0))
+    keep, chosen = arguments["keep"] or None, arguments["options"]
+    job = new_job(arguments["source"], arguments["target"], keep, options.out, sizes, chosen)
+    require_unchanged(job, record.get("inputs", []))
+    return arguments
 
 
 def _unit(step: str) -> Unit:
@@ -164,11 +222,12 @@ def _unit(step: str) -> Unit:
     return "tokens" if step.startswith("learning") else "bytes"
 
 
-def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOptions:
+def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
     return AdaptOptions(
         init=options.init,
         output_init=options.output_init,
         hole_rows=options.hole_rows,
+        seed=options.seed,
         read_options=read_options_of(options, load(options.model) if options.rule else None),
         count_options=count_options_of(options, min_count=1),
         protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),
@@ -185,8 +244,6 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         stacks=tuple(options.stacks),
         **_size(options),
         report=options.report,
-        force=options.force,
-        **callbacks,
     )
 
 

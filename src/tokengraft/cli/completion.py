@@ -10,8 +10,8 @@ from tokengraft.cli.options import Commands, add_json, require
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FILES = frozenset(
-    "A ADAPTED B CORPUS COUNTS DIR FILE FILES MODEL NAME=FILES NEW NEW_TOKENIZER OLD PATH SOURCE TEXT TOKENIZER".split()
-)
+    ("A", "ADAPTED", "B", "CORPUS", "COUNTS", "DIR", "FILE", "FILES", "MODEL", "NAME=FILES", "NEW", "NEW_TOKENIZER")
+) | frozenset(("OLD", "PATH", "SOURCE", "TEXT", "TOKENIZER"))
 """The metavars of arguments that are files or folders."""
 
 
