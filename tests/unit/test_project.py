@@ -192,6 +192,7 @@ LAYERS = [
     "adapt.protect",
     "adapt.result",
     "adapt.work",
+    "adapt.distilled",
     "adapt.training",
     "adapt.vocabulary",
     "report.data",

@@ -10,6 +10,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from tokengraft.adapt.distilled import DISTILL, require_distillable
 from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import KEEP, Balance, Job, work_folder
 from tokengraft.adapt.protect import model_configs, protection
@@ -84,7 +85,8 @@ def check_before_start(job: Job) -> Start:
     """
     _require_targets(job)
     choices_for(job.options.stacks)
-    require_initialisers(job.options.init, job.options.output_init)
+    init = job.options.init
+    require_initialisers(None if init == DISTILL else init, job.options.output_init)
     if job.options.hole_rows is not None:
         require_hole_rows(job.options.hole_rows)
     base = load(job.source)
@@ -95,6 +97,8 @@ def check_before_start(job: Job) -> Start:
         require_engine(corpus, job.options.count_options)
     text_bytes = _require_text(job)
     _require_read_once(job)
+    if init == DISTILL:
+        require_distillable(job)
     keep_hash = _keep_hash(job, base)
     protected = protection(base, job.source, job.options.protection)
     if keep_hash:
@@ -157,10 +161,10 @@ def _require_options(job: Job, *, weighted: bool) -> None:
                 f"{flag} {value} was given, but `{job.source}` has no weights",
                 hint=f"leave out {flag}, or pass a model folder with weights",
             )
-    if options.seed is not None and not RANDOM & {options.init, options.output_init}:
+    if options.seed is not None and not {*RANDOM, DISTILL} & {options.init, options.output_init}:
         raise OptionError(
             f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
-            hint=f"leave it out, or pass --init {' or '.join(sorted(RANDOM))}",
+            hint=f"leave it out, or pass --init {', '.join(sorted(RANDOM))} or {DISTILL}",
         )
     asked = any(asdict(options.protection).values())
     if not job.sizes.prune and (asked or options.by_merges):

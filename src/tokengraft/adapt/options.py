@@ -103,7 +103,8 @@ class AdaptOptions:
     """All options of an adaptation except its text and sizes."""
 
     init: str | None = None
-    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
+    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`. `distill` learns them from the
+    targets after the transplant, as `distill` does with its default options; it needs torch."""
     output_init: str | None = None
     """The initialiser for new rows of an untied output, as for `transplant`."""
     hole_rows: HoleRows | None = None
@@ -148,7 +149,7 @@ class AdaptOptions:
     """Texts of your choice to measure the result on, by name, in addition to held-out documents: whatever `evaluate`
     reads."""
     seed: int | None = None
-    """The seed of initialisers that are random, as for `transplant`; by default 0."""
+    """The seed of initialisers that are random, and of `distill`; by default 0."""
     keep_work: str | os.PathLike[str] | None = None
     """A folder for the results of the single steps: counts, held-out documents, prune order, extension and the pruned
     tokenizer."""

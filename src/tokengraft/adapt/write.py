@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokengraft.adapt.distilled import DISTILL, write_distilled
 from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.training import training_file
@@ -57,6 +58,8 @@ def write_result(
         counts = {name: part.counts for name, part in parts.items()}
         files[TRAINING] = training_file(result, result.transplant, counts)
     job.start("writing")
+    if weighted and job.options.init == DISTILL:
+        return _served(job, write_distilled(job, result, rows, files))
     if weighted:
         more: dict[str, Any] = {"force": job.options.force, "progress": job.options.progress}
         done = transplant(job.source, result.tokenizer, job.out, others=files, request=result.request, **rows, **more)
@@ -76,7 +79,7 @@ def _row_options(job: Job, parts: Mapping[str, HeldOutCounts]) -> dict[str, Any]
     padding: PadMultiple = choices_for(options.stacks).pad_multiple or "keep"
     counts = [part.counts for part in parts.values()] if CONTEXT in (options.init, options.output_init) else []
     return {
-        "init": options.init or DEFAULT,
+        "init": DEFAULT if options.init in (None, DISTILL) else options.init,
         "output_init": options.output_init,
         "hole_rows": options.hole_rows,
         "counts": sum(counts[1:], counts[0]) if counts else None,

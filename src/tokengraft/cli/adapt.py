@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
+from tokengraft.adapt.distilled import DISTILL
 from tokengraft.adapt.inputs import require_unchanged
 from tokengraft.adapt.options import new_job, work_folder
 from tokengraft.adapt.record import read_record, repeat_of
@@ -102,13 +103,18 @@ def add(commands: Commands) -> None:
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
     )
     add_stacks(command, "serving stack that should be able to use the result")
-    command.add_argument("--init", choices=tuple(INITIALISERS), help="initialiser for new embedding rows (fvt)")
+    command.add_argument(
+        "--init",
+        choices=(*INITIALISERS, DISTILL),
+        help="initialiser for new embedding rows (default: fvt); distill: learn them from the targets with the model, "
+        "as `tokengraft distill` does (needs torch)",
+    )
     command.add_argument(
         "--output-init",
         choices=tuple(INITIALISERS),
         help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
     )
-    command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers (default: 0)")
+    command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers and distill (default: 0)")
     add_hole_rows(command)
     command.add_argument(
         "--report",
@@ -219,6 +225,8 @@ def _recorded(command: argparse.ArgumentParser, options: argparse.Namespace) -> 
 
 def _unit(step: str) -> Unit:
     """What the progress of a step is measured in."""
+    if "distillation" in step:
+        return "share"
     return "tokens" if step.startswith("learning") else "bytes"
 
 
