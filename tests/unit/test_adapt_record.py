@@ -162,7 +162,8 @@ def test_a_record_of_a_text_in_memory_says_so_and_cannot_be_repeated(place):
         repeat_of(request)
 
 
-def test_options_of_python_are_recorded_and_made_again(place):
+@pytest.mark.usefixtures("place")
+def test_options_of_python_are_recorded_and_made_again():
     options = tg.AdaptOptions(
         report=False,
         read_options=tg.ReadOptions(documents="lines", shard=(0, 1)),
@@ -322,9 +323,17 @@ def test_a_test_text_is_measured_apart_from_held_out_documents(place, capsys):
 
 
 def test_a_missing_test_text_is_known_before_anything_is_read(place):
-    with pytest.raises(errors.CorpusError, match="nothing.txt"):
+    with pytest.raises(errors.CorpusError, match=r"nothing\.txt"):
         tg.adapt("model", target="et.txt", add=12, out="out", options=tg.AdaptOptions(test={"t": "nothing.txt"}))
     assert not (place / "out.work").exists()
+
+
+def test_a_test_text_that_is_counted_too_is_a_warning(place):
+    (place / "link.txt").symlink_to("et.txt")
+    options = tg.AdaptOptions(test={"t": ["link.txt", "other.txt"], "other": "other.txt"}, report=False)
+    done = tg.adapt("model", target="et.txt", add=12, out="out", options=options)
+    (warning,) = [text for text in done.warnings if "which is counted" in text]
+    assert warning.startswith("the test text t has `")
 
 
 def test_few_held_out_documents_are_a_warning(place):

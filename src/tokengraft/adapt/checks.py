@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from tokengraft.adapt.distilled import DISTILL, require_distillable
+from tokengraft.adapt.inputs import given_paths
 from tokengraft.adapt.mix import shares
 from tokengraft.adapt.options import KEEP, Balance, Job, work_folder
 from tokengraft.adapt.protect import model_configs, protection
@@ -27,7 +28,7 @@ from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus
 from tokengraft.corpus.open import STDIN
 from tokengraft.counts.count import require_engine
-from tokengraft.counts.pretoken_counts import as_weight
+from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend import Limits
 from tokengraft.extend.continued import require_extendable
@@ -353,6 +354,14 @@ def _report(job: Job) -> bool:
     return installed and job.options.report is not False
 
 
+def _files(corpus: Corpus | PretokenCounts, job: Job) -> set[str]:
+    """The names of the local files of a corpus, with links resolved."""
+    if given_paths(corpus) is None:
+        return set()
+    sources = open_corpus(corpus, replace(job.options.read_options, shard=None))
+    return {str(Path(source.name).resolve()) for source in sources if Path(source.name).is_file()}
+
+
 def _source_warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
@@ -360,6 +369,10 @@ def _source_warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iter
             f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
             "number of tokens"
         )
+    counted = {name for corpus in job.corpora.values() for name in _files(corpus, job)}
+    for name, text in job.tests.items():
+        if shared := sorted(counted & _files(text, job)):
+            yield f"the test text {name} has `{shared[0]}`, which is counted: its figures say nothing about other text"
     if not Path(job.source).exists():
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     if warning := spelling_warning(base):

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from tokengraft.checkpoint.padding import PadMultiple
@@ -9,7 +10,7 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, require, say
+from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, number, require, say
 from tokengraft.cli.progress import one_stage
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.output.atomic import require_distinct, require_new
@@ -84,9 +85,10 @@ def _counts(paths: list[Path] | None) -> PretokenCounts | None:
 def _multiple(text: str) -> PadMultiple:
     if text == "keep":
         return "keep"
-    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid multiple; pass a number such as 64 or 128, or keep")
-    return int(text)
+    with suppress(argparse.ArgumentTypeError):
+        if 0 < number(text) <= 1 << 20:
+            return number(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a valid multiple; pass a number such as 64 or 128, or keep")
 
 
 def _run(options: argparse.Namespace) -> int:
