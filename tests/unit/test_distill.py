@@ -348,7 +348,7 @@ def test_distillation_inside_adapt_goes_on_after_a_stop(tied, monkeypatch):
 
 
 def test_adapt_refuses_to_distill_before_it_reads_text(tied, monkeypatch, capsys):
-    tg.load("model").save("only-tokenizer")
+    tg.save(tg.load("model"), "only-tokenizer")
     arguments = ["--target", "et.txt", "--swap", "12", "--init", "distill", "--out", "out"]
     assert cli.main(["adapt", "only-tokenizer", *arguments]) == 2
     assert "--init distill was given, but `only-tokenizer` has no weights" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def measured(
         asked = bool(job.options.keep_llama_cpp_hash)
         checked = Check((*checked.findings, _converter_hash(new, base, asked=asked)))
     checked.raise_for_failures()
-    job.start("measuring")
+    job.start("measuring held-out text")
     # Iterators: a list of strings would be read as paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
     test = _test(job, base, new)
@@ -82,6 +82,7 @@ def _test(job: Job, base: Tokenizer, new: Tokenizer) -> Evaluation | None:
     """The evaluation on test texts; None if there are none. Shards and normalization are for counting."""
     if not job.tests:
         return None
+    job.start("measuring test text")
     given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
     loaded = {name: open_text(name, text, given) for name, text in job.tests.items()}
     return evaluate({"base": base, "new": new}, loaded)

@@ -79,7 +79,7 @@ def _print_scores(result: Adaptation, *, wide: bool) -> None:
     if len(result.targets) > 1:
         print()
         cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
-        print_columns(["target", "gain", "new tokens most frequent here"], cells)
+        print_columns(["target", "gain on held-out text", "new tokens most frequent here"], cells)
 
 
 def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
