@@ -71,7 +71,9 @@ class Run:
         modules = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
         self.tables = [*{id(m.weight): m.weight for m in modules if m is not None}.values()]  # one if tied
         self.new = torch.tensor(self.training["new_ids"], dtype=torch.long, device=args.device)
-        self.factor = args.new_rows_factor or self.training["stages"][1]["new_rows_factor"]
+        rows, everything = self.training["stages"]
+        known = {"rows_share": rows["share_of_text"], "rows_learning_rate": rows.get("learning_rate"), **everything}
+        self.rates = known | {name: value for name, value in vars(args).items() if name in known and value is not None}
         self.forward = torch.compile(self.model) if args.compile else self.model
         tokenizer, (self.end, *_) = tg.load(args.adapted), np.atleast_1d(self.model.config.eos_token_id).tolist()
         self.ids, self.n_bytes = packed(tokenizer, args.train, self.end, max_bytes=args.max_mb * 1e6, seed=args.seed)
@@ -114,12 +116,9 @@ class Run:
 
     def stages(self):
         """The two stages: name, number of steps, learning rate, and the weights that are trained."""
-        rows, all_weights = self.training["stages"]
-        share = rows["share_of_text"] if self.args.rows_share is None else self.args.rows_share
-        first = round(share * self.steps) if self.training["new_ids"] else 0
-        yield "new rows", first, self.args.rows_learning_rate or rows.get("learning_rate"), self.tables
-        rate = self.args.learning_rate or all_weights["learning_rate"]
-        yield "everything", self.steps - first, rate, [*self.model.parameters()]
+        first = round(self.rates["rows_share"] * self.steps) if self.training["new_ids"] else 0
+        yield "new rows", first, self.rates["rows_learning_rate"], self.tables
+        yield "everything", self.steps - first, self.rates["learning_rate"], [*self.model.parameters()]
 
     def train(self, stage, begin, n, rate, weights):
         for weight in self.model.parameters():
@@ -136,7 +135,7 @@ class Run:
             before = [(table, table.detach()[self.new]) for table in self.tables if stage == "everything"]
             optimizer.step()
             for table, rows in before:
-                table.data[self.new] = rows + self.factor * (table.data[self.new] - rows)
+                table.data[self.new] = rows + self.rates["new_rows_factor"] * (table.data[self.new] - rows)
             optimizer.zero_grad(set_to_none=True)
             self.step += 1
             if self.step % self.args.evaluate_every == 0 or self.step == begin + n:

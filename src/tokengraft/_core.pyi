@@ -296,6 +296,7 @@ def extend(
     preserved: Counts | None = None,
     parallel: tuple[list[Counts], Counts] | None = None,
     max_share: tuple[int, int] = ...,
+    progress: Callable[[int], object] | None = None,
 ) -> tuple[list[tuple[str, str, int, bool]], list[tuple[str, str, int, int]], list[int]]:
     """The learned merges as (left, right, count, whether it makes a new token).
 

@@ -6,10 +6,11 @@ Any other exception that tokengraft raises is a bug in it.
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with (the input, bytes processed since the last call, bytes in total). Shared by all steps.
+"""Called with (the input or step, units done since the last call, units in total). Shared by all steps.
 
-Bytes are those on disk, so that compressed files add up to their size. Of text in memory they are bytes of text. The
-total is that of the files; it is 0 if it is not known, as for an iterator or standard input.
+Units are bytes on disk, so that compressed files add up to their size; of text in memory they are bytes of text; where
+tokens are learned they are new tokens. The total is that of the files; it is 0 if it is not known, as for an iterator or
+standard input.
 """
 MAX_CHARACTERS = 1000
 

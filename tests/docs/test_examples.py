@@ -58,7 +58,7 @@ def test_every_option_has_an_example():
 
 
 def run(line, capsys):
-    arguments = shlex.split(re.sub(r"\b(\d+)000\b", r"\1", line))[1:]
+    arguments = shlex.split(re.sub(r"\b(\d+)(?:000|k)\b", r"\1", line))[1:]
     if arguments[-1] in ("--help", "--version"):
         with pytest.raises(SystemExit) as stopped:
             cli.main(arguments)

@@ -191,18 +191,29 @@ def test_a_target_that_is_also_kept_is_adapted_to(model, texts):
 
 
 def test_targets_are_named_and_weighed(tmp_path, monkeypatch):
-    assert targets_of(["et/*.parquet"]) == {"target": ("et/*.parquet", "1")}
-    assert targets_of(["et=et/*.parquet:2", "lv=lv.txt:1/3"]) == {"et": ("et/*.parquet", "2"), "lv": ("lv.txt", "1/3")}
-    assert list(targets_of(["a.txt", "b.txt"])) == ["target-1", "target-2"]
-    assert targets_of(["a.txt:-1"]) == {"target": ("a.txt", "-1")}
+    two = {"et": ("et/*.parquet", "2"), "lv": ("lv.txt", "1/3")}
+    assert targets_of([["et/*.parquet"]]) == {"target": ("et/*.parquet", "1")}
+    assert targets_of([["et=et/*.parquet:2"], ["lv=lv.txt:1/3"]]) == two
+    assert targets_of([["et=et/*.parquet:2", "lv=lv.txt:1/3"]]) == two
+    assert list(targets_of([["a.txt"], ["b.txt"]])) == ["target-1", "target-2"]
+    assert targets_of([["a.txt:-1"]]) == {"target": ("a.txt", "-1")}
     for url in ("http://host:8080/2024", "http://host:8080", "et=s3://bucket/2024/a.txt"):
-        assert [*targets_of([url]).values()] == [(url.removeprefix("et="), "1")]
-    assert targets_of(["et=http://host:8080/2024:1/3"]) == {"et": ("http://host:8080/2024", "1/3")}
-    with pytest.raises(errors.OptionError, match="two targets"):
-        targets_of(["et=a", "et=b"])
+        assert [*targets_of([[url]]).values()] == [(url.removeprefix("et="), "1")]
+    assert targets_of([["et=http://host:8080/2024:1/3"]]) == {"et": ("http://host:8080/2024", "1/3")}
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a=b:2").write_text("a file with a strange name")
-    assert targets_of(["a=b:2"]) == {"target": ("a=b:2", "1")}
+    assert targets_of([["a=b:2"]]) == {"target": ("a=b:2", "1")}
+
+
+def test_files_of_one_target_add_up_and_have_one_weight():
+    assert targets_of([["a.txt", "b.txt"]]) == {"target": (["a.txt", "b.txt"], "1")}
+    assert targets_of([["et=a.txt", "b.txt:2"]]) == {"et": (["a.txt", "b.txt"], "2")}
+    assert targets_of([["et=a.txt"], ["et=b.txt"]]) == {"et": (["a.txt", "b.txt"], "1")}
+    assert targets_of([["a.txt", "et=b.txt"]]) == {"target-1": ("a.txt", "1"), "et": ("b.txt", "1")}
+    with pytest.raises(errors.OptionError, match="have the weights 2, 3"):
+        targets_of([["et=a:2", "b:3"]])
+    with pytest.raises(errors.OptionError, match="two targets are called 'target-1'"):
+        targets_of([["a.txt"], ["target-1=b.txt"]])
 
 
 # Mixing by share.
@@ -538,7 +549,7 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
             errors.OptionError,
             "x",
         ),
-        (model, {"target": {"../x": tg.Target(et)}}, {"add": 5}, errors.OptionError, "not a valid name for a target"),
+        (model, {"target": {"../x": tg.Target(et)}}, {"add": 5}, errors.OptionError, "not a valid name for a text"),
         (model, {"target": {"keep": tg.Target(et)}}, {"add": 5}, errors.OptionError, "called 'keep'"),
         (model, {"target": {}}, {"add": 5}, errors.OptionError, "no target"),
         (model, {}, {"add": 5, "init": "no"}, errors.OptionError, "no initialiser"),

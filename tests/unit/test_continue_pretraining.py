@@ -161,3 +161,14 @@ def test_a_run_without_a_step_or_with_a_wrong_share_writes_nothing(script, place
     with pytest.raises(SystemExit, match="no step to train"):
         run(script, "adapted", "trained", *more)
     assert not (place / "trained").exists()
+
+
+@pytest.mark.usefixtures("place")
+def test_a_rate_and_a_factor_of_0_are_taken_as_given(script):
+    run(script, "adapted", "still", "--learning-rate", "0")
+    before, after = weights_of("adapted"), weights_of("still")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    run(script, "adapted", "old-rows", "--new-rows-factor", "0")
+    new = json.loads(Path("adapted", "training.json").read_text())["new_ids"]
+    rows = [weights_of(folder)["model.embed_tokens.weight"][new] for folder in ("adapted", "old-rows")]
+    assert torch.equal(rows[0], rows[1])

@@ -328,3 +328,61 @@ def test_the_transplant_of_another_model_is_refused():
     tg.transplant("other", tg.load("adapted"), "moved")
     with pytest.raises(errors.CheckpointError, match=r"`rope.+` in config.json differs"):
         tg.distill("model", "moved", "et.txt", None, options=quick())
+
+
+def test_adapt_distills_the_rows_of_new_tokens_after_the_transplant(tied, capsys):
+    arguments = ["adapt", "model", "--target", "et.txt", "--keep", "en.txt", "--swap", "12", "--no-report", "--quiet"]
+    assert cli.main([*arguments, "--init", "distill", "--out", "distilled"]) == 0, capsys.readouterr().err
+    report = json.loads(Path("distilled", "tokengraft.json").read_text())
+    assert report["distill"]["learned"] > 0
+    assert report["request"]["options"]["init"] == "distill"
+    plain, distilled = tables(tied / "adapted"), tables(tied / "distilled")
+    name = "model.embed_tokens.weight"
+    changed = {row for row in range(len(plain[name])) if plain[name][row].tobytes() != distilled[name][row].tobytes()}
+    assert changed
+    assert changed <= set(new_ids("adapted"))
+    assert Path("distilled", "adaptation.json").exists()
+    assert not Path("distilled.work").exists()
+
+
+def test_distillation_inside_adapt_goes_on_after_a_stop(tied, monkeypatch):
+    options = tg.AdaptOptions(report=False, init="distill", seed=3)
+    text = {"target": "et.txt", "keep": "en.txt", "swap": 12, "options": options}
+    tg.adapt("model", out="whole", **text)
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
+    real, resumed = RowLearner.save, []
+
+    def save_then_stop(self, *arguments):
+        real(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowLearner, "save", save_then_stop)
+        with pytest.raises(KeyboardInterrupt):
+            tg.adapt("model", out="again", **text)
+    assert (tied / "again.work" / "distill.pt").exists()
+    assert not (tied / "again.work" / "transplanted").exists()
+    load = RowLearner.resume
+
+    def resume(self, *arguments):
+        load(self, *arguments)
+        resumed.append(self.done)
+
+    monkeypatch.setattr(RowLearner, "resume", resume)
+    tg.adapt("model", out="again", **text)
+    assert resumed[0] > 0
+    assert Path("whole", "model.safetensors").read_bytes() == Path("again", "model.safetensors").read_bytes()
+    assert not Path("again.work").exists()
+
+
+def test_adapt_refuses_to_distill_before_it_reads_text(tied, monkeypatch, capsys):
+    tg.save(tg.load("model"), "only-tokenizer")
+    arguments = ["--target", "et.txt", "--swap", "12", "--init", "distill", "--out", "out"]
+    assert cli.main(["adapt", "only-tokenizer", *arguments]) == 2
+    assert "--init distill was given, but `only-tokenizer` has no weights" in capsys.readouterr().err
+    with pytest.raises(errors.OptionError, match="reads the text `target` a second time"):
+        tg.adapt("model", target=iter(ESTONIAN), swap=12, out="out", options=tg.AdaptOptions(init="distill"))
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    assert cli.main(["adapt", "model", *arguments]) == 2
+    assert "torch" in capsys.readouterr().err
+    assert not (tied / "out").exists()

@@ -18,11 +18,12 @@ type PyRefused = (String, String, u64, usize);
 /// Parallel text in every language, and in the language of reference.
 type PyParallel<'py> = (Vec<Bound<'py, PyCounts>>, Bound<'py, PyCounts>);
 
-/// Continued training. `allow` is asked about every new token; Ctrl-C is checked in every phase.
+/// Continued training. `allow` is asked about every new token, and `progress` is called with the number of tokens
+/// learned; Ctrl-C is checked in every phase.
 ///
 /// Returns the merges, the pairs that were refused, and the index of the language of every merge.
 #[pyfunction]
-#[pyo3(signature = (bpe, languages, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1)))]
+#[pyo3(signature = (bpe, languages, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1), progress=None))]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn extend(
     py: Python<'_>,
@@ -41,6 +42,7 @@ pub(super) fn extend(
     preserved: Option<Bound<'_, PyCounts>>,
     parallel: Option<PyParallel<'_>>,
     max_share: (u64, u64),
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<PyMerge>, Vec<PyRefused>, Vec<u32>)> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
@@ -56,7 +58,7 @@ pub(super) fn extend(
         max_share: MaxShare { numerator: max_share.0, denominator: max_share.1 },
         preserved: preserved.as_ref().map(|counts| &counts.get().0),
     };
-    let mut callbacks = PyCallbacks { allow, failure: None };
+    let mut callbacks = PyCallbacks { allow, progress, failure: None };
     let learned = py.detach(|| Learned::new(&bpe.0, &texts, alphabet, &task, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
@@ -93,7 +95,7 @@ pub(super) fn pairs(
     byte_level: bool,
 ) -> PyResult<Vec<(String, String)>> {
     let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-    let mut callbacks = PyCallbacks { allow: None, failure: None };
+    let mut callbacks = PyCallbacks { allow: None, progress: None, failure: None };
     let pairs = py.detach(|| pairs_of(&bpe.0, &counts.0, alphabet, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
@@ -120,6 +122,8 @@ pub(super) fn of_scripts(py: Python<'_>, characters: &str, scripts: Vec<String>)
 /// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.
 struct PyCallbacks {
     allow: Option<Py<PyAny>>,
+    /// Called with the number of tokens learned.
+    progress: Option<Py<PyAny>>,
     /// The exception that was raised. After it, every token is refused.
     failure: Option<PyErr>,
 }
@@ -143,5 +147,11 @@ impl Callbacks for PyCallbacks {
             return Err(Error::Stopped);
         }
         Ok(())
+    }
+
+    fn learned(&mut self, tokens: usize) {
+        if let (Some(progress), None) = (&self.progress, &self.failure) {
+            self.failure = Python::attach(|py| progress.call1(py, (tokens,))).err();
+        }
     }
 }

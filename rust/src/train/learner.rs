@@ -7,7 +7,7 @@ use super::balance::Balance;
 use super::changes::Replacer;
 use super::model::Model;
 use super::pairs::{Candidate, Place};
-use super::task::{InterruptChecks, RefusedPair, Task};
+use super::task::{InterruptChecks, RefusedPair, Task, LEARNED_STEP};
 use super::text::{Known, Text};
 use super::texts::EncodedTexts;
 use crate::bpe::pair_key;
@@ -72,7 +72,11 @@ impl<'b, P: Place> Learner<'b, P> {
         while self.model.n_new() < task.tokens {
             let Some((language, best, string)) = self.next(task, interrupts)? else { break };
             self.append(language, &best, string, task, interrupts)?;
+            if self.model.n_new() % LEARNED_STEP == 0 {
+                interrupts.callbacks.learned(self.model.n_new());
+            }
         }
+        interrupts.callbacks.learned(self.model.n_new());
         // The last call of `allow` may have asked to stop.
         interrupts.check_now()
     }

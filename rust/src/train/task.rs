@@ -85,7 +85,13 @@ pub trait Callbacks {
     ///
     /// [`crate::Error::Stopped`] ends the training.
     fn check_interrupt(&mut self) -> Result<()>;
+
+    /// Called with the number of tokens that have been learned, once for [`LEARNED_STEP`] of them and at the end.
+    fn learned(&mut self, _tokens: usize) {}
 }
+
+/// The tokens that are learned between two calls of [`Callbacks::learned`].
+pub(super) const LEARNED_STEP: usize = 100;
 
 /// Calls [`Callbacks::check_interrupt`] once for a number of symbols.
 pub(super) struct InterruptChecks<'c> {

@@ -5,17 +5,21 @@ Every step is also available alone. This module only connects them.
 
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from tokengraft.adapt.cache import CountCache
 from tokengraft.adapt.checks import Start, check_before_start, read_once
+from tokengraft.adapt.inputs import TextInput, hashing
 from tokengraft.adapt.measure import measured
 from tokengraft.adapt.mix import mix, shares
-from tokengraft.adapt.options import KEEP, AdaptOptions, Job, Size, Source, Target, new_job
+from tokengraft.adapt.options import AdaptOptions, Job, Size, Source, Target, new_job, work_folder
+from tokengraft.adapt.record import request_of
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.vocabulary import Texts, new_vocabulary
+from tokengraft.adapt.work import write_work
 from tokengraft.adapt.write import write_result
 from tokengraft.arguments import checked
 from tokengraft.check.transformers_loader import transformers_started
@@ -23,9 +27,10 @@ from tokengraft.corpus import Corpus, paths_of
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
-from tokengraft.errors import Progress
+from tokengraft.evaluate import Evaluation
 from tokengraft.evaluate.segments import Text
 from tokengraft.extend import Parity
+from tokengraft.frozen import FrozenDict
 from tokengraft.log import stage
 
 
@@ -36,7 +41,7 @@ def adapt(
     *,
     target: Corpus | Mapping[str, Target | Corpus],
     out: str | os.PathLike[str],
-    keep: Corpus | None = None,
+    keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
     add: Size = 0,
     remove: int = 0,
@@ -53,8 +58,8 @@ def adapt(
         target: The text to learn from, or several by name, each with a weight. The share of each target in the mix
             depends on its weight, not on its size.
         out: The folder to write.
-        keep: Text whose tokens should be kept. It has the same weight as all targets together. Without pruning, it is
-            only used for evaluation.
+        keep: Text whose tokens should be kept, or several by name. All of them together have the same weight as all
+            targets together. Without pruning, they are only used for evaluation.
         swap: Replace N tokens: prune N, then learn N new ones, which take their ids. No shape and no other id changes.
             If the text yields fewer new tokens, fewer are replaced, with a warning. ``"auto"`` chooses N.
         add: Learn N tokens. Not together with ``swap``. ``"auto"`` chooses N on the held-out documents, as
@@ -76,49 +81,44 @@ def adapt(
     job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
     cache = CountCache(work_folder(job.out), start.base, job.options)
-    parts = _count(job, cache, start)
-    with transformers_started():  # it is imported while the core learns
-        done = _edit(job, start, parts)
+    with hashing(job, start.base) as inputs:
+        parts = _count(job, cache)
+        with transformers_started():  # it is imported while the core learns
+            done = _edit(job, start, parts, inputs)
     cache.clear()
     return done
 
 
-def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Adaptation:
+def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts], inputs: "Future[list[TextInput]]") -> Adaptation:
     """All steps after counting."""
     texts = _texts(job, start, parts)
     vocabulary = new_vocabulary(start.base, texts, start.protection, job)
-    job.start("checking and measuring")
     result = measured(job, start, vocabulary, parts, texts.preserve)
-    job.start("writing")
+    result = replace(result, request=FrozenDict(request_of(job, inputs.result(), _documents(parts, result.test))))
+    if job.options.keep_work is not None:
+        write_work(Path(job.options.keep_work), result, parts, force=job.options.force)
     return write_result(job, result, parts, weighted=start.weights is not None, report=start.report)
 
 
-def work_folder(out: Path) -> Path:
-    """The folder for cached counts, beside the output."""
-    whole = out.resolve()
-    return whole.with_name(whole.name + ".work")
+def _documents(parts: Mapping[str, HeldOutCounts], test: Evaluation | None) -> dict[tuple[str, str], int]:
+    """How many documents every text has, by whether it is for tests, and its name."""
+    read = {("", name): part.counts.totals.documents + len(part.held_out) for name, part in parts.items()}
+    return read | {("test", score.text): score.documents for score in (test.scores if test else ())}
 
 
-def _count(job: Job, cache: CountCache, start: Start) -> dict[str, HeldOutCounts]:
+def _count(job: Job, cache: CountCache) -> dict[str, HeldOutCounts]:
     parts = {}
     with engine_kept(job.options.count_options):
         for name, corpus in job.corpora.items():
-            job.start(f"counting {name}")
-            parts[name] = cache.count(name, corpus, _progress(job, start))
+            parts[name] = cache.count(name, corpus, job.options.progress, job.start)
     return parts
-
-
-def _progress(job: Job, start: Start) -> Progress | None:
-    """A progress callback that reports the size of all corpora instead of one."""
-    progress = job.options.progress
-    return (lambda name, more, _: progress(name, more, start.text_bytes)) if progress else None
 
 
 def _texts(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Texts:
     """The mix of the targets, the mix of the targets with the text to keep, which has half of the weight, and more."""
     by_share = shares({name: target.weight for name, target in job.targets.items()})
     learn = [(parts[name].counts, share) for name, share in by_share.items()]
-    keep = [(parts[KEEP].counts, Fraction(1))] if KEEP in parts else []
+    keep = [(parts[name].counts, Fraction(1, len(job.kept))) for name in job.kept]
     held_out = tuple(document for name in job.targets for document in parts[name].held_out)
     return Texts(
         learn=mix(learn),
@@ -146,7 +146,7 @@ def _preserve(job: Job, start: Start, parts: Mapping[str, HeldOutCounts]) -> Pre
         given = options.preserve
         counts += [given] if isinstance(given, PretokenCounts) else _counts_to_preserve(job, start, given)
     if options.preserve_keep:
-        counts.append(parts[KEEP].counts)
+        counts += [parts[name].counts for name in job.kept]
     if start.keep_hash:
         counts.append(check_text_counts(start.base))
     # Texts that were normalized and texts that were not are preserved together.

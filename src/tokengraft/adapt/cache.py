@@ -7,6 +7,7 @@ counting except those in `WITHOUT_EFFECT`, the hold-out, the version, and path, 
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -35,8 +36,12 @@ class CountCache:
     tokenizer: Tokenizer
     options: AdaptOptions
 
-    def count(self, name: str, corpus: Corpus, progress: Progress | None) -> HeldOutCounts:
+    def count(
+        self, name: str, corpus: Corpus, progress: Progress | None, start: Callable[[str], object]
+    ) -> HeldOutCounts:
         """The counts of a corpus without its held-out documents: from the cache, or counted now and cached.
+
+        ``start`` is called with what is done.
 
         Raises:
             CorpusError: The corpus cannot be read, or is too small to hold out documents.
@@ -44,6 +49,7 @@ class CountCache:
         key = cache_key(self.tokenizer, corpus, self.options)
         files = [self.folder / f"{name}-{key}{suffix}" for suffix in (".parquet", ".json")] if key else []
         counted = _load(*files) if files else None
+        start(f"counting {name}" if counted is None else f"counting {name}: resumed, from the interrupted run")
         if counted is None:
             counted = self._count(name, corpus, progress)
             if files:

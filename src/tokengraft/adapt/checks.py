@@ -10,22 +10,25 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from tokengraft.adapt.distilled import DISTILL, require_distillable
+from tokengraft.adapt.inputs import given_paths
 from tokengraft.adapt.mix import shares
-from tokengraft.adapt.options import KEEP, Balance, Job
+from tokengraft.adapt.options import KEEP, Balance, Job, work_folder
 from tokengraft.adapt.protect import model_configs, protection
+from tokengraft.adapt.work import is_work_file
 from tokengraft.adapt.write import replaceable
 from tokengraft.check.serving.stacks import choices_for
 from tokengraft.checkpoint.ids import used_ids
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import DEFAULT, require_initialisers
+from tokengraft.checkpoint.rows import DEFAULT, RANDOM, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus, paths_of
 from tokengraft.corpus.open import STDIN
 from tokengraft.counts.count import require_engine
-from tokengraft.counts.pretoken_counts import as_weight
+from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
 from tokengraft.extend import Limits
 from tokengraft.extend.continued import require_extendable
@@ -83,7 +86,8 @@ def check_before_start(job: Job) -> Start:
     """
     _require_targets(job)
     choices_for(job.options.stacks)
-    require_initialisers(job.options.init, job.options.output_init)
+    init = job.options.init
+    require_initialisers(None if init == DISTILL else init, job.options.output_init)
     if job.options.hole_rows is not None:
         require_hole_rows(job.options.hole_rows)
     base = load(job.source)
@@ -94,6 +98,8 @@ def check_before_start(job: Job) -> Start:
         require_engine(corpus, job.options.count_options)
     text_bytes = _require_text(job)
     _require_read_once(job)
+    if init == DISTILL:
+        require_distillable(job)
     keep_hash = _keep_hash(job, base)
     protected = protection(base, job.source, job.options.protection)
     if keep_hash:
@@ -126,35 +132,46 @@ def _keep_hash(job: Job, base: Tokenizer) -> bool:
 def _require_targets(job: Job) -> None:
     if not job.targets:
         raise OptionError("no target was given; at least one is needed", hint="pass --target FILES")
-    for name in job.targets:
-        if name == KEEP:
-            raise OptionError(
-                f"a target is called {KEEP!r}, which is reserved for the text to keep",
-                hint="use another name: --target NAME=FILES",
-            )
+    if KEEP in job.targets:
+        raise OptionError(
+            f"a target is called {KEEP!r}, which is reserved for the text to keep",
+            hint="use another name: --target NAME=FILES",
+        )
+    for name in (*job.targets, *job.kept, *job.tests):
         if not _NAME.fullmatch(name):
             raise OptionError(
-                f"{name!r} is not a valid name for a target: it becomes part of a file name",
+                f"{name!r} is not a valid name for a text: it becomes part of a file name",
                 hint="use letters, digits, - _ and . only, as in --target et=FILES",
             )
+    twice = next((name for name in job.kept if name in job.targets), None)
+    if twice is not None:
+        raise OptionError(
+            f"a target and a text to keep are called {twice!r}", hint="give each a different name: NAME=FILES"
+        )
     shares({name: target.weight for name, target in job.targets.items()})
 
 
 def _require_options(job: Job, *, weighted: bool) -> None:
     """Refuses options that would have no effect."""
     options = job.options
-    given = {"--init": options.init, "--output-init": options.output_init, "--hole-rows": options.hole_rows}
+    given: dict[str, object] = {"--init": options.init, "--output-init": options.output_init}
+    given |= {"--hole-rows": options.hole_rows, "--seed": options.seed}
     for flag, value in given.items():
         if value is not None and not weighted:
             raise OptionError(
                 f"{flag} {value} was given, but `{job.source}` has no weights",
                 hint=f"leave out {flag}, or pass a model folder with weights",
             )
+    if options.seed is not None and not {*RANDOM, DISTILL} & {options.init, options.output_init}:
+        raise OptionError(
+            f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
+            hint=f"leave it out, or pass --init {', '.join(sorted(RANDOM))} or {DISTILL}",
+        )
     asked = any(asdict(options.protection).values())
     if not job.sizes.prune and (asked or options.by_merges):
         flag = "--protect or --protect-pattern" if asked else "--by-merges"
         raise OptionError(f"{flag} was given, but nothing is pruned", hint="leave it out, or pass --swap or --remove")
-    if options.preserve_keep and job.keep is None:
+    if options.preserve_keep and not job.kept:
         raise OptionError("--preserve-keep was given without text to keep", hint="pass --keep FILES, or leave it out")
     learning = options.limits != Limits() or options.include is not None or options.balance == "parity"
     learning = learning or options.init is not None or options.output_init is not None
@@ -190,7 +207,11 @@ def _require_balance(job: Job) -> None:
 def _require_output(job: Job, *, weighted: bool) -> None:
     if not job.out.resolve().name:
         raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
-    require_distinct([*_input_paths(job)], job.out)
+    keep_work = job.options.keep_work
+    require_distinct([*_input_paths(job)], job.out, keep_work)
+    if keep_work is not None:
+        require_distinct([], Path(keep_work), work_folder(job.out))
+        require_new(keep_work, force=job.options.force, replaceable=is_work_file)
     require_new(job.out, force=job.options.force, replaceable=replaceable(job.out, weighted=weighted))
 
 
@@ -333,6 +354,14 @@ def _report(job: Job) -> bool:
     return installed and job.options.report is not False
 
 
+def _files(corpus: Corpus | PretokenCounts, job: Job) -> set[str]:
+    """The names of the local files of a corpus, with links resolved."""
+    if given_paths(corpus) is None:
+        return set()
+    sources = open_corpus(corpus, replace(job.options.read_options, shard=None))
+    return {str(Path(source.name).resolve()) for source in sources if Path(source.name).is_file()}
+
+
 def _source_warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
@@ -340,6 +369,10 @@ def _source_warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iter
             f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
             "number of tokens"
         )
+    counted = {name for corpus in job.corpora.values() for name in _files(corpus, job)}
+    for name, text in job.tests.items():
+        if shared := sorted(counted & _files(text, job)):
+            yield f"the test text {name} has `{shared[0]}`, which is counted: its figures say nothing about other text"
     if not Path(job.source).exists():
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     if warning := spelling_warning(base):

@@ -44,7 +44,7 @@ def estimate(
     *,
     target: Corpus | Mapping[str, Target | Corpus],
     out: str | os.PathLike[str],
-    keep: Corpus | None = None,
+    keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
     add: Size = 0,
     remove: int = 0,

@@ -1,4 +1,4 @@
-"""`measured`: checks a new vocabulary and evaluates it on the held-out documents."""
+"""`measured`: checks a new vocabulary, and evaluates it on the held-out documents and on test texts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,13 +11,16 @@ from tokengraft.check.check import check
 from tokengraft.check.finding import Check, Finding, Outcome
 from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate import evaluate
+from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.evaluate.segments import open_text
 from tokengraft.plan import plan
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 HASH = "llama.cpp hash"
+LEAST_DOCUMENTS, LEAST_BYTES = 50, 10_000
+"""With fewer held-out documents or bytes, a warning is printed: chance decides the second digit of a gain."""
 
 
 def measured(
@@ -27,7 +30,7 @@ def measured(
     parts: Mapping[str, HeldOutCounts],
     preserve: PretokenCounts | None = None,
 ) -> Adaptation:
-    """The adaptation, checked and evaluated on the held-out documents.
+    """The adaptation, checked and evaluated on the held-out documents and on test texts.
 
     Args:
         job: What was asked for.
@@ -40,13 +43,16 @@ def measured(
         InvalidTokenizerError: The new tokenizer fails a check that the base passes.
     """
     base, new = start.base, vocabulary.tokenizer
+    job.start("checking")
     checked = check_against(new, base, preserve)
     if start.keep_hash:
         asked = bool(job.options.keep_llama_cpp_hash)
         checked = Check((*checked.findings, _converter_hash(new, base, asked=asked)))
     checked.raise_for_failures()
+    job.start("measuring held-out text")
     # Iterators: strings of a list may be taken for paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
+    test = _test(job, base, new)
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
     return Adaptation(
         base=base,
@@ -56,11 +62,41 @@ def measured(
         plan=plan(base, new),
         check=checked,
         evaluation=evaluation,
+        test=test,
         targets=target_results(base, new, evaluation, {name: parts[name].counts for name in job.targets}),
         transplant=None,
         choice=vocabulary.choice,
-        warnings=(*start.warnings, *read, *vocabulary.warnings, *_loader_warnings(checked), *_lost(base, new, checked)),
+        warnings=(
+            *start.warnings,
+            *read,
+            *vocabulary.warnings,
+            *_loader_warnings(checked),
+            *_lost(base, new, checked),
+            *_small(evaluation, tests=bool(test)),
+            *(test.warnings if test else ()),
+        ),
     )
+
+
+def _test(job: Job, base: Tokenizer, new: Tokenizer) -> Evaluation | None:
+    """The evaluation on test texts; None if there are none. Shards and normalization are for counting."""
+    if not job.tests:
+        return None
+    job.start("measuring test text")
+    given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
+    loaded = {name: open_text(name, text, given) for name, text in job.tests.items()}
+    return evaluate({"base": base, "new": new}, loaded)
+
+
+def _small(evaluation: Evaluation, *, tests: bool) -> Iterator[str]:
+    """A warning for each text with so few held-out documents that its figures mean little."""
+    hint = "" if tests else "; measure on other text: --test NAME=FILES"
+    for score in evaluation.scores:
+        if score.tokenizer == "new" and (score.documents < LEAST_DOCUMENTS or score.bytes < LEAST_BYTES):
+            yield (
+                f"{score.text}: only {score.documents:,} documents with {score.bytes:,} bytes are held out, so its "
+                f"figures mean little{hint}"
+            )
 
 
 def _converter_hash(new: Tokenizer, base: Tokenizer, *, asked: bool) -> Finding:

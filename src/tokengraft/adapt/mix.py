@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, Progress
 from tokengraft.extend import Extension, Limits, WordList, extend
 from tokengraft.prune import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -110,10 +110,11 @@ def extend_by_mix(
     *,
     preserve: PretokenCounts | None = None,
     include: WordList | None = None,
+    progress: Progress | None = None,
 ) -> Extension:
     """The extension learned from a mix. Its minimum count and frequencies are divided by ``mixed.unit``."""
     scaled = replace(limits, min_count=min(limits.min_count * mixed.unit, _MOST))
-    extension = extend(tokenizer, mixed.counts, n, limits=scaled, preserve=preserve, include=include)
+    extension = extend(tokenizer, mixed.counts, n, limits=scaled, preserve=preserve, include=include, progress=progress)
     merges = tuple(merge._replace(frequency=merge.frequency // mixed.unit) for merge in extension.merges)
     refused = tuple(pair._replace(frequency=pair.frequency // mixed.unit) for pair in extension.refused)
     return replace(extension, merges=merges, refused=refused, min_count=limits.min_count)

@@ -20,7 +20,7 @@ from tokengraft.prune import Protection
 from tokengraft.representation import shown
 
 KEEP = "keep"
-"""The name of the text to keep. No target may have it."""
+"""The name of the text to keep, if it has no other. No target may have it."""
 
 Source = str | os.PathLike[str]
 Balance = Literal["weights", "parity"]
@@ -114,7 +114,8 @@ class AdaptOptions:
     """All options of an adaptation except its text and sizes."""
 
     init: str | None = None
-    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
+    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`. `distill` learns them from the
+    targets after the transplant, as `distill` does with its default options; it needs torch."""
     output_init: str | None = None
     """The initialiser for new rows of an untied output, as for `transplant`."""
     hole_rows: HoleRows | None = None
@@ -155,15 +156,27 @@ class AdaptOptions:
     """Which documents are held out for evaluation."""
     report: bool | None = None
     """Write `report.html`. By default if plotly is installed."""
+    test: Mapping[str, Corpus | PretokenCounts] | None = None
+    """Texts of your choice to measure the result on, by name, in addition to held-out documents: whatever `evaluate`
+    reads."""
+    seed: int | None = None
+    """The seed of initialisers that are random, and of `distill`; by default 0."""
+    keep_work: str | os.PathLike[str] | None = None
+    """A folder for the results of the single steps: counts, held-out documents, prune order, extension and the pruned
+    tokenizer."""
+    command: str | None = None
+    """The command line of the request, for the record."""
     force: bool = False
     """Replace an earlier result."""
     on_step: OnStep | None = None
     """Called at the start of each step."""
     progress: Progress | None = None
-    """Called as text is read."""
+    """Called as text is read and weights are written, in bytes, and as tokens are learned, in tokens."""
 
     def __post_init__(self) -> None:
         require_positive("max_add", self.max_add)
+        if self.seed is not None and self.seed < 0:
+            raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
 
 
 @dataclass(frozen=True)
@@ -172,7 +185,8 @@ class Job:
 
     source: Source
     targets: Mapping[str, Target]
-    keep: Corpus | None
+    kept: Mapping[str, Corpus]
+    """Texts to keep, by name."""
     out: Path
     sizes: Sizes
     options: AdaptOptions
@@ -181,18 +195,21 @@ class Job:
     def corpora(self) -> dict[str, Corpus]:
         """Every text by name, targets first. Lists of paths are sorted, so that their order changes no result."""
         texts = {name: target.corpus for name, target in self.targets.items()}
-        return {name: _sorted(corpus) for name, corpus in (texts | self._kept).items()}
+        return {name: _sorted(corpus) for name, corpus in (texts | dict(self.kept)).items()}
 
     @property
     def other_texts(self) -> dict[str, Corpus]:
-        """Texts that are counted as a whole, by what they are for: those to preserve, and the same sentences."""
+        """Texts that are read as a whole, by what they are for: to preserve, the same sentences, and to measure on."""
         preserve, parity = self.options.preserve, self.options.parity_text or {}
         texts = {} if preserve is None or isinstance(preserve, PretokenCounts) else {"text to preserve": preserve}
-        return texts | {f"parity text {name}": corpus for name, corpus in parity.items()}
+        texts |= {f"parity text {name}": corpus for name, corpus in parity.items()}
+        tests = {name: text for name, text in self.tests.items() if not isinstance(text, PretokenCounts)}
+        return texts | {f"test text {name}": corpus for name, corpus in tests.items()}
 
     @property
-    def _kept(self) -> dict[str, Corpus]:
-        return {} if self.keep is None else {KEEP: self.keep}
+    def tests(self) -> Mapping[str, Corpus | PretokenCounts]:
+        """Texts to measure on besides held-out documents, by name."""
+        return self.options.test or {}
 
     def start(self, on_step: str) -> None:
         """Reports that a step starts."""
@@ -201,10 +218,16 @@ class Job:
             self.options.on_step(on_step)
 
 
+def work_folder(out: Path) -> Path:
+    """The folder for cached counts, beside the output."""
+    whole = out.resolve()
+    return whole.with_name(whole.name + ".work")
+
+
 def new_job(
     source: Source,
     target: Corpus | Mapping[str, Target | Corpus],
-    keep: Corpus | None,
+    keep: Corpus | Mapping[str, Corpus] | None,
     out: str | os.PathLike[str],
     sizes: tuple[Size, int, Size],
     options: AdaptOptions | None,
@@ -213,7 +236,8 @@ def new_job(
     options = options or AdaptOptions()
     named = target if isinstance(target, Mapping) else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
-    return Job(source, targets, keep, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
+    kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
+    return Job(source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
 
 
 def _sorted(corpus: Corpus) -> Corpus:

@@ -1,7 +1,7 @@
 """`Adaptation`: the result of adapting a model, as plain data."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokengraft import _core
@@ -12,10 +12,14 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation
 from tokengraft.evaluate.size import SizeChoice
 from tokengraft.extend import Extension
+from tokengraft.frozen import FrozenDict
 from tokengraft.plan import VocabPlan
 from tokengraft.prune import PruneOrder
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+HELD_OUT = "held-out documents of the corpora that were counted"
+TEST = "texts given by --test"
 
 
 @shown
@@ -45,14 +49,18 @@ class Adaptation:
     plan: VocabPlan
     check: Check
     evaluation: Evaluation
-    """Scores of the tokenizers `base` and `new` on held-out documents."""
+    """Scores of the tokenizers `base` and `new` on held-out documents of the corpora. Other text usually gains less."""
     targets: Mapping[str, TargetResult]
     transplant: Transplant | None
     """None without weights."""
+    test: Evaluation | None = None
+    """Scores on texts of the user's choice; None if there are none."""
     choice: SizeChoice | None = None
     """How the number of new tokens was chosen; None if it was given."""
     warnings: tuple[str, ...] = ()
     """One sentence each."""
+    request: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """What was asked for: inputs with sizes and hashes, weights, options and versions, as `adaptation.json` has it."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -82,10 +90,12 @@ class Adaptation:
         """The summary as JSON-ready data."""
         return {
             "tokengraft": _core.__version__,
+            "request": dict(self.request),
             "plan": self.plan.summary._asdict(),
             "checks_passed": self.check.passed,
             "findings": [asdict(finding) for finding in self.check.findings],
-            "evaluation": self.evaluation.as_dict(),
+            "evaluation": {"measured_on": HELD_OUT, **self.evaluation.as_dict()},
+            "test": {"measured_on": TEST, **self.test.as_dict()} if self.test else None,
             "targets": {name: asdict(target) for name, target in self.targets.items()},
             "transplant": self.transplant.as_dict() if self.transplant else None,
             "size": self.choice.as_dict() if self.choice else None,

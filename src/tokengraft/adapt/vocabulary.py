@@ -1,6 +1,7 @@
 """`new_vocabulary`: prunes and extends the tokenizer."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tokengraft.adapt.mix import Mix, extend_by_mix, in_occurrences
 from tokengraft.adapt.options import Job
@@ -66,14 +67,12 @@ def _new_vocabulary(base: Tokenizer, texts: Texts, protection: Protection, job: 
     sizes, choice, first = job.sizes, None, None
     order = _order(base, texts, protection, job) if sizes.prune else None
     if sizes.auto:
-        job.start("choosing the number of tokens")
         # A swap cannot replace more tokens than can be pruned.
         first = _learned(base, texts, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn, job)
+        job.start("choosing the number of tokens")
         choice = _choice(base, first, texts, job)
         sizes = sizes.chosen(choice.size)
     order = in_occurrences(order[: sizes.prune], texts.keep.unit) if order else None
-    if sizes.learn:
-        job.start("learning new tokens")
     if sizes.swap and order:
         return replace(_swapped(base, order, texts, job), choice=choice)
     pruned = order.apply(base) if order else base
@@ -105,12 +104,12 @@ def _order(base: Tokenizer, texts: Texts, protection: Protection, job: Job) -> P
 
 def _learned(tokenizer: Tokenizer, texts: Texts, n: int, job: Job) -> Extension:
     """The extension by n tokens: by parity, or from the mix."""
+    job.start(f"learning {n:,} tokens")
     options = job.options
+    more: dict[str, Any] = {"preserve": texts.preserve, "include": options.include, "progress": options.progress}
     if texts.parity:
-        return extend(
-            tokenizer, texts.parity, n, limits=options.limits, preserve=texts.preserve, include=options.include
-        )
-    return extend_by_mix(tokenizer, texts.learn, n, options.limits, preserve=texts.preserve, include=options.include)
+        return extend(tokenizer, texts.parity, n, limits=options.limits, **more)
+    return extend_by_mix(tokenizer, texts.learn, n, options.limits, **more)
 
 
 def _choice(base: Tokenizer, extension: Extension, texts: Texts, job: Job) -> SizeChoice:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokengraft.adapt.distilled import DISTILL, write_distilled
 from tokengraft.adapt.options import Job
 from tokengraft.adapt.result import Adaptation
 from tokengraft.adapt.training import training_file
@@ -50,13 +51,18 @@ def write_result(
         planned = transplant(job.source, result.tokenizer, None, **rows)
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
     held_out = {name: [*part.held_out] for name, part in parts.items()} if report else None
+    if report:
+        job.start("making the report")
     files = _files(job, result, held_out)
     if result.transplant and result.plan.summary.added:
         counts = {name: part.counts for name, part in parts.items()}
         files[TRAINING] = training_file(result, result.transplant, counts)
+    job.start("writing")
+    if weighted and job.options.init == DISTILL:
+        return _served(job, write_distilled(job, result, rows, files))
     if weighted:
-        force = job.options.force
-        done = transplant(job.source, result.tokenizer, job.out, force=force, others=files, **rows)
+        more: dict[str, Any] = {"force": job.options.force, "progress": job.options.progress}
+        done = transplant(job.source, result.tokenizer, job.out, others=files, request=result.request, **rows, **more)
         return _served(job, replace(result, transplant=done))
     write_folder(
         folder_files(result.tokenizer) | files,
@@ -73,11 +79,12 @@ def _row_options(job: Job, parts: Mapping[str, HeldOutCounts]) -> dict[str, Any]
     padding: PadMultiple = choices_for(options.stacks).pad_multiple or "keep"
     counts = [part.counts for part in parts.values()] if CONTEXT in (options.init, options.output_init) else []
     return {
-        "init": options.init or DEFAULT,
+        "init": DEFAULT if options.init in (None, DISTILL) else options.init,
         "output_init": options.output_init,
         "hole_rows": options.hole_rows,
         "counts": sum(counts[1:], counts[0]) if counts else None,
         "pad_multiple": padding,
+        "seed": options.seed or 0,
     }
 
 

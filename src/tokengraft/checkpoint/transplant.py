@@ -66,6 +66,7 @@ def transplant(
     force: bool = False,
     verify: bool = False,
     others: Mapping[str, bytes] | None = None,
+    request: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Transplant:
     """Gives a checkpoint the vocabulary of another tokenizer, without loading the model.
@@ -95,7 +96,8 @@ def transplant(
         verify: Run both models and compare their logits before the result is renamed into place. Needs torch. Not for
             GGUF.
         others: Additional files for the folder, by name. They replace files of the source with the same name.
-        progress: Called with the bytes written as files are finished.
+        request: What `tokengraft.json` records as the request; by default the options and inputs of this call.
+        progress: Called with the bytes written.
 
     Raises:
         SourceNotFoundError: The folder is not a checkpoint.
@@ -159,7 +161,9 @@ def transplant(
         _write_files(source, files, others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, changes))
-        _write_report(done, source, files, seed, partial)
+        given = {"init": init, "output_init": output_init, "hole_rows": hole_rows, "pad_multiple": pad_multiple}
+        asked = request or _request(source, (old, new), given | {"hard_link": hard_link, "seed": seed})
+        _write_report(done, source, files, {"seed": seed, "request": dict(asked)}, partial)
     return done
 
 
@@ -214,14 +218,31 @@ def _write_files(source: Checkpoint, files: ModelFiles, others: Mapping[str, byt
         path.write_bytes(data)
 
 
-def _write_report(done: Transplant, source: Checkpoint, files: ModelFiles, seed: int, folder: Path) -> None:
+def _request(source: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, for `tokengraft.json`."""
+    size = sum(file.path.stat().st_size for file in source.files)
+    old, new = tokenizers
+    return {
+        "step": "transplant",
+        "versions": {"tokengraft": _core.__version__},
+        "options": options,
+        "inputs": [
+            {"role": "model", "name": source.folder.name, "bytes": size, "sha256": old.content_hash},
+            {"role": "tokenizer", "name": new.main, "sha256": new.content_hash},
+        ],
+    }
+
+
+def _write_report(
+    done: Transplant, source: Checkpoint, files: ModelFiles, asked: Mapping[str, Any], folder: Path
+) -> None:
     hashed = {name: sha256(files.written[name]).hexdigest() for name in sorted(files.tokenizer)}
     report = {
         "tokengraft": _core.__version__,
         "source": source.folder.name,
         "source_config_sha256": sha256((source.folder / "config.json").read_bytes()).hexdigest(),
         "tokenizer_sha256": hashed,
-        "seed": seed,
+        **asked,
         "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
         "transplant": done.as_dict(),
     }

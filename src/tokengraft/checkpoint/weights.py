@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,8 @@ from tokengraft.errors import Progress
 from tokengraft.plan import VocabPlan
 
 AT_ONCE = 2
+PROGRESS_SECONDS = 0.25
+"""Between two reports of the bytes that have been written."""
 """Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
 limit."""
 
@@ -87,7 +89,7 @@ class CheckpointWriter:
                 threads.files.submit(self.write_and_compare, file, folder, hard_link, threads): file.path
                 for file in largest_first
             }
-            return ByteComparison.total(_finished(jobs, progress))
+            return ByteComparison.total(_finished(jobs, folder, progress))
 
     def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
         """Writes one weight file and compares it with its source while it is written to the disk."""
@@ -168,13 +170,23 @@ class _Threads:
             pool.shutdown()
 
 
-def _finished(jobs: Mapping["Future[ByteComparison]", Path], progress: Progress | None) -> Iterator[ByteComparison]:
+def _finished(
+    jobs: Mapping["Future[ByteComparison]", Path], folder: Path, progress: Progress | None
+) -> Iterator[ByteComparison]:
     """The results of jobs for files, as they are finished. The first error is raised at once."""
-    sizes = {path: path.stat().st_size for path in jobs.values()}
-    for job in as_completed(jobs):
-        yield job.result()
+    names = [path.name for path in jobs.values()]
+    total, reported, pending = sum(path.stat().st_size for path in jobs.values()), 0, {*jobs}
+    while pending:
+        finished, pending = wait(pending, PROGRESS_SECONDS if progress else None, FIRST_COMPLETED)
+        yield from (job.result() for job in finished)
         if progress:
-            progress(jobs[job].name, sizes[jobs[job]], sum(sizes.values()))
+            written = min(sum(map(_size, (folder / name for name in names))), total) if pending else total
+            progress(names[0], written - reported, total)
+            reported = written
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def initializer_range(config: dict[str, Any]) -> float:

@@ -1,18 +1,21 @@
 """`tokengraft adapt`."""
 
 import argparse
-import json
-import re
-import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokengraft.adapt import Adaptation, AdaptOptions, Estimate, Target, adapt, estimate
-from tokengraft.check.finding import Check
+from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
+from tokengraft.adapt.distilled import DISTILL
+from tokengraft.adapt.inputs import require_unchanged
+from tokengraft.adapt.options import new_job, work_folder
+from tokengraft.adapt.record import read_record, repeat_of
 from tokengraft.checkpoint.rows import INITIALISERS
-from tokengraft.cli.display import print_columns, print_table
-from tokengraft.cli.extended import guarantees
+from tokengraft.cli.adapted import show_estimate, show_result
+from tokengraft.cli.command_line import command_line
+from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.learning import (
     AUTO,
     add_learning,
@@ -32,17 +35,23 @@ from tokengraft.cli.options import (
     add_json,
     add_output,
     add_read_options,
+    add_wide,
     count_options_of,
     lines_of,
+    number,
     read_options_of,
     require,
 )
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import Unit, stages
 from tokengraft.cli.stacks import add_stacks
-from tokengraft.corpus import is_url
+from tokengraft.cli.texts import kept_texts, texts_of, weighted_texts
 from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
 from tokengraft.prune import Protection
+
+_OF_OUTPUT = ("out", "force", "json", "quiet", "wide", "keep_work", "dry_run", "from_record")
+_NOT_RECORDED = (*_OF_OUTPUT, "workers", "memory", "engine", "address")
+"""Options that do not change the result."""
 
 
 def add(commands: Commands) -> None:
@@ -54,11 +63,11 @@ def add(commands: Commands) -> None:
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
     )
-    command.add_argument("model", metavar="MODEL", help="model folder with weights, or a tokenizer")
+    command.add_argument("model", nargs="?", metavar="MODEL", help="model folder with weights, or a tokenizer")
     command.add_argument(
         "--target",
         action="append",
-        required=True,
+        nargs="+",
         metavar="TEXT",
         help="text to learn from: FILES, or NAME=FILES:WEIGHT; repeat it for several. Each gets a share of the mix by "
         "its WEIGHT (default: 1), not by its size",
@@ -68,7 +77,15 @@ def add(commands: Commands) -> None:
         action="extend",
         nargs="+",
         metavar="TEXT",
-        help="text whose tokens should be kept; it has the same weight as all targets together",
+        help="text whose tokens should be kept: FILES, or NAME=FILES for several; all together have the same weight as "
+        "all targets together",
+    )
+    command.add_argument(
+        "--test",
+        action="extend",
+        nargs="+",
+        metavar="NAME=FILES",
+        help="text to measure the result on, besides held-out documents of the corpora",
     )
     _add_sizes(command)
     add_learning(command)
@@ -86,12 +103,18 @@ def add(commands: Commands) -> None:
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
     )
     add_stacks(command, "serving stack that should be able to use the result")
-    command.add_argument("--init", choices=tuple(INITIALISERS), help="initialiser for new embedding rows (fvt)")
+    command.add_argument(
+        "--init",
+        choices=(*INITIALISERS, DISTILL),
+        help="initialiser for new embedding rows (default: fvt); distill: learn them from the targets with the model, "
+        "as `tokengraft distill` does (needs torch)",
+    )
     command.add_argument(
         "--output-init",
         choices=tuple(INITIALISERS),
         help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
     )
+    command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers and distill (default: 0)")
     add_hole_rows(command)
     command.add_argument(
         "--report",
@@ -99,13 +122,26 @@ def add(commands: Commands) -> None:
         default=None,
         help="write report.html (default: if plotly is installed)",
     )
+    command.add_argument(
+        "--keep-work",
+        metavar="DIR",
+        help="also write the results of the single steps: counts, held-out documents, prune order, extension, and the "
+        "pruned tokenizer",
+    )
+    command.add_argument(
+        "--from-record",
+        metavar="FILE",
+        help="repeat the request in an adaptation.json or tokengraft.json, if its inputs are unchanged; only options "
+        "for the output can be given besides",
+    )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
+    add_wide(command)
     add_json(command)
     add_read_options(command)
     add_engine(command)
     # Held-out documents must be small compared to the text, so one document per line is the default here.
-    command.set_defaults(run=_run, documents="lines")
+    command.set_defaults(run=partial(_run, command), documents="lines")
 
 
 def _add_sizes(command: argparse.ArgumentParser) -> None:
@@ -125,55 +161,81 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--remove",
-        type=int,
+        type=number,
         default=0,
         metavar="N",
         help="prune N tokens; ids are renumbered without holes if fewer are added",
     )
 
 
-def targets_of(texts: list[str]) -> dict[str, Target]:
-    """The targets given by --target: ``et=et/*.parquet:2 -> {"et": Target("et/*.parquet", "2")}``."""
-    targets: dict[str, Target] = {}
-    for at, text in enumerate(texts, start=1):
-        name, equals, rest = text.partition("=")
-        if not equals or "/" in name or Path(text).exists():
-            name, rest = ("target" if len(texts) == 1 else f"target-{at}"), text
-        # In a URL, a number after the name of the host is a port.
-        source = ".*?://[^/]*/.*" if is_url(rest) else ".+"
-        weighted = None if Path(rest).exists() else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", rest)
-        corpus, weight = (weighted[1], weighted[2]) if weighted else (rest, "1")
-        require(
-            name not in targets,
-            f"two targets are called {name!r}",
-            hint="give each target a different name: NAME=FILES",
-        )
-        targets[name] = Target(corpus, weight)
-    return targets
+def targets_of(occurrences: Sequence[Sequence[str]]) -> dict[str, Target]:
+    """The targets given by --target: ``[["et=et/*.parquet:2"]] -> {"et": Target("et/*.parquet", "2")}``."""
+    return {name: Target(*pair) for name, pair in weighted_texts(occurrences).items()}
 
 
-def _run(options: argparse.Namespace) -> int:
-    arguments = {"target": targets_of(options.target), "keep": options.keep, "out": options.out}
-    arguments |= {"swap": options.swap, "add": options.add, "remove": options.remove}
+def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    arguments = _recorded(command, options) if options.from_record else _given(command, options)
+    chosen: AdaptOptions = arguments.pop("options")
+    chosen = replace(chosen, force=options.force, keep_work=options.keep_work)
     if options.dry_run:
-        _show_estimate(estimate(options.model, **arguments, options=_adapt_options(options)), options)
+        show_estimate(estimate(**arguments, out=options.out, options=chosen), options)
         return 0
-    with bytes_read("counting", quiet=options.quiet) as progress:
-        chosen = _adapt_options(
-            options,
-            on_step=None if options.quiet else lambda what: print(what, file=sys.stderr),
-            progress=progress,
-        )
-        result = adapt(options.model, **arguments, options=chosen)
-    _show(result, options)
+    kept = resumable(work_folder(Path(options.out)), options.arguments, "counts of text that was read")
+    with kept, stages(quiet=options.quiet) as shown:
+        chosen = replace(chosen, on_step=lambda step: shown.start(step, _unit(step)), progress=shown.update)
+        result = adapt(**arguments, out=options.out, options=chosen)
+    show_result(result, options)
     return 0
 
 
-def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOptions:
+def _given(command: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `adapt` that the command line has."""
+    if options.model is None or not options.target:
+        missing = [name for name, value in (("MODEL", options.model), ("--target", options.target)) if not value]
+        command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
+    sizes = {"swap": options.swap, "add": options.add, "remove": options.remove}
+    texts = {"target": targets_of(options.target), "keep": kept_texts(options.keep, KEEP)}
+    chosen = replace(_adapt_options(options), command=command_line(command, options, _NOT_RECORDED))
+    return {"source": options.model, **texts, **sizes, "options": chosen}
+
+
+def _recorded(command: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `adapt` that a record has, after refusing inputs that have changed.
+
+    Raises:
+        OptionError: Options that change the result were given too, or an input has changed.
+    """
+    for action in command._actions:
+        value = getattr(options, action.dest, None)
+        given = action.dest not in _OF_OUTPUT and value != command.get_default(action.dest)
+        name = action.option_strings[0] if action.option_strings else action.metavar
+        require(
+            not given or action.dest == "help",
+            f"{name} was given together with --from-record, which has all options",
+            hint=f"drop {name}, or drop --from-record and give all options",
+        )
+    record = read_record(options.from_record)
+    arguments = repeat_of(record)
+    sizes = (arguments.get("add", 0), arguments.get("remove", 0), arguments.get("swap", 0))
+    keep, chosen = arguments["keep"] or None, arguments["options"]
+    job = new_job(arguments["source"], arguments["target"], keep, options.out, sizes, chosen)
+    require_unchanged(job, record.get("inputs", []))
+    return arguments
+
+
+def _unit(step: str) -> Unit:
+    """What the progress of a step is measured in."""
+    if "distillation" in step:
+        return "share"
+    return "tokens" if step.startswith("learning") else "bytes"
+
+
+def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
     return AdaptOptions(
         init=options.init,
         output_init=options.output_init,
         hole_rows=options.hole_rows,
+        seed=options.seed,
         read_options=read_options_of(options, load(options.model) if options.rule else None),
         count_options=count_options_of(options, min_count=1),
         protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),
@@ -181,6 +243,7 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         limits=limits_of(options),
         preserve=options.preserve,
         preserve_keep=options.preserve_keep,
+        test=texts_of(options.test, "--test") if options.test else None,
         include=word_list_of(options),
         balance=options.balance or "weights",
         parity_text=named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
@@ -189,8 +252,6 @@ def _adapt_options(options: argparse.Namespace, **callbacks: Any) -> AdaptOption
         stacks=tuple(options.stacks),
         **_size(options),
         report=options.report,
-        force=options.force,
-        **callbacks,
     )
 
 
@@ -200,81 +261,3 @@ def _size(options: argparse.Namespace) -> dict[str, Any]:
         require_no_size(options)
         return {}
     return {"size": SizeOptions(**size_options(options)), "max_add": max_add_of(options)}
-
-
-def _show(result: Adaptation, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps(result.as_dict(), ensure_ascii=False))
-    else:
-        _print_result(result)
-    page = Path(options.out) / "report.html"
-    print(f"wrote `{options.out}`" + (f"; open `{page}`" if page.exists() else ""), file=sys.stderr)
-    _print_warnings(result.warnings)
-    for note in result.evaluation.notes:
-        print(f"note: {note}", file=sys.stderr)
-
-
-def _print_result(result: Adaptation) -> None:
-    summary = result.plan.summary
-    rows = [
-        ("tokens", f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"),
-        ("rows", _rows(result)),
-        ("checks", _checks(result.check)),
-    ]
-    if result.transplant and result.transplant.compared:
-        compared = result.transplant.compared
-        rows.append(
-            ("weights", f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged")
-        )
-    if result.extension:
-        rows += guarantees(result.extension, result.choice)
-        if result.extension.refused:
-            rows.append(("refused", f"{len(result.extension.refused):,} candidates that occur in the preserved text"))
-    print_table(rows)
-    print()
-    print_columns(*result.evaluation.table())
-    if len(result.targets) > 1:
-        print()
-        cells = [[name, f"{target.gain or 0:+.1%}", f"{target.tokens:,}"] for name, target in result.targets.items()]
-        print_columns(["target", "gain", "new tokens most frequent here"], cells)
-
-
-def _rows(result: Adaptation) -> str:
-    needed = (result.plan.rows_before, result.plan.rows_after)
-    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
-    return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
-
-
-def _checks(result: Check) -> str:
-    """The number of checks that passed, and the names of those that are notes. A result has no failures."""
-    notes = [finding.name for finding in result.findings if finding.outcome == "note"]
-    if not notes:
-        return f"all {len(result.findings)} passed"
-    return f"{len(result.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
-
-
-def _show_estimate(estimated: Estimate, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps(asdict(estimated), ensure_ascii=False))
-    else:
-        weights = (
-            f"{estimated.weights_bytes / 1e6:,.1f} MB"
-            if estimated.weights_bytes
-            else "none: only the tokenizer is adapted"
-        )
-        rows = [
-            ("rows", f"{estimated.rows_before:,} → {estimated.rows_after:,}"),
-            ("text", f"{estimated.text_bytes / 1e6:,.1f} MB on disk"),
-            ("weights", weights),
-            ("parameters", f"{estimated.parameters_added:+,}"),
-            ("memory", f"about {estimated.memory_bytes / 1e9:,.1f} GB"),
-            ("time", f"about {estimated.seconds:,.0f} s"),
-            ("would write", options.out),
-        ]
-        print_table(rows)
-    _print_warnings(estimated.warnings)
-
-
-def _print_warnings(warnings: tuple[str, ...]) -> None:
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)

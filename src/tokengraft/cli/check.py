@@ -32,7 +32,6 @@ def add(commands: Commands) -> None:
         metavar="TEXT",
         help="with --base: text, or counts of it, that must have the same tokens and ids as with the base",
     )
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_stacks(command, "also check what a serving stack needs, with fixes")
     add_json(command)
     add_read_options(command)

@@ -5,8 +5,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from tokengraft.cli.display import print_table, print_warnings, readable
-from tokengraft.cli.options import Commands, add_json, add_text_read_options, named, text_read_options_of
+from tokengraft.cli.display import print_table, print_warnings, readable, visible
+from tokengraft.cli.options import Commands, add_json, add_text_read_options, text_read_options_of
+from tokengraft.cli.texts import one_text
 from tokengraft.evaluate.compare import Comparison, Document, compare
 from tokengraft.evaluate.segments import read_text
 from tokengraft.formats import load
@@ -24,7 +25,14 @@ def add(commands: Commands) -> None:
     )
     for name in ("a", "b"):
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
-    command.add_argument("--text", required=True, metavar="FILE", help="text, as for `tokengraft count`")
+    command.add_argument(
+        "--text",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="FILES",
+        help="text: everything that `tokengraft count` reads; several files are one text",
+    )
     add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
@@ -32,7 +40,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     before, after = load(options.a), load(options.b)
-    comparison = compare(before, after, read_text(*named(options.text), text_read_options_of(options)))
+    comparison = compare(before, after, read_text(*one_text(options.text, "--text"), text_read_options_of(options)))
     print_warnings(comparison.warnings)
     if options.json:
         print(json.dumps(_data(comparison), ensure_ascii=False))
@@ -60,10 +68,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show(document: Document) -> None:
-    """Prints the two segmentations of a document: tokens in alternating colours, or separated by `|` if piped."""
+    """Prints the two segmentations of a document: tokens separated by `|`, on a terminal also in alternating colours.
+
+    Bytes that are not text by themselves are shown as in ``\\xe6``.
+    """
     for label, tokens in (("before", document.before), ("after", document.after)):
-        texts = [token.decode(errors="replace") for token in tokens]
-        head = f"  {label} {len(tokens):>4}  "
+        texts = [visible(token.decode(errors="backslashreplace")) for token in tokens]
+        head = f"  {label:<6} {len(tokens):>4}  "
         if not sys.stdout.isatty():
             print(head + "|".join(texts))
             continue
@@ -72,8 +83,8 @@ def _show(document: Document) -> None:
 
         line = Text(head)
         for at, text in enumerate(texts):
-            line.append(text, COLOURS[at % 2])
-        Console().print(line)
+            line.append("|" * bool(at)).append(text, COLOURS[at % 2])
+        Console().print(line, soft_wrap=True)
 
 
 def _data(comparison: Comparison) -> dict[str, object]:

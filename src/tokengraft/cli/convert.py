@@ -3,7 +3,6 @@
 import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tokengraft.check.save import save_verified
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.check.verify import Verification
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths
+from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.formats.convert import TARGETS, convert
@@ -114,4 +113,4 @@ def _report(
     if proof.moved:
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
     print_table(rows)
-    print(f"wrote `{options.out}`", file=sys.stderr)
+    say(f"wrote `{options.out}`", options)

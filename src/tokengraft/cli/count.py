@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,8 +18,9 @@ from tokengraft.cli.options import (
     count_options_of,
     input_paths,
     read_options_of,
+    say,
 )
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import one_stage
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -83,7 +83,7 @@ def _count(options: argparse.Namespace) -> int:
     tokenizer = load(options.source)
     read_options, out = read_options_of(options, tokenizer), Path(options.out)
     count_options = count_options_of(options, min_count=options.min_count)
-    with bytes_read("counting", quiet=options.quiet) as progress:
+    with one_stage("counting", quiet=options.quiet) as progress:
         if options.weight:
             counts = count(
                 tokenizer,
@@ -135,6 +135,6 @@ def _report(counts: PretokenCounts, out: Path, options: argparse.Namespace) -> i
             ("added tokens", f"{sum(counts.added.values()):,} in the text"),
         ]
         print_table(rows)
-        print(f"wrote `{out}`", file=sys.stderr)
+        say(f"wrote `{out}`", options)
     print_warnings(warnings)
     return 0

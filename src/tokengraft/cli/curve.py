@@ -12,10 +12,12 @@ from tokengraft.cli.options import (
     add_source,
     counts_of,
     named,
+    number,
     require,
     text_read_options_of,
     without_text_reading,
 )
+from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate.curve import Curve, CurvePoint, curve, default_sizes
@@ -38,22 +40,26 @@ def add(commands: Commands) -> None:
     add_source(command)
     add_counts(command)
     command.add_argument(
-        "--text", required=True, metavar="NAME=FILE", help="held-out text, as for `tokengraft count`, or counts"
+        "--text",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILES",
+        help="held-out text: everything that `tokengraft count` reads, or counts; several files are one text",
     )
     command.add_argument(
         "--sizes",
         action="extend",
         nargs="+",
-        type=int,
+        type=number,
         metavar="N",
         help="numbers of new tokens (default: 1000 2000 4000 ...)",
     )
     command.add_argument(
-        "--max-size", type=int, metavar="N", help="largest number of new tokens, without --sizes (default: 32000)"
+        "--max-size", type=number, metavar="N", help="largest number of new tokens, without --sizes (default: 32000)"
     )
-    command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show parameters")
+    command.add_argument("--hidden-size", type=number, metavar="N", help="embedding width, to show parameters")
     command.add_argument("--untied", action="store_true", help="the model has an untied output table")
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_read_options(command)
     # Options that also apply to --text have no default: text files given to --text have one document per line.
@@ -63,7 +69,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
-    name, source = named(options.text)
+    name, source = one_text(options.text, "--text")
     read_options = text_read_options_of(options)
     text = open_text(name, source, read_options)
     require(
@@ -110,7 +116,7 @@ def _require_options(options: argparse.Namespace) -> None:
         hint="pass one of them",
     )
     require(
-        not (named(options.text)[1] == "-" and "-" in (options.corpus or ())),
+        not (any(named(text)[1] == "-" for text in options.text) and "-" in (options.corpus or ())),
         "both --corpus and --text are standard input, which can be read only once",
         hint="name a file for one of them",
     )

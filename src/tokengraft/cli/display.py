@@ -9,6 +9,8 @@ from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection
 
 MAX_RUNS = 10
 MAX_CHARACTERS = 24
+NARROW_TEXT = 10
+"""The width to which a column of text is folded at most."""
 ENGINES: dict[Engine, str] = {
     "hand-written scanner": "a hand-written scanner for this pipeline",
     "automata": "automata made from the steps of this pipeline",
@@ -62,20 +64,31 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def print_columns(heads: list[str], rows: list[list[str]]) -> None:
-    """Prints a table with column heads: a grid on a terminal, otherwise aligned text."""
+    """Prints a table with column heads: a grid on a terminal, otherwise aligned text. No cell is cut.
+
+    Columns of text are folded if the terminal is narrow. If the numbers alone are wider than the terminal, so are the
+    lines.
+    """
     if not sys.stdout.isatty():
         print("\n".join(aligned(heads, rows)))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold cyan")
+    table = Table(box=None, header_style="bold cyan", pad_edge=False, padding=(0, 2, 0, 0))
+    narrowest = 0
     for at, head in enumerate(heads):
         is_text = not any(row[at].strip("+-.%0123456789,") == "" and row[at] for row in rows)
-        table.add_column(head, justify="left" if is_text else "right", no_wrap=True)
+        width = max(cell_len(line[at]) for line in [heads, *rows])
+        least = min(width, NARROW_TEXT) if is_text else width
+        table.add_column(head, justify="left" if is_text else "right", min_width=least, overflow="fold")
+        narrowest += least + 2
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, narrowest)
+    console.print(table, soft_wrap=console.width == narrowest)
 
 
 def readable(string: str, kind: Kind) -> str:
@@ -90,6 +103,15 @@ def readable(string: str, kind: Kind) -> str:
         text = string
     shown = "".join(map(_visible, text[:MAX_CHARACTERS]))
     return f"`{shown}{'…' if len(text) > MAX_CHARACTERS else ''}`"
+
+
+def visible(text: str) -> str:
+    """A text in one line: spaces as they are, line breaks and control characters escaped.
+
+    >>> visible("a b\\n\\x1b[31m")
+    'a b\\\\n\\\\x1b[31m'
+    """
+    return "".join(character if character == " " else _visible(character) for character in text)
 
 
 def _visible(character: str) -> str:

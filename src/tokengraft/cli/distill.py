@@ -3,20 +3,24 @@
 import argparse
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tokengraft.cli.display import print_table
 from tokengraft.cli.hardware import add_hardware
+from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.options import (
     Commands,
     add_json,
     add_text_read_options,
     input_paths,
+    number,
     require,
+    say,
     size,
     text_read_options_of,
 )
-from tokengraft.cli.progress import share_done
+from tokengraft.cli.progress import one_stage
 from tokengraft.output.atomic import require_distinct
 from tokengraft.train.distill import DistillOptions, distill
 from tokengraft.train.distill_result import Distillation
@@ -47,7 +51,6 @@ def add(commands: Commands) -> None:
     add_hardware(command)
     command.add_argument("--dry-run", action="store_true", help="find snippets, show memory and time, write nothing")
     command.add_argument("--force", action="store_true", help="replace a folder that tokengraft wrote")
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
@@ -55,12 +58,12 @@ def add(commands: Commands) -> None:
 
 def _add_numbers(command: argparse.ArgumentParser, defaults: DistillOptions) -> None:
     for flag, kind, text in (
-        ("--snippets", int, "snippets to find for each new token"),
-        ("--min-snippets", int, "tokens with fewer snippets keep their rows"),
+        ("--snippets", number, "snippets to find for each new token"),
+        ("--min-snippets", number, "tokens with fewer snippets keep their rows"),
         ("--snippet-bytes", size, "length of a snippet"),
         ("--max-bytes", size, "text to search for snippets at most"),
-        ("--passes", int, "how often the snippets are read"),
-        ("--step-snippets", int, "snippets of one step, if their logits fit into memory"),
+        ("--passes", number, "how often the snippets are read"),
+        ("--step-snippets", number, "snippets of one step, if their logits fit into memory"),
         ("--learning-rate", float, "highest, in units of the root mean square of the embedding"),
         ("--next-token-weight", float, "weight of the loss of the next token; at 1 both gradients are equally large"),
         ("--layer", int, "layer whose hidden states are compared; -1 is the last"),
@@ -74,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     require_distinct(input_paths([options.model, options.adapted], options.corpus), options.out)
     chosen = DistillOptions(**{name: getattr(options, name) for name in DistillOptions.__dataclass_fields__})
-    with share_done("distilling", quiet=options.quiet) as progress:
+    with _resumable(options), one_stage("distilling", quiet=options.quiet, unit="share") as progress:
         done = distill(
             options.model,
             options.adapted,
@@ -91,8 +94,16 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print_table(_rows(done))
     if not options.dry_run:
-        print(f"wrote `{options.out}`", file=sys.stderr)
+        say(f"wrote `{options.out}`", options)
     return 0
+
+
+def _resumable(options: argparse.Namespace) -> AbstractContextManager[None]:
+    """Says what an interrupted run keeps."""
+    if options.out is None:
+        return nullcontext()
+    whole = options.out.resolve()
+    return resumable(whole.with_name(whole.name + ".work"), options.arguments, "the state of the last saved step")
 
 
 def _announce(planned: Distillation) -> None:

@@ -1,18 +1,20 @@
 """`tokengraft evaluate`."""
 
 import argparse
-import sys
 
 from tokengraft.cli.display import print_columns, print_warnings
 from tokengraft.cli.options import (
     Commands,
     add_json,
     add_text_read_options,
+    add_wide,
     named,
     require,
+    say,
     text_read_options_of,
     warn_of_spelling,
 )
+from tokengraft.cli.texts import texts_of
 from tokengraft.evaluate import Evaluation, evaluate
 from tokengraft.formats import load
 
@@ -31,11 +33,13 @@ def add(commands: Commands) -> None:
         action="extend",
         nargs="+",
         required=True,
-        metavar="NAME=FILE",
-        help="text, as for `tokengraft count`; or counts",
+        metavar="NAME=FILES",
+        help="text: everything that `tokengraft count` reads, or counts; files of one name are one text, and without a "
+        "name every file is a text of its own",
     )
     command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
     command.add_argument("--csv", action="store_true", help="print the result as CSV")
+    add_wide(command)
     add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
@@ -44,11 +48,10 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     require(not (options.csv and options.json), "both --csv and --json were given", hint="pass one of them")
     tokenizers = dict(named(text) for text in options.tokenizers)
-    texts = dict(named(text) for text in options.text)
+    texts = texts_of(options.text, "--text")
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )
-    require(len(texts) == len(options.text), "two texts have the same name", hint="name them: NAME=FILE")
     loaded = {name: load(source) for name, source in tokenizers.items()}
     for name, tokenizer in loaded.items():
         warn_of_spelling(tokenizer, name)
@@ -58,8 +61,8 @@ def _run(options: argparse.Namespace) -> int:
     elif options.csv:
         print(evaluation.to_csv(), end="")
     else:
-        print_columns(*evaluation.table())
+        print_columns(*evaluation.table(wide=options.wide))
         for note in evaluation.notes:
-            print(f"note: {note}", file=sys.stderr)
+            say(f"note: {note}", options)
     print_warnings(evaluation.warnings)
     return 0

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,13 @@ from tokengraft.cli.options import (
     named,
     require,
     require_unread,
+    say,
     text_read_options_of,
     warn_of_spelling,
     without_text_reading,
 )
+from tokengraft.cli.progress import one_stage
+from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -102,7 +104,13 @@ def add(commands: Commands) -> None:
     )
     add_learning(command)
     add_size(command)
-    command.add_argument("--held-out", metavar="TEXT", help=f"text to choose the size on, with --add {AUTO}")
+    command.add_argument(
+        "--held-out",
+        action="extend",
+        nargs="+",
+        metavar="TEXT",
+        help=f"text to choose the size on, with --add {AUTO}",
+    )
     add_output(command, "folder for the extended tokenizer")
     add_json(command)
     add_read_options(command)
@@ -141,7 +149,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
     settings: dict[str, Any] = {"limits": limits, "character_coverage": coverage, "include": words}
-    extension = extend(tokenizer, text, _largest(options), preserve=preserve, **settings)
+    with one_stage("learning", quiet=options.quiet, unit="tokens") as progress:
+        extension = extend(tokenizer, text, _largest(options), preserve=preserve, progress=progress, **settings)
     choice = _chosen(tokenizer, extension, counts, options) if options.add == AUTO else None
     extension = extension[: choice.size] if choice else extension
     extended = extension.apply(tokenizer)
@@ -157,7 +166,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         print(json.dumps({"out": options.out, **summary_of(learned), "warnings": warnings}, ensure_ascii=False))
     else:
         print_table(rows_of(learned))
-        print(f"wrote `{options.out}`", file=sys.stderr)
+        say(f"wrote `{options.out}`", options)
     return 0
 
 
@@ -172,7 +181,7 @@ def _texts(tokenizer: Tokenizer, options: argparse.Namespace) -> dict[str, Preto
         require_unread(options, "--counts was counted already")
     option = "--corpus" if options.corpus else "--counts"
     texts = named_texts(map(str, options.corpus or options.counts), option)
-    return {name: counts_of_files(tokenizer, [path], options) for name, path in texts.items()}
+    return {name: counts_of_files(tokenizer, files, options) for name, files in texts.items()}
 
 
 def _sum(texts: dict[str, PretokenCounts]) -> PretokenCounts:
@@ -188,14 +197,14 @@ def _parity(tokenizer: Tokenizer, texts: dict[str, PretokenCounts], options: arg
     if not options.parity_text:
         return Parity(texts, max_share=max_share)
     given = named_texts(options.parity_text, "--parity-text")
-    parallel = {name: counts_of_files(tokenizer, [path], whole(options)) for name, path in given.items()}
+    parallel = {name: counts_of_files(tokenizer, files, whole(options)) for name, files in given.items()}
     return Parity.of_parallel(texts, parallel, max_share=max_share)
 
 
 def _chosen(
     tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, options: argparse.Namespace
 ) -> SizeChoice:
-    text = open_text(*named(options.held_out), text_read_options_of(options))
+    text = open_text(*one_text(options.held_out, "--held-out"), text_read_options_of(options))
     return choose_size(tokenizer, extension, counts, text, min_size=max(extension.n_listed, 1), **size_options(options))
 
 
@@ -205,7 +214,7 @@ def _require_options(options: argparse.Namespace) -> None:
     if options.extension:
         require_new(options.extension, force=options.force)
     inputs = [options.source, options.donor, options.deny, options.include]
-    texts = [named(text)[1] for text in (*(options.parity_text or ()), *filter(None, [options.held_out]))]
+    texts = [named(text)[1] for text in (*(options.parity_text or ()), *(options.held_out or ()))]
     corpora = [named(str(path))[1] for path in (options.corpus or ())] if options.balance == "parity" else []
     paths = input_paths(inputs, options.counts, options.corpus, corpora, options.preserve, texts)
     require_distinct(paths, options.out, options.extension)
@@ -286,5 +295,5 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
             ("embedding rows", f"{tokenizer.n_rows:,} → {extended.n_rows:,}"),
         ]
         print_table(rows)
-    print(f"wrote `{options.out}`", file=sys.stderr)
+    say(f"wrote `{options.out}`", options)
     return 0

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tokengraft.cli.options import count_options_of, lines_of, named, read_options_of, require
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.options import count_options_of, lines_of, number, read_options_of, require
+from tokengraft.cli.progress import one_stage
+from tokengraft.cli.texts import Files, texts_of
 from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
@@ -34,18 +35,20 @@ def number_of_tokens(text: str) -> int | Literal["auto"]:
     if text == AUTO:
         return AUTO
     try:
-        return int(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor `{AUTO}`") from error
+        return number(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a whole number, like 16000 or 16k, nor `{AUTO}`"
+        ) from error
 
 
 def add_learning(command: argparse.ArgumentParser) -> None:
     """Adds `LEARNING`. None of them has a default, so that it is known which were given."""
     group = command.add_argument_group("which tokens are learned")
     group.add_argument(
-        "--min-count", type=int, metavar="N", help="merge only pairs that occur at least N times (default: 2)"
+        "--min-count", type=number, metavar="N", help="merge only pairs that occur at least N times (default: 2)"
     )
-    group.add_argument("--max-token-bytes", type=int, metavar="N", help="maximum length of a new token")
+    group.add_argument("--max-token-bytes", type=number, metavar="N", help="maximum length of a new token")
     group.add_argument("--deny", type=Path, metavar="FILE", help="texts that must not become tokens, one per line")
     group.add_argument("--deny-pattern", metavar="REGEX", help="no new token may match this pattern anywhere")
     group.add_argument(
@@ -109,10 +112,10 @@ def _add_balance(group: "argparse._ArgumentGroup") -> None:
 def add_size(command: argparse.ArgumentParser) -> None:
     """Adds `SIZE`. None of them has a default, so that it is known which were given."""
     group = command.add_argument_group(f"number of new tokens, with --add {AUTO}")
-    group.add_argument("--max-add", type=int, metavar="N", help=f"largest number of new tokens (default: {MAX_ADD})")
+    group.add_argument("--max-add", type=number, metavar="N", help=f"largest number of new tokens (default: {MAX_ADD})")
     group.add_argument(
         "--min-support",
-        type=int,
+        type=number,
         metavar="N",
         help="a new token that occurs fewer than N times in the training text is rare (default: 100)",
     )
@@ -123,7 +126,7 @@ def add_size(command: argparse.ArgumentParser) -> None:
         help=f"largest share of rare tokens among the new ones (default: {MAX_RARE})",
     )
     group.add_argument(
-        "--multiple", type=int, metavar="N", help="round the number down to a multiple of N (default: 64)"
+        "--multiple", type=number, metavar="N", help="round the number down to a multiple of N (default: 64)"
     )
 
 
@@ -205,12 +208,13 @@ def preserve_warnings(preserve: PretokenCounts | None, options: argparse.Namespa
     return [f"--preserve: {warning}" for warning in reading_warnings(preserve.totals)]
 
 
-def counts_of_files(tokenizer: Tokenizer, paths: list[str], options: argparse.Namespace) -> PretokenCounts:
+def counts_of_files(tokenizer: Tokenizer, files: Files, options: argparse.Namespace) -> PretokenCounts:
     """The counts of files of text, files of counts, or both."""
+    paths = [files] if isinstance(files, str) else files
     counted = [path for path in paths if is_counts_file(path)]
     parts = [PretokenCounts.load(path) for path in counted]
     if texts := [path for path in paths if path not in counted]:
-        with bytes_read("counting", quiet=options.quiet) as progress:
+        with one_stage("counting", quiet=options.quiet) as progress:
             read, limits = read_options_of(options, tokenizer), count_options_of(options, min_count=1)
             parts.append(count(tokenizer, texts, read_options=read, count_options=limits, progress=progress))
     total = parts[0]
@@ -219,18 +223,10 @@ def counts_of_files(tokenizer: Tokenizer, paths: list[str], options: argparse.Na
     return total
 
 
-def named_texts(texts: Iterable[str], option: str) -> dict[str, str]:
+def named_texts(texts: Iterable[str], option: str) -> dict[str, Files]:
     """The texts of an option by name, in the order of their names.
 
     Raises:
         OptionError: Two have the same name.
     """
-    pairs = [named(text) for text in texts]
-    by_name = dict(pairs)
-    twice = next((name for name in by_name if sum(name == other for other, _ in pairs) > 1), None)
-    require(
-        twice is None,
-        f"two texts of {option} are called {twice!r}",
-        hint="give each a different name: NAME=FILES",
-    )
-    return dict(sorted(by_name.items()))
+    return dict(sorted(texts_of(texts, option).items()))

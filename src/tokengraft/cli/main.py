@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tokengraft import __version__
+from tokengraft.cli.interrupt import Stopped
 from tokengraft.cli.streams import checked_streams
 from tokengraft.errors import OutputError, TokengraftError
 
@@ -30,6 +31,7 @@ COMMANDS = (
     "distill",
     "probe",
     "convert",
+    "completion",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
@@ -51,9 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
+            print("stopped; unfinished output was removed", file=sys.stderr)
             return 128 + signal.SIGINT
-        except _Stopped as stopped:
-            print(f"stopped by {stopped.signal.name}", file=sys.stderr)
+        except Stopped as stopped:
+            print(f"stopped by {stopped.signal.name}; unfinished output was removed", file=sys.stderr)
             return 128 + stopped.signal
         except BrokenPipeError:  # `tokengraft inspect ... | head`
             return 141
@@ -66,6 +69,7 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         given = sys.argv[1:] if arguments is None else arguments
         # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
         options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
+        options.arguments = [*given]
         from tokengraft.corpus import only_paths
 
         with only_paths():
@@ -73,14 +77,6 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         return status
     finally:  # A full disk can be reported here, not at exit. `--help` raises, so `finally` is needed.
         sys.stdout.flush()
-
-
-class _Stopped(BaseException):
-    """A signal asked the process to stop. Raised as an exception, so that all cleanup code runs."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = signal.Signals(number)
 
 
 @contextmanager
@@ -92,7 +88,7 @@ def _signals_as_exceptions() -> Iterator[None]:
     ours = [number for number in numbers if is_main and signal.getsignal(number) == signal.SIG_DFL]
 
     def stop(number: int, _: FrameType | None) -> None:
-        raise _Stopped(number)
+        raise Stopped(number)
 
     for number in ours:
         signal.signal(number, stop)
@@ -129,9 +125,24 @@ class _StoreOnce(argparse.Action):
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
         self.register("action", None, _StoreOnce)
         self.register("action", "store", _StoreOnce)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parses, and refuses unknown options of a command with the usage of that command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            self.error(f"unknown: {' '.join(unknown)}{self._meant(unknown)}")
+        return found, unknown
+
+    def _meant(self, unknown: list[str]) -> str:
+        """A question with the options that look like the first unknown one."""
+        from difflib import get_close_matches
+
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        close = get_close_matches(unknown[0].partition("=")[0], flags, n=2)
+        return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

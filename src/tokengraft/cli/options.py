@@ -4,14 +4,16 @@ import argparse
 import glob
 import os
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_warnings
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.progress import one_stage
 from tokengraft.corpus import COMPRESSIONS, FORMATS, ReadOptions, local_name, without_credentials
 from tokengraft.counts.count import count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
@@ -54,6 +56,19 @@ def size(text: str) -> int:
     if not match or match[2] == "I":
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; pass one like 4GB, 500MB or 2GiB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def number(text: str) -> int:
+    """A whole number, also in thousands or millions: ``16k``, ``1.5M``, ``16000``.
+
+    >>> number("16k"), number("1.5M"), number("16_000"), number("-1")
+    (16000, 1500000, 16000, -1)
+    """
+    match = re.fullmatch(r"\s*([-+]?\d[\d_]*(?:\.\d+)?)\s*([KMG]?)\s*", text.upper())
+    value = Fraction(match[1].replace("_", "")) * _UNITS[match[2]] if match else Fraction(1, 2)
+    if value.denominator != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; pass one like 16000 or 16k")
+    return int(value)
 
 
 def shard(text: str) -> tuple[int, int]:
@@ -129,15 +144,28 @@ def add_hole_rows(command: argparse.ArgumentParser) -> None:
 
 
 def add_json(command: argparse.ArgumentParser) -> None:
-    """Adds --json."""
+    """Adds --json and --quiet, which every command has."""
     command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.add_argument(
+        "--quiet", action="store_true", help="print only the result, warnings and errors: no progress, no notes"
+    )
+
+
+def add_wide(command: argparse.ArgumentParser) -> None:
+    """Adds --wide."""
+    command.add_argument("--wide", action="store_true", help="show all measures, not only the five that matter most")
+
+
+def say(text: str, options: argparse.Namespace) -> None:
+    """Prints a message to stderr, unless --quiet was given."""
+    if not options.quiet:
+        print(text, file=sys.stderr)
 
 
 def add_output(command: argparse.ArgumentParser, what: str) -> None:
-    """Adds --out, --force and --quiet."""
+    """Adds --out and --force."""
     command.add_argument("--out", required=True, metavar="PATH", help=f"output: {what}; must not exist")
     command.add_argument("--force", action="store_true", help="replace an existing output")
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def add_read_options(command: argparse.ArgumentParser) -> None:
@@ -168,7 +196,7 @@ def add_read_options(command: argparse.ArgumentParser) -> None:
         "split_digits=false or max_sentencepiece_length=20, in place of the model's own or Llama's",
     )
     group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after this much text")
-    group.add_argument("--max-documents", type=int, metavar="N", help="stop after N documents")
+    group.add_argument("--max-documents", type=number, metavar="N", help="stop after N documents")
     add_count_options(group)
 
 
@@ -280,7 +308,7 @@ def require_unread(options: argparse.Namespace, why: str, *, instead: str = "--c
 def add_min_count(command: argparse.ArgumentParser) -> None:
     """Adds --min-count, for pretokens."""
     command.add_argument(
-        "--min-count", type=int, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
+        "--min-count", type=number, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
     )
 
 
@@ -316,7 +344,7 @@ def counts_of(tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: 
     """
     if options.corpus:
         count_options = count_options_of(options, min_count=1)
-        with bytes_read("counting", quiet=options.quiet) as progress:
+        with one_stage("counting", quiet=options.quiet) as progress:
             return count(
                 tokenizer,
                 options.corpus,

@@ -2,11 +2,10 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_json, input_paths, require
+from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say
 from tokengraft.errors import require_positive
 from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
@@ -25,7 +24,7 @@ def add(commands: Commands) -> None:
     )
     for name in ("old", "new"):
         command.add_argument(name, metavar=name.upper(), help="a tokenizer: folder, file, or hub name")
-    command.add_argument("--hidden-size", type=int, metavar="N", help="embedding width, to show sizes")
+    command.add_argument("--hidden-size", type=number, metavar="N", help="embedding width, to show sizes")
     command.add_argument("--dtype", choices=tuple(BYTES), help="type of the weights (default: bf16)")
     command.add_argument("--untied", action="store_true", help="the model has an untied output table")
     command.add_argument("--out", type=Path, metavar="FILE", help="also write the complete plan as JSON")
@@ -68,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         rows.append(("parameters", _difference(sizes["parameters_saved"], sizes["megabytes_saved"])))
     print_table(rows)
     if options.out:
-        print(f"wrote `{options.out}`", file=sys.stderr)
+        say(f"wrote `{options.out}`", options)
     return 0
 
 

@@ -9,11 +9,13 @@ from tokengraft.cli.options import (
     add_json,
     add_text_read_options,
     named,
+    number,
     require,
     size,
     text_read_options_of,
 )
-from tokengraft.cli.progress import share_done
+from tokengraft.cli.progress import one_stage
+from tokengraft.cli.texts import texts_of
 from tokengraft.train.probe import ProbeOptions, probe
 
 _TRAINING = ("steps", "step_bytes", "learning_rate", "seed")
@@ -36,12 +38,12 @@ def add(commands: Commands) -> None:
         action="extend",
         nargs="+",
         required=True,
-        metavar="NAME=FILE",
+        metavar="NAME=FILES",
         help="held-out text, as for `tokengraft count`",
     )
     command.add_argument("--train", action="extend", nargs="+", metavar="FILE", help="text for a short training")
     command.add_argument(
-        "--steps", type=int, metavar="N", help=f"steps of the short training (default: {defaults.steps})"
+        "--steps", type=number, metavar="N", help=f"steps of the short training (default: {defaults.steps})"
     )
     command.add_argument(
         "--step-bytes",
@@ -61,7 +63,6 @@ def add(commands: Commands) -> None:
         help=f"documents are cut into chunks of at most this size (default: {defaults.chunk_bytes})",
     )
     add_hardware(command)
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
@@ -69,14 +70,13 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     models = dict(named(text) for text in options.models)
-    texts = dict(named(text) for text in options.text)
+    texts = texts_of(options.text, "--text")
     require(len(models) == len(options.models), "two models have the same name", hint="name them: NAME=FOLDER")
-    require(len(texts) == len(options.text), "two texts have the same name", hint="name them: NAME=FILE")
     training = {name: getattr(options, name) for name in _TRAINING if getattr(options, name) is not None}
     if training and not options.train:
         flag = f"--{next(iter(training)).replace('_', '-')}"
         require(False, f"{flag} is for the short training, and no text for it was given", hint="pass --train FILE")
-    with share_done("probing", quiet=options.quiet) as progress:
+    with one_stage("probing", quiet=options.quiet, unit="share") as progress:
         found = probe(
             models,
             texts,

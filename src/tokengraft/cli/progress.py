@@ -1,96 +1,169 @@
-"""Progress of a long step on stderr: a bar on a terminal, otherwise a line every five seconds."""
+"""Progress on stderr: one line for each stage. On a terminal it has a bar; otherwise a long stage adds plain lines."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tokengraft.errors import Progress
 
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import Task, TaskID
+
 SECONDS = 5.0
+"""Between two lines about one stage, if stderr is no terminal."""
+Unit = Literal["bytes", "tokens", "share"]
+
+
+class Stages(Protocol):
+    """What a command reports to: the start of each stage, and how much of it is done."""
+
+    def start(self, name: str, unit: Unit = "bytes") -> None:
+        """Ends the last stage, and starts one."""
+
+    def update(self, part: str, more: int, total: int) -> None:
+        """Reports units of the stage that are done since the last call, and their total; 0 if it is unknown."""
 
 
 @contextmanager
-def bytes_read(what: str, *, quiet: bool) -> Iterator[Progress | None]:
-    """A callback that shows how many bytes have been read; None if ``quiet``."""
+def stages(*, quiet: bool) -> Iterator[Stages]:
+    """Shows the stages of a command; nothing if ``quiet``."""
     if quiet:
-        yield None
+        yield _Silent()
     elif sys.stderr.isatty():
-        with _bar(what) as update:
-            yield update
+        with _bars() as bars:
+            yield bars
     else:
-        yield _lines(what)
+        yield _Lines()
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-
-        def update(_: str, more: int, size: int) -> None:
-            bar.update(task, advance=more, total=size or None)
-
-        yield update
+def one_stage(what: str, *, quiet: bool, unit: Unit = "bytes") -> Iterator[Progress | None]:
+    """A callback that shows how much of one stage is done; None if ``quiet``."""
+    with stages(quiet=quiet) as shown:
+        shown.start(what, unit)
+        yield None if quiet else shown.update
 
 
-def _lines(what: str) -> Progress:
-    start = last = time.monotonic()
-    done = 0
+def amount(done: float, total: float, unit: Unit) -> str:
+    """How much is done.
 
-    def update(name: str, more: int, size: int) -> None:
-        nonlocal done, last
-        done += more
+    >>> amount(1_250_000, 22_600_000, "bytes"), amount(800, 16_000, "tokens"), amount(1, 4, "share")
+    ('1.2/22.6 MB', '800/16,000 tokens', '25%')
+    """
+    if unit == "share":
+        return f"{done / total:.0%}" if total else ""
+    scale, form, name = (1e6, ",.1f", "MB") if unit == "bytes" else (1, ",.0f", "tokens")
+    return f"{done / scale:{form}}{f'/{total / scale:{form}}' if total else ''} {name}"
+
+
+def rate(per_second: float, unit: Unit) -> str:
+    """How much is done in a second; empty for shares.
+
+    >>> rate(8_100_000, "bytes"), rate(1234.5, "tokens")
+    ('8.1 MB/s', '1,234/s')
+    """
+    return {"bytes": f"{per_second / 1e6:,.1f} MB/s", "tokens": f"{per_second:,.0f}/s", "share": ""}[unit]
+
+
+def duration(seconds: float) -> str:
+    """A duration: seconds, minutes or hours.
+
+    >>> duration(7.3), duration(75), duration(3700)
+    ('7 s', '1:15', '1:01:40')
+    """
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    if hours:
+        return f"{hours}:{minutes:02}:{whole % 60:02}"
+    return f"{minutes}:{whole % 60:02}" if minutes else f"{whole} s"
+
+
+class _Silent:
+    def start(self, name: str, unit: Unit = "bytes") -> None:
+        pass
+
+    def update(self, part: str, more: int, total: int) -> None:
+        pass
+
+
+class _Lines:
+    """A line when a stage starts, and one every five seconds with what is done, the rate, and the time left."""
+
+    def __init__(self) -> None:
+        self.name, self.unit, self.done = "", "bytes", 0
+        self.started = self.last = time.monotonic()
+
+    def start(self, name: str, unit: Unit = "bytes") -> None:
+        print(name, file=sys.stderr)
+        self.name, self.unit, self.done = name, unit, 0
+        self.started = self.last = time.monotonic()
+
+    def update(self, part: str, more: int, total: int) -> None:
+        self.done += more
         now = time.monotonic()
-        if now - last >= SECONDS:
-            last = now
-            of = f" of {size / 1e6:,.0f}" if size else ""
-            print(f"{what}: {done / 1e6:,.0f}{of} MB, {done / 1e6 / (now - start):,.0f} MB/s, {name}", file=sys.stderr)
-
-    return update
-
-
-@contextmanager
-def share_done(what: str, *, quiet: bool) -> Iterator[Progress | None]:
-    """A callback that shows which share of the work is done, and of which part; None if ``quiet``."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _share_bar(what) as update:
-            yield update
-    else:
-        yield _share_lines(what)
+        if now - self.last < SECONDS:
+            return
+        self.last, unit = now, self.unit
+        speed = self.done / (now - self.started)
+        left = f"{duration((total - self.done) / speed)} left" if speed and total > self.done else ""
+        facts = (amount(self.done, total, unit), rate(speed, unit), left, part)  # type: ignore[arg-type]
+        print(f"{self.name}: {', '.join(filter(None, facts))}", file=sys.stderr)
 
 
 @contextmanager
-def _share_bar(what: str) -> Iterator[Progress]:
+def _bars() -> Iterator["_Bars"]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+    class Facts(ProgressColumn):
+        max_refresh = 0.5
 
-        def update(part: str, more: int, total: int) -> None:
-            bar.update(task, advance=more, total=total, description=f"{what}: {part}")
+        def render(self, task: "Task") -> Text:
+            return Text(_facts(task), no_wrap=True)
 
-        yield update
+    columns = (TextColumn("{task.description}", table_column=None), BarColumn(bar_width=16), Facts())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        shown = _Bars(bars)
+        yield shown
+        shown.end()
 
 
-def _share_lines(what: str) -> Progress:
-    start = last = time.monotonic()
-    done = 0
+class _Bars:
+    """A bar for each stage. Those of finished stages stay, with the time that they took."""
 
-    def update(part: str, more: int, total: int) -> None:
-        nonlocal done, last
-        done += more
-        now = time.monotonic()
-        if now - last >= SECONDS:
-            last = now
-            left = (now - start) * (total - done) / max(done, 1)
-            print(f"{what}: {done / max(total, 1):.0%}, about {left:,.0f} s left, {part}", file=sys.stderr)
+    def __init__(self, bars: "Bars") -> None:
+        self.bars = bars
+        self.task: TaskID | None = None
 
-    return update
+    def start(self, name: str, unit: Unit = "bytes") -> None:
+        self.end()
+        self.task = self.bars.add_task(name, total=None, unit=unit)
+
+    def update(self, part: str, more: int, total: int) -> None:  # noqa: ARG002 (part: a bar has no room for it)
+        if self.task is not None:
+            self.bars.update(self.task, advance=more, total=total or None)
+
+    def end(self) -> None:
+        """Fills the bar of the last stage."""
+        if self.task is not None:
+            done = self.bars.tasks[-1].completed or 1
+            self.bars.update(self.task, total=done, completed=done, counted=self.bars.tasks[-1].completed)
+            self.bars.stop_task(self.task)
+            self.task = None
+
+
+def _facts(task: Any) -> str:
+    """What is done of a stage, the rate and the time left; of a finished one, the time that it took."""
+    unit, elapsed = task.fields["unit"], task.elapsed or 0.0
+    if "counted" in task.fields:
+        counted = amount(task.fields["counted"], 0, unit) if task.fields["counted"] and unit != "share" else ""
+        return ", ".join(filter(None, (counted, duration(elapsed))))
+    if not task.completed:
+        return duration(elapsed)
+    left = f"{duration(task.time_remaining)} left" if task.total and task.time_remaining else ""
+    return ", ".join(filter(None, (amount(task.completed, task.total or 0, unit), rate(task.speed or 0.0, unit), left)))

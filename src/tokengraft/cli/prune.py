@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +19,10 @@ from tokengraft.cli.options import (
     counts_of,
     input_paths,
     lines_of,
+    number,
     require,
     require_unread,
+    say,
     warn_of_spelling,
 )
 from tokengraft.counts.count import reading_warnings
@@ -29,7 +30,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.prune import METHODS, Protection, PruneOrder, prune_order
+from tokengraft.prune import METHODS, Method, Protection, PruneOrder, prune_order
 from tokengraft.prune.methods import COUNTED
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import check_tokens, require_known
@@ -37,6 +38,11 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SCRIPTS = ("script", "script-leaf")
 WHOLE = (*SCRIPTS, "unreachable")
+_OF_ORDER = (
+    *("protect", "protect_pattern", "protect_defaults", "scripts", "by_merges", "prune_characters", "reuse_reserved"),
+    *("keep_llama_cpp_hash", "weight"),
+)
+"""Options that decide an order."""
 
 
 class _Text(NamedTuple):
@@ -60,14 +66,13 @@ def add(commands: Commands) -> None:
     add_counts(command, required=False)
     command.add_argument(
         "--remove",
-        type=int,
+        type=number,
         metavar="N",
         help="number of tokens to remove (default for the script and unreachable methods: all)",
     )
     command.add_argument(
         "--method",
         choices=METHODS,
-        default="leaf-frequency",
         help="which tokens are removed first (default: leaf-frequency)",
     )
     command.add_argument(
@@ -79,6 +84,11 @@ def add(commands: Commands) -> None:
     command.add_argument("--scripts", metavar="A,B", help="for the script methods: the scripts to keep")
     command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
     command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
+    command.add_argument(
+        "--protect-defaults",
+        action="store_true",
+        help="keep what `adapt` keeps: tokens that configs name, and those of chat templates, ASCII, JSON and code",
+    )
     command.add_argument(
         "--prune-characters",
         action="store_true",
@@ -100,7 +110,13 @@ def add(commands: Commands) -> None:
         help="with --ids keep: the tokens of the check text of llama.cpp's converter are kept, so that it recognises "
         "the result",
     )
-    command.add_argument("--order", type=Path, metavar="FILE", help="also write the complete order as JSON")
+    command.add_argument(
+        "--order",
+        type=Path,
+        metavar="FILE",
+        help="with text or --method: also write the complete order as JSON; without: remove the first tokens of an "
+        "order that was written before",
+    )
     add_output(command, "folder for the pruned tokenizer")
     add_json(command)
     add_read_options(command)
@@ -119,7 +135,8 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
     warnings = reading_warnings(counts.totals) if counts else ()
     print_warnings(warnings)
-    order = _order(tokenizer, counts, options)
+    reads = reads_order(options)
+    order = _read_order(tokenizer, options) if reads else _order(tokenizer, counts, options)
     chosen = order[: options.remove]
     pruned = chosen.apply(tokenizer)
     if options.ids == "compact":
@@ -128,7 +145,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     text = _Text(lengths, warnings)
     texts = sample_pretokens(counts, tokenizer.kind) if counts else []
     verified = save_verified(pruned, options.out, base=tokenizer, texts=texts, force=options.force)
-    if options.order:
+    if options.order and not reads:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, text, verified, options)
     return 0
@@ -139,27 +156,84 @@ def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argpars
     if options.keep_llama_cpp_hash:
         require_known(tokenizer)
         protected += check_tokens(tokenizer)
-    protection = Protection(
+    asked = Protection(
         tokens=protected,
         pattern=options.protect_pattern,
         characters=options.prune_characters,
         reuse_reserved=options.reuse_reserved,
         highest_id=options.ids == "keep",
     )
+    kept = _with_defaults(tokenizer, options.source, asked) if options.protect_defaults else asked
     scripts = [name.strip() for name in (options.scripts or "").split(",") if name.strip()]
     return prune_order(
-        tokenizer, counts, options.method, scripts=scripts, protection=protection, by_merges=options.by_merges
+        tokenizer, counts, _method(options), scripts=scripts, protection=kept, by_merges=options.by_merges
     )
+
+
+def _with_defaults(tokenizer: Tokenizer, source: str, asked: Protection) -> Protection:
+    from tokengraft.adapt.protect import protection  # not above: few runs need it
+
+    return protection(tokenizer, source, asked)
+
+
+def reads_order(options: argparse.Namespace) -> bool:
+    """Whether --order is read: if neither text nor a method says how to make one."""
+    return bool(options.order and not (options.counts or options.corpus or options.method))
+
+
+def _read_order(tokenizer: Tokenizer, options: argparse.Namespace) -> PruneOrder:
+    """The order in the file of --order, with a warning if --ids keep cannot keep the number of embedding rows."""
+    order = PruneOrder.load(options.order)
+    highest = tokenizer.n_rows - 1
+    if options.ids == "keep" and any(removal.id == highest for removal in order.removals[: options.remove]):
+        print_warnings(
+            [
+                f"the order removes the token with the highest id, {highest:,}: there are fewer embedding rows until "
+                "`extend` adds tokens"
+            ]
+        )
+    return order
+
+
+def _method(options: argparse.Namespace) -> Method:
+    method: Method = options.method or "leaf-frequency"
+    return method
 
 
 def _require_options(options: argparse.Namespace) -> None:
     """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
-    if options.order:
-        require_new(options.order, force=options.force)
     inputs = input_paths([options.source, options.protect], options.counts, options.corpus)
-    require_distinct(inputs, options.out, options.order)
-    counted = bool(options.counts or options.corpus)
+    if reads_order(options):
+        require_distinct([*inputs, options.order], options.out)
+        _require_only_order(options)
+    else:
+        if options.order:
+            require_new(options.order, force=options.force)
+        require_distinct(inputs, options.out, options.order)
+        _require_method(options)
+    require(
+        options.remove is None or options.remove > 0,
+        f"--remove is {options.remove}; it must be at least 1",
+        hint="pass --remove 1 or more",
+    )
+
+
+def _require_only_order(options: argparse.Namespace) -> None:
+    """Refuses options that decide an order, if one is read."""
+    require_unread(options, "--order has the order")
+    for name in _OF_ORDER:
+        flag = f"--{name.replace('_', '-')}"
+        require(
+            not getattr(options, name),
+            f"{flag} decides an order, and `{options.order}` was made before",
+            hint=f"pass {flag} when the order is made, with --counts, --corpus or --method",
+        )
+
+
+def _require_method(options: argparse.Namespace) -> None:
+    """Refuses options that the method cannot use."""
+    method, counted = _method(options), bool(options.counts or options.corpus)
     if not counted:
         require_unread(options, "none was given")
         require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
@@ -169,24 +243,19 @@ def _require_options(options: argparse.Namespace) -> None:
         hint="pass --ids keep too",
     )
     require(
-        not options.scripts or options.method in SCRIPTS,
-        f"--scripts is for the script methods, not for {options.method}",
+        not options.scripts or method in SCRIPTS,
+        f"--scripts is for the script methods, not for {method}",
         hint="drop --scripts, or pass --method script-leaf",
     )
     require(
-        counted or options.method not in COUNTED,
-        f"the method {options.method} counts tokens in a text, and no text was given",
-        hint="pass --counts or --corpus, or choose --method last-id-leaf",
+        counted or method not in COUNTED,
+        f"the method {method} counts tokens in a text, and no text was given",
+        hint="pass --counts or --corpus, choose --method last-id-leaf, or pass --order with an order made before",
     )
     require(
-        options.remove is not None or options.method in WHOLE,
-        f"the method {options.method} needs the number of tokens to remove",
+        options.remove is not None or method in WHOLE,
+        f"the method {method} needs the number of tokens to remove",
         hint="pass --remove N",
-    )
-    require(
-        options.remove is None or options.remove > 0,
-        f"--remove is {options.remove}; it must be at least 1",
-        hint="pass --remove 1 or more",
     )
 
 
@@ -232,7 +301,7 @@ def _report(
     if options.ids == "compact" and len(order):
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
     print_table(rows)
-    print(f"wrote `{options.out}`", file=sys.stderr)
+    say(f"wrote `{options.out}`", options)
 
 
 def _unreachable(tokenizer: Tokenizer) -> set[str]:

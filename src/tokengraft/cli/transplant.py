@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tokengraft.checkpoint.padding import PadMultiple
@@ -10,8 +10,8 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, require
-from tokengraft.cli.progress import bytes_read
+from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, number, require, say
+from tokengraft.cli.progress import one_stage
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.output.atomic import require_distinct, require_new
 
@@ -68,7 +68,6 @@ def add(commands: Commands) -> None:
     command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
     command.add_argument("--dry-run", action="store_true", help="show what would be done, write nothing")
     command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
-    command.add_argument("--quiet", action="store_true", help="do not show progress")
     add_json(command)
     command.set_defaults(run=_run)
 
@@ -86,9 +85,10 @@ def _counts(paths: list[Path] | None) -> PretokenCounts | None:
 def _multiple(text: str) -> PadMultiple:
     if text == "keep":
         return "keep"
-    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid multiple; pass a number such as 64 or 128, or keep")
-    return int(text)
+    with suppress(argparse.ArgumentTypeError):
+        if 0 < number(text) <= 1 << 20:
+            return number(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a valid multiple; pass a number such as 64 or 128, or keep")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -96,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
         require_distinct(input_paths([options.model, options.tokenizer, options.base], options.counts), options.out)
-    with bytes_read("writing", quiet=options.quiet or options.dry_run) as progress:
+    with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
             options.tokenizer,
@@ -118,7 +118,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print_table(_rows(done, hard_link=options.hard_link))
     if not options.dry_run:
-        print(f"wrote `{options.out}`", file=sys.stderr)
+        say(f"wrote `{options.out}`", options)
     return 0
 
 

@@ -111,9 +111,10 @@ class Evaluation:
         writer.writerows(asdict(score) for score in self.scores)
         return out.getvalue()
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """The column heads and rows of the table."""
-        columns = [(head, name, form) for head, name, form in _COLUMNS if self.base or name not in _AGAINST_BASE]
+    def table(self, *, wide: bool = True) -> tuple[list[str], list[list[str]]]:
+        """The column heads and rows of the table: all measures, or only the five that matter most."""
+        chosen = _COLUMNS if wide else [column for column in _COLUMNS if column[1] in (*_LABELS, *_MAIN)]
+        columns = [(head, name, form) for head, name, form in chosen if self.base or name not in _AGAINST_BASE]
         rows = [[_shown(getattr(score, name), form) for _, name, form in columns] for score in self._shown_scores()]
         used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
         return [columns[at][0] for at in used], [[row[at] for at in used] for row in rows]
@@ -136,6 +137,8 @@ class Evaluation:
         yield from sentences("warnings", self.warnings)
 
 
+_LABELS = ("tokenizer", "text")
+_MAIN = ("bytes_per_token", "tokens_per_word", "gain", "exact_match", "added_used")
 _AGAINST_BASE = ("gain", "win_rate", "exact_match", "edit_distance", "worst_edit_distance", "added_used")
 _COLUMNS = (
     ("tokenizer", "tokenizer", ""),

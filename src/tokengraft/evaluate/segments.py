@@ -52,8 +52,9 @@ def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None
             "normalization and piece rules are for counting, not for evaluation",
             hint="leave out `normalize` and `rules`",
         )
-    if is_counts_file(source):
-        raise CorpusError(f"`{source}` is a file of counts, which has no documents", hint="pass the text itself")
+    counted = [item for item in (source if isinstance(source, list | tuple) else [source]) if is_counts_file(item)]
+    if counted:
+        raise CorpusError(f"`{counted[0]}` is a file of counts, which has no documents", hint="pass the text itself")
     documents, totals = read_documents(source, read_options)
     if not any(document.strip() for document in documents):
         raise CorpusError(f"the text `{name}` is empty", hint="pass text that has documents")
@@ -69,11 +70,30 @@ def open_text(
         CorpusError: It cannot be read, or has no text.
         CountsError: The counts were weighted, or lack rare pretokens.
     """
-    if is_counts_file(source):
-        source = PretokenCounts.load(source)
+    source = _loaded_counts(name, source)
     if isinstance(source, PretokenCounts):
         source.require_unchanged()
     return source if isinstance(source, Text | PretokenCounts) else read_text(name, source, read_options)
+
+
+def _loaded_counts(name: str, source: "Text | PretokenCounts | Corpus") -> "Text | PretokenCounts | Corpus":
+    """The sum of the counts, if the source is a file of counts or a list of such files; else the source.
+
+    Raises:
+        CorpusError: Some files are counts and some are text.
+    """
+    items = source if isinstance(source, list | tuple) else [source]
+    files = [item for item in items if is_counts_file(item)]
+    if not files:
+        return source
+    if len(files) < len(items):
+        other = next(item for item in items if item not in files)
+        raise CorpusError(
+            f"the text `{name}` has counts (`{files[0]}`) and text (`{other}`)",
+            hint="give each its own name: NAME=FILES",
+        )
+    parts = [PretokenCounts.load(file) for file in files]
+    return sum(parts[1:], parts[0])
 
 
 def text_warnings(name: str, text: Text | PretokenCounts) -> tuple[str, ...]:

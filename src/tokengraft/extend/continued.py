@@ -12,7 +12,7 @@ from tokengraft import _core
 from tokengraft.arguments import checked
 from tokengraft.corpus import Totals
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError
+from tokengraft.errors import CountsError, OptionError, Progress, UnsupportedTokenizerError
 from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair
 from tokengraft.extend.include import Included, ListLimits, WordList, included_merges
 from tokengraft.extend.limits import Limits
@@ -42,6 +42,7 @@ def extend(
     character_coverage: float = CHARACTER_COVERAGE,
     preserve: PretokenCounts | None = None,
     include: WordList | Sequence[str] | None = None,
+    progress: Progress | None = None,
 ) -> Extension:
     """The next n tokens that BPE training learns on the counted text, continuing from the tokenizer.
 
@@ -62,6 +63,7 @@ def extend(
             that would have been merged.
         include: Words that become tokens before anything is learned, by merges that are made for them. They and the
             tokens in between count towards n. ``Extension.included`` has the result for every word.
+        progress: Called as tokens are learned, with (`learning`, tokens since the last call, ``n``).
 
     Raises:
         OptionError: ``n`` is less than 1 or than the word list needs, ``character_coverage`` is not from 0 to 1, or the
@@ -90,7 +92,8 @@ def extend(
     for text in texts_of(counts):
         _require_spelled(base, text)
     left, listed = n - len(characters) - len(included.tokens), len(included.merges)
-    learned = _learn(base, texts, left, limits) if left > 0 else _Learned()
+    report = _reporting(progress, n - left, n) if progress else None
+    learned = _learn(base, texts, left, limits, report) if left > 0 else _Learned()
     return Extension(
         merges=(*included.counted(base, [text.table for text in languages_of(counts)]), *learned.merges),
         asked=n,
@@ -224,7 +227,21 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     )
 
 
-def _learn(tokenizer: Tokenizer, texts: _Texts, n: int, limits: Limits) -> _Learned:
+def _reporting(progress: Progress, before: int, n: int) -> Callable[[int], object]:
+    """A function for the number of tokens learned so far, which reports how many are new since the last call."""
+    reported = 0
+
+    def report(learned: int) -> None:
+        nonlocal reported
+        progress("learning", before + learned - reported, n)
+        reported = before + learned
+
+    return report
+
+
+def _learn(
+    tokenizer: Tokenizer, texts: _Texts, n: int, limits: Limits, progress: Callable[[int], object] | None
+) -> _Learned:
     """The merges that make the next n tokens, and the pairs that were refused on the way."""
     counts, preserve = texts
     rules, parity = rules_of(tokenizer, counts), counts if isinstance(counts, Parity) else None
@@ -245,6 +262,7 @@ def _learn(tokenizer: Tokenizer, texts: _Texts, n: int, limits: Limits) -> _Lear
         preserved=preserve.table if preserve else None,
         parallel=_parallel(parity) if parity else None,
         max_share=Fraction(str(parity.max_share)).as_integer_ratio() if parity else (1, 1),
+        progress=progress,
     )
     return _Learned(
         tuple(LearnedMerge(*merge) for merge in merges),

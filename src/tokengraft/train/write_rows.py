@@ -1,8 +1,8 @@
 """`write_with_rows`: copies a model folder and replaces some rows of its tables. All other bytes stay."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -72,5 +72,8 @@ def _write_report(folder: Path, partial: Path, summary: Mapping[str, Any]) -> No
 
 
 def remove_work(folder: Path) -> None:
-    """Removes the saved state of a finished run."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Removes the saved state of a finished run, and the folder if it has nothing else."""
+    for name in ("distill.pt", "distill.partial"):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()

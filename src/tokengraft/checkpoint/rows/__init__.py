@@ -37,6 +37,8 @@ INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
 CONTEXT = "context"
 """The initialiser that needs counted text."""
 DEFAULT = "fvt"
+RANDOM = frozenset(("mean-cov", "random"))
+"""Initialisers that use a seed."""
 RESCALED = frozenset(("fvt-norm", "fvt-script-norm"))
 """Initialisers that make rows longer. In an output, all logits of new tokens then become larger."""
 WITH_FACTS = frozenset(("fvt-script-norm", "length-weighted", CONTEXT))
@@ -46,6 +48,7 @@ __all__ = [
     "CONTEXT",
     "DEFAULT",
     "INITIALISERS",
+    "RANDOM",
     "Initialiser",
     "NewTokens",
     "TableInfo",

@@ -1,0 +1,127 @@
+"""Texts on the command line: ``FILES``, ``NAME=FILES`` and ``NAME=FILES:WEIGHT``."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tokengraft.cli.options import named, require
+from tokengraft.corpus import is_url
+
+Files = str | list[str]
+"""One path, glob or URL, or several."""
+
+
+def has_name(text: str) -> bool:
+    """Whether a text is ``NAME=FILES``. A file whose name has ``=`` is no name, and neither is part of a path."""
+    name, equals, _ = text.partition("=")
+    return bool(name and equals) and "/" not in name and not Path(text).exists()
+
+
+def texts_of(items: Iterable[str], option: str) -> dict[str, Files]:
+    """The texts of an option by name. Files of one name add up; without a name, each file is a text of its own.
+
+    >>> texts_of(["et=a.txt", "et=b.txt", "data/en.txt"], "--text")
+    {'et': ['a.txt', 'b.txt'], 'en': 'data/en.txt'}
+
+    Raises:
+        OptionError: Two files that are called alike have no name.
+    """
+    texts: dict[str, list[str]] = {}
+    given: set[str] = set()
+    for item in items:
+        name, file = named(item) if has_name(item) or not Path(item).exists() else (named(f"./{item}")[0], item)
+        require(
+            name not in texts or (has_name(item) and name in given),
+            f"two texts of {option} are called {name!r}",
+            hint="give each a different name: NAME=FILES",
+        )
+        given |= {name} if has_name(item) else set()
+        texts.setdefault(name, []).append(file)
+    return {name: files[0] if len(files) == 1 else files for name, files in texts.items()}
+
+
+def one_text(items: Sequence[str], option: str) -> tuple[str, Files]:
+    """The name and the files of an option that is one text: ``FILES`` or ``NAME=FILES``.
+
+    Raises:
+        OptionError: Several names were given.
+    """
+    groups = _groups([[*items]])
+    names = [group.name or named(group.files[0])[0] for group in groups]
+    require(
+        len(groups) == 1,
+        f"{option} is one text, and {len(groups)} were given: {', '.join(map(repr, names))}",
+        hint="give all files the same name, or none",
+    )
+    files = groups[0].files
+    return names[0], files[0] if len(files) == 1 else files
+
+
+class _Group(NamedTuple):
+    name: str | None
+    files: list[str]
+
+
+def _groups(occurrences: Iterable[Sequence[str]]) -> list[_Group]:
+    """The files of an option by name. Those without a name belong to the name before them in the same occurrence."""
+    groups: list[_Group] = []
+    for items in occurrences:
+        current: _Group | None = None
+        for item in items:
+            if has_name(item):
+                name, file = named(item)
+                current = next((group for group in groups if group.name == name), None)
+                if current is None:
+                    current = _Group(name, [])
+                    groups.append(current)
+            else:
+                file = item
+                if current is None:
+                    current = _Group(None, [])
+                    groups.append(current)
+            current.files.append(file)
+    return groups
+
+
+def kept_texts(items: Sequence[str] | None, name: str) -> dict[str, Files] | None:
+    """The texts of --keep by name. All files without a name are one text, which gets the name given here."""
+    if not items:
+        return None
+    texts: dict[str, list[str]] = {}
+    for group in _groups([items]):
+        texts.setdefault(group.name or name, []).extend(group.files)
+    return {key: files[0] if len(files) == 1 else files for key, files in texts.items()}
+
+
+def weighted_texts(occurrences: Sequence[Sequence[str]]) -> dict[str, tuple[Files, str]]:
+    """The files and the weight of every --target, by name.
+
+    >>> weighted_texts([["et=et.txt:2", "more.txt"], ["lv=lv.txt"]])
+    {'et': (['et.txt', 'more.txt'], '2'), 'lv': ('lv.txt', '1')}
+
+    Raises:
+        OptionError: Two targets have the same name, or the files of one have different weights.
+    """
+    groups, targets = _groups(occurrences), dict[str, tuple[Files, str]]()
+    for at, group in enumerate(groups, start=1):
+        name = group.name or ("target" if len(groups) == 1 else f"target-{at}")
+        require(name not in targets, f"two targets are called {name!r}", hint="give each a different name: NAME=FILES")
+        pairs = [_weighted(file) for file in group.files]
+        weights = {weight for _, weight in pairs if weight is not None}
+        require(
+            len(weights) <= 1,
+            f"the files of the target {name!r} have the weights {', '.join(sorted(weights))}",
+            hint="a target has one weight: give files with different weights different names",
+        )
+        files = [file for file, _ in pairs]
+        targets[name] = (files[0] if len(files) == 1 else files, next(iter(weights), "1"))
+    return targets
+
+
+def _weighted(text: str) -> tuple[str, str | None]:
+    """The files and the weight of ``FILES:WEIGHT``; None without a weight."""
+    # In a URL, a number after the name of the host is a port.
+    source = ".*?://[^/]*/.*" if is_url(text) else ".+"
+    match = None if Path(text).exists() else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", text)
+    return (match[1], match[2]) if match else (text, None)

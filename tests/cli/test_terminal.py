@@ -1,0 +1,328 @@
+"""What a terminal shows: tables that fit, stages, what a stopped run keeps; and how options are written."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from checkpoints import ENGLISH, ESTONIAN, checkpoint
+
+import tokengraft as tg
+from tokengraft import cli
+from tokengraft.cli import progress
+from tokengraft.cli.command_line import command_line
+from tokengraft.cli.options import number
+from tokengraft.cli.texts import kept_texts, one_text, texts_of
+
+COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    checkpoint(tmp_path / "model")
+    for name, lines in (("et", ESTONIAN), ("en", ENGLISH)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def extended(place, capsys):
+    assert cli.main(["extend", "model", "--corpus", "et.txt", "--add", "16", "--out", "extended", "--quiet"]) == 0
+    capsys.readouterr()
+    return place / "extended"
+
+
+def in_terminal(columns, *arguments, **environment):
+    """What a terminal of some columns gets on stdout and stderr."""
+    near, far = pty.openpty()
+    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")} | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "tokengraft", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=far, stderr=far, env=kept | environment) as process:
+        os.close(far)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(near, 4096)
+            except OSError:  # Linux reports the other end's close as an error
+                break
+            if not chunk:
+                break
+            shown += chunk
+    assert process.returncode == 0, shown
+    return shown
+
+
+def lines_of(shown):
+    """The lines of a terminal, without colours and without what was overwritten."""
+    return [line.rsplit("\r", 1)[-1] for line in COLOURS.sub(b"", shown).decode().replace("\r\n", "\n").split("\n")]
+
+
+@pytest.mark.usefixtures("extended")
+@pytest.mark.parametrize("columns", [80, 100])
+def test_no_figure_of_a_table_is_cut(columns):
+    texts = ["--text", "a-text-with-a-very-long-name=et.txt", "en.txt"]
+    lines = lines_of(in_terminal(columns, "evaluate", "the-tokenizer-before=model", "new=extended", *texts))
+    assert not any("…" in line for line in lines)
+    assert all(len(line) <= columns for line in lines)
+    gain = tg.evaluate({"old": "model", "new": "extended"}, {"et": "et.txt"})["new", "et"].gain
+    assert f"{gain:+.1%}" in "\n".join(lines)
+
+
+@pytest.mark.usefixtures("extended")
+def test_wide_shows_all_measures_and_cuts_none(capsys):
+    arguments = ["evaluate", "old=model", "new=extended", "--text", "et.txt"]
+    cli.main(arguments)
+    assert capsys.readouterr().out.split("\n")[0].split() == (
+        ["tokenizer", "text", "bytes/token", "tokens/word", "gain", "same", "new", "used"]
+    )
+    cli.main([*arguments, "--wide"])
+    assert {"ceiling", "rényi", "wins", "edits"} <= {*capsys.readouterr().out.split("\n")[0].split()}
+    wide = "\n".join(lines_of(in_terminal(80, *arguments, "--wide")))
+    assert "…" not in wide
+    assert "edits" in wide
+
+
+@pytest.mark.usefixtures("extended")
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_compare_marks_boundaries_with_and_without_colours(environment):
+    shown = in_terminal(400, "compare", "model", "extended", "--text", "et.txt", **environment)
+    (before, *_) = [line for line in lines_of(shown) if line.startswith("  before")]
+    document = tg.compare(tg.load("model"), tg.load("extended"), "et.txt").gained[0]
+    assert before.count("|") == len(document.before) - 1
+    if environment:
+        assert b"\x1b[30;46m" not in shown
+
+
+@pytest.mark.usefixtures("place")
+def test_compare_shows_control_characters_and_parts_of_characters_as_escapes(place, capsys):
+    (place / "odd.txt").write_text("põdrad \x1b[31m ж põdrad\n" * 5, encoding="utf-8")
+    cli.main(["extend", "model", "--corpus", "odd.txt", "--add", "4", "--out", "new", "--quiet"])
+    capsys.readouterr()
+    cli.main(["compare", "model", "new", "--text", "odd.txt"])
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\\x1b" in shown
+    assert "\\xd0|\\xb6" in shown
+
+
+def test_a_terminal_gets_one_line_for_each_stage(place):
+    arguments = ["adapt", "model", "--target", "et=et.txt", "--keep", "en.txt", "--swap", "12", "--out", "out"]
+    shown = in_terminal(80, *arguments, "--no-report")
+    last = [line for line in lines_of(shown) if "━" in line]
+    stages = [line.split("━")[0].strip() for line in last]
+    for stage in ("counting et", "counting keep", "choosing tokens to prune", "learning 12 tokens", "writing"):
+        assert stage in stages
+    assert "12 tokens" in next(line for line in last[::-1] if line.startswith("learning"))
+    assert all(len(line) <= 80 for line in last)
+    assert (place / "out").exists()
+
+
+@pytest.mark.usefixtures("place")
+def test_without_a_terminal_a_stage_is_one_plain_line_and_quiet_shows_none(capsys):
+    arguments = ["adapt", "model", "--target", "et=et.txt", "--swap", "12", "--no-report"]
+    cli.main([*arguments, "--out", "out"])
+    err = capsys.readouterr().err
+    assert err.splitlines()[:2] == ["counting et", "choosing tokens to prune"]
+    assert "load it: `AutoModelForCausalLM.from_pretrained('out')`" in err
+    cli.main([*arguments, "--out", "quiet", "--quiet", "--json"])
+    out, err = capsys.readouterr()
+    assert json.loads(out)["plan"]["added"] == 12
+    assert all(line.startswith("warning: ") for line in err.splitlines())
+
+
+def test_long_stages_report_what_is_done_the_rate_and_the_time_left(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.one_stage("counting", quiet=False) as update:
+        for _ in range(4):
+            now[0] += 4.0
+            update("et.txt", 8_000_000, 64_000_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "counting",
+        "counting: 16.0/64.0 MB, 2.0 MB/s, 24 s left, et.txt",
+        "counting: 32.0/64.0 MB, 2.0 MB/s, 16 s left, et.txt",
+    ]
+
+
+def test_learned_tokens_are_reported_and_add_up(place):
+    tokenizer = tg.load("model")
+    reported = []
+    extension = tg.extend(
+        tokenizer, tg.count(tokenizer, place / "et.txt"), 120, progress=lambda *now: reported.append(now)
+    )
+    assert sum(more for _, more, _ in reported) == len(extension)
+    assert {total for *_, total in reported} == {120}
+
+
+def test_an_error_of_the_progress_callback_of_learning_is_raised(place):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    tokenizer = tg.load("model")
+    with pytest.raises(ZeroDivisionError):
+        tg.extend(tokenizer, tg.count(tokenizer, place / "et.txt"), 16, progress=fail)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_says_what_it_kept_and_the_next_one_that_it_resumed(place, number):
+    os.mkfifo("pipe.txt")
+    arguments = ["adapt", "model", "--target", "et=et.txt", "en=pipe.txt", "--add", "12", "--out", "out", "--no-report"]
+    command = [sys.executable, "-m", "tokengraft", *arguments]
+
+    def listen():
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=listen) as process:
+        while not [*place.glob("out.work/*.json")]:  # the first text is counted; the second is a pipe without a writer
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 128 + number
+    assert "kept: counts of text that was read in" in said
+    assert f"`{shlex.join(['tokengraft', *arguments])}`" in said
+    os.unlink("pipe.txt")  # noqa: PTH108
+    (place / "pipe.txt").write_text("\n".join(ENGLISH), encoding="utf-8")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[:2] == ["counting et: resumed, from the interrupted run", "counting en"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("16k", 16_000), ("16K", 16_000), ("1.5M", 1_500_000), ("16_000", 16_000), ("-5", -5), ("7", 7)]
+)
+def test_numbers_can_be_in_thousands_and_millions(text, value):
+    assert number(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "k", "1.5", "0.0001k", "16kb", "16 000", "auto", "1e3"])
+def test_what_is_not_a_whole_number_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["prune", "model", "--remove", text, "--out", "x"])
+    assert "is not a whole number; pass one like 16000 or 16k" in capsys.readouterr().err
+
+
+def test_every_size_is_a_number_like_16k():
+    parser = cli.build_parser()
+    actions = [a for c in parser._subparsers._group_actions[0].choices.values() for a in c._actions]
+    plain = {action.option_strings[0] for action in actions if action.type is int}
+    assert plain == {"--seed", "--workers", "--layer"}
+
+
+def test_no_option_can_be_abbreviated(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["adapt", "model", "--target", "et.txt", "--swa", "3", "--out", "x"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: tokengraft adapt ")
+    assert "tokengraft adapt: error: unknown: --swa 3 (did you mean --swap" in said
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "m", "--what"], ["counts", "merge", "a", "--out", "b", "--what"]])
+def test_an_unknown_option_shows_the_usage_of_its_command(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    command = "counts merge" if arguments[0] == "counts" else "inspect"
+    assert capsys.readouterr().err.startswith(f"usage: tokengraft {command} ")
+
+
+def test_every_command_has_quiet_and_json():
+    commands = cli.build_parser()._subparsers._group_actions[0].choices
+    merge = commands.pop("counts")._subparsers._group_actions[0].choices["merge"]
+    for command in (*commands.values(), merge):
+        flags = {flag for action in command._actions for flag in action.option_strings}
+        assert {"--quiet", "--json"} <= flags, command.prog
+
+
+def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert texts_of(["et=a", "et=b", "c/en.txt"], "--text") == {"et": ["a", "b"], "en": "c/en.txt"}
+    assert one_text(["a.txt", "b.txt"], "--text") == ("a", ["a.txt", "b.txt"])
+    assert one_text(["et=a.txt", "b.txt"], "--text") == ("et", ["a.txt", "b.txt"])
+    assert kept_texts(["a", "b"], "keep") == {"keep": ["a", "b"]}
+    assert kept_texts(["a", "de=b", "c"], "keep") == {"keep": "a", "de": ["b", "c"]}
+    (tmp_path / "x=y.txt").write_text("a file with a strange name")
+    assert texts_of(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
+    with pytest.raises(tg.errors.OptionError, match="two texts of --text are called 'et'"):
+        texts_of(["a/et.txt", "b/et.txt"], "--text")
+    with pytest.raises(tg.errors.OptionError, match="--text is one text, and 2 were given: 'et', 'en'"):
+        one_text(["et=a", "en=b"], "--text")
+
+
+@pytest.mark.usefixtures("extended")
+def test_evaluate_compare_and_curve_read_what_count_reads(place, capsys):
+    folder = place / "corpus"
+    folder.mkdir()
+    half = len(ESTONIAN) // 2
+    for name, part in (("a", ESTONIAN[:half]), ("b", ESTONIAN[half:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in part))
+    ways = (["corpus"], ["corpus/*.jsonl"], ["et=corpus/a.jsonl", "et=corpus/b.jsonl"])
+    found = []
+    for text in ways:
+        cli.main(["evaluate", "model", "extended", "--text", *text, "--json"])
+        found.append([score["tokens"] for score in json.loads(capsys.readouterr().out)["scores"]])
+        cli.main(["compare", "model", "extended", "--text", *text, "--json"])
+        compared = json.loads(capsys.readouterr().out)
+        assert [compared["tokens_before"], compared["tokens_after"]] == found[0]
+        cli.main(["curve", "model", "--corpus", "et.txt", "--text", *text, "--sizes", "16", "--json", "--quiet"])
+        assert json.loads(capsys.readouterr().out)["points"][-1]["tokens"] == 16
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.usefixtures("extended")
+def test_several_files_of_counts_are_one_text_but_not_counts_and_text(capsys):
+    for name in ("et", "en"):
+        cli.main(["count", "model", f"{name}.txt", "--out", f"{name}.parquet", "--quiet"])
+    cli.main(["count", "model", "et.txt", "en.txt", "--out", "both.parquet", "--quiet"])
+    capsys.readouterr()
+    tokens = []
+    for text in (["all=et.parquet", "all=en.parquet"], ["all=both.parquet"]):
+        cli.main(["evaluate", "model", "--text", *text, "--json"])
+        tokens.append(json.loads(capsys.readouterr().out)["scores"][0]["tokens"])
+    assert tokens[0] == tokens[1]
+    assert cli.main(["evaluate", "model", "--text", "all=et.parquet", "all=en.txt"]) == 2
+    assert "has counts (`et.parquet`) and text (`en.txt`)" in capsys.readouterr().err
+
+
+def test_the_recorded_command_gives_the_same_options_again():
+    texts = "--target et=a.txt:2 b.txt --target c.txt --keep d.txt"
+    others = "--no-report --no-keep-llama-cpp-hash --shard 1/2 --rule split_digits=false --max-bytes 1GB --by-merges"
+    given = f"tokengraft adapt model {texts} --swap 16k --for vllm --for ollama {others}".split()
+    parser = cli.build_parser(["adapt"])
+    command = parser._subparsers._group_actions[0].choices["adapt"]
+
+    def parsed(words):
+        return vars(parser.parse_args([*words[1:], "--out", "x"])) | {"given": None}
+
+    words = shlex.split(command_line(command, parser.parse_args([*given[1:], "--out", "x"]), ("out",)))
+    assert parsed(words) == parsed(given)
+    assert "--swap 16000" in " ".join(words)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+def test_completion_knows_every_command_and_its_options(shell, capsys):
+    pytest.importorskip("shtab", reason="shtab is not installed: there is no completion")
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("transplant", "from-record", "leaf-frequency"))
+    assert cli.main(["completion", shell, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["script"] + "\n" == script
+
+
+def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
+    from tokengraft.cli import completion
+
+    monkeypatch.setattr(completion, "find_spec", lambda _: None)
+    assert cli.main(["completion", "bash"]) == 2
+    assert "pip install 'tokengraft[completion]'" in capsys.readouterr().err
