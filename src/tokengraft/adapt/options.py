@@ -143,7 +143,7 @@ class AdaptOptions:
     hold_out: HoldOut = field(default_factory=HoldOut)
     """Which documents are held out for evaluation."""
     report: bool | None = None
-    """Write `report.html`. By default if plotly is installed."""
+    """Write `report.html`; by default it is written."""
     force: bool = False
     """Replace an earlier result."""
     on_step: OnStep | None = None

@@ -97,7 +97,7 @@ def add(commands: Commands) -> None:
         "--report",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="write report.html (default: if plotly is installed)",
+        help="write report.html (default: it is written)",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
