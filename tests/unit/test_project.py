@@ -214,6 +214,7 @@ LAYERS = [
     "cli.stacks",
     "cli.hardware",
     "cli.extended",
+    "cli.report",
     "cli.adapt",
     "cli.check",
     "cli.compare",

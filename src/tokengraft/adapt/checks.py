@@ -101,9 +101,7 @@ def check_before_start(job: Job) -> Start:
         _require_named_holes(base, job)
     _require_space(job.out, weights)
     report = job.options.report is not False
-    return Start(
-        base, protected, text_bytes, weights, report, keep_hash, tuple(_source_warnings(job, base, weights))
-    )
+    return Start(base, protected, text_bytes, weights, report, keep_hash, tuple(_source_warnings(job, base, weights)))
 
 
 def _keep_hash(job: Job, base: Tokenizer) -> bool:

@@ -25,6 +25,7 @@ COMMANDS = (
     "evaluate",
     "compare",
     "curve",
+    "report",
     "plan",
     "transplant",
     "distill",

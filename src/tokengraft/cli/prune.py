@@ -24,6 +24,7 @@ from tokengraft.cli.options import (
     require_unread,
     warn_of_spelling,
 )
+from tokengraft.cli.report import add_report, report_edit, require_report
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
@@ -101,6 +102,7 @@ def add(commands: Commands) -> None:
         "the result",
     )
     command.add_argument("--order", type=Path, metavar="FILE", help="also write the complete order as JSON")
+    add_report(command)
     add_output(command, "folder for the pruned tokenizer")
     add_json(command)
     add_read_options(command)
@@ -131,6 +133,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     if options.order:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, text, verified, options)
+    report_edit(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
     return 0
 
 
@@ -159,6 +162,7 @@ def _require_options(options: argparse.Namespace) -> None:
         require_new(options.order, force=options.force)
     inputs = input_paths([options.source, options.protect], options.counts, options.corpus)
     require_distinct(inputs, options.out, options.order)
+    require_report(options, inputs, options.out, options.order)
     counted = bool(options.counts or options.corpus)
     if not counted:
         require_unread(options, "none was given")

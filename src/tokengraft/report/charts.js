@@ -1,7 +1,7 @@
-// Three kinds of charts as SVG: lines over a logarithmic axis, bars in groups, and a histogram by powers of ten.
+// Three kinds of charts as SVG: lines over a logarithmic axis with the numbers that were measured, bars in groups, and a histogram by powers of ten.
 // Colours are variables of the style sheet, so a chart follows light and dark without being drawn again.
 const DASHES = ["", "7 4", "2 4", "9 4 2 4", "12 5", "4 2"];
-const HEIGHT = 320, LEFT = 56, RIGHT = 16, TOP = 14, BOTTOM = 44;
+const HEIGHT = 320, LEFT = 56, RIGHT = 16, TOP = 34, BOTTOM = 44;
 
 function shape(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -17,17 +17,8 @@ const colour = place => `var(--series-${place % 6})`;
 function linearTicks(low, high) {
   const rough = (high - low) / 5 || 1, power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough), ticks = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) ticks.push(at * step);
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) ticks.push(at * step || 0);  // not -0
   return ticks;
-}
-
-/** Powers of ten between two numbers; with few of them, also twice and five times these. */
-function logTicks(low, high) {
-  const factors = Math.log10(high / low) < 2 ? [1, 2, 5] : [1], ticks = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-    for (const factor of factors) ticks.push(factor * 10 ** power);
-  }
-  return ticks.filter(tick => tick >= low * 0.999 && tick <= high * 1.001);
 }
 
 /** Draws into an element now, and again when its width changes. */
@@ -63,9 +54,7 @@ function axes(width, {xTicks, yTicks, x, y, xText, yText, xName, yName}) {
     parts.push(label(text, place, HEIGHT - BOTTOM + 18));
   }
   parts.push(label(xName, (LEFT + width - RIGHT) / 2, HEIGHT - 6));
-  const turned = label(yName, 0, 0);
-  turned.setAttribute("transform", `translate(12 ${(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)`);
-  return [...parts, turned];
+  return [...parts, label(yName, 0, 14, "start")];
 }
 
 /** Lines: `series` of {name, points: [[x, y]]}, over a logarithmic axis. `mark` is {x, text}, a vertical line. */
@@ -77,7 +66,7 @@ function lineChart(container, {series, xName, yName, yText, mark, summary}) {
   drawn(container, summary, width => {
     const x = value => last === first ? (LEFT + width - RIGHT) / 2 : LEFT + 12 + Math.log(value / first) / Math.log(last / first) * (width - LEFT - RIGHT - 24);
     const y = value => HEIGHT - BOTTOM - (value - low + room) / (high - low + 2 * room) * (HEIGHT - TOP - BOTTOM);
-    const parts = axes(width, {xTicks: xLabels(first, last, xs), yTicks: linearTicks(low, high), x, y, xText: number, yText, xName, yName});
+    const parts = axes(width, {xTicks: [...new Set(xs)].sort((a, b) => a - b), yTicks: linearTicks(low, high), x, y, xText: number, yText, xName, yName});
     if (mark) parts.push(
       shape("line", {class: "knee", x1: x(mark.x), x2: x(mark.x), y1: TOP, y2: HEIGHT - BOTTOM}),
       label(mark.text, x(mark.x) + (x(mark.x) > width * 0.7 ? -5 : 5), TOP + 10, x(mark.x) > width * 0.7 ? "end" : "start"));
@@ -90,12 +79,6 @@ function lineChart(container, {series, xName, yName, yText, mark, summary}) {
     });
     return parts;
   });
-}
-
-/** Powers of ten where there are at least two; else the numbers that were measured. */
-function xLabels(first, last, measured) {
-  const powers = logTicks(first, last);
-  return powers.length >= 2 ? powers : [...new Set(measured)].sort((a, b) => a - b);
 }
 
 /** Bars: `groups` of {name, values}, one value for each of `names`; a value may be missing. */

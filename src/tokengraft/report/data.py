@@ -89,7 +89,7 @@ def _frequency_columns(content: Content) -> dict[str, bytes]:
     return columns
 
 
-def _examples(content: Content) -> dict[str, tuple[bytes, Sequence[str]]]:
+def _examples(content: Content) -> dict[str, tuple[bytes, tuple[str, ...]]]:
     """Examples of the tokens that only one tokenizer has: a column, and the snippets."""
     removed = set(content.plan.removed)
     added = {i for i, source in enumerate(content.plan.sources) if isinstance(source, tuple)}
@@ -133,6 +133,7 @@ def _knee(rates: Sequence[Mapping[str, Any]], base: Mapping[str, float | None], 
     """The knee of the mean gain of the targets."""
 
     def gain(point: Mapping[str, Any]) -> float:
-        return sum(point["rates"][name] / (base[name] or 1) for name in targets) / len(targets)
+        rates: Mapping[str, float] = point["rates"]
+        return sum(rates[name] / (base[name] or 1) for name in targets) / len(targets)
 
     return knee_of([CurvePoint(point["tokens"], gain(point), 0.0, None) for point in rates])

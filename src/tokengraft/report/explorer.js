@@ -78,9 +78,9 @@ function readExamples(column, rows) {
 }
 
 /** The example of a token: the text around it, with the token marked. */
-function marked([snippet, start, end]) {
-  const flat = text => text.replace(/\s+/g, " ");
-  return [flat(snippet.slice(0, start)), element("mark", {text: flat(snippet.slice(start, end))}), flat(snippet.slice(end))];
+function marked([snippet, start, end], before = Infinity) {
+  const flat = text => text.replace(/\s+/g, " "), left = [...flat(snippet.slice(0, start))];
+  return [(left.length > before ? "…" : "") + left.slice(-before).join(""), element("mark", {text: flat(snippet.slice(start, end))}), flat(snippet.slice(end))];
 }
 
 /** The list with its filters. */
@@ -141,7 +141,7 @@ class Explorer {
   }
 
   head() {
-    const names = [["token", "token"], ["id", "id", "number"], ["status", "status"], ["script", "script"], ["frequency", "frequency", "number"], ["pieces", "tokens of the other tokenizer"]];
+    const names = [["token", "token"], ["id", "id", "number"], ["status", "status"], ["script", "script"], ["frequency", "frequency", "number"], ["pieces", "pieces"]];
     const arrow = by => this.sorted.by === by ? this.sorted.descending ? " ↓" : " ↑" : "";
     const cells = names.map(([by, text, look]) => element("div", {class: look, role: "columnheader", "aria-sort": this.sorted.by === by ? this.sorted.descending ? "descending" : "ascending" : undefined},
       element("button", {type: "button", text: text + arrow(by), "data-sort": by, onclick: () => { this.sorted = {by, descending: this.sorted.by === by ? !this.sorted.descending : by === "frequency" || by === "pieces"}; this.sort(); }})));
@@ -163,7 +163,7 @@ class Explorer {
     const isKept = table.status(row) === "kept";
     const made = element("div", {class: "row body" + (row === this.opened ? " open" : ""), role: "row", tabindex: 0, style: `top: ${at * ROW}px`, "data-row": row, onclick: () => this.open(row)},
       cell(table.visible(row), "mono"), cell(number(table.id(row)), "number"), cell(table.status(row)), cell(table.script(row)), cell(number(table.frequency(row, Number($("text").value))), "number"),
-      element("div", {role: "cell", class: "mono"}, ...pieces.map(text => element("span", {class: "piece", text}))), element("div", {role: "cell", dir: "auto"}, ...(example ? marked(example) : [isKept ? "" : "—"])));
+      element("div", {role: "cell", class: "mono"}, ...pieces.map(text => element("span", {class: "piece", text}))), element("div", {role: "cell", dir: "auto"}, ...(example ? marked(example, 12) : [isKept ? "" : "—"])));
     return made;
   }
 

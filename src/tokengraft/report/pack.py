@@ -9,6 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tokengraft import _core
@@ -90,7 +91,7 @@ def _key(tokenizer: Tokenizer, token: Token) -> bytes:
 def _ids(tokens: Sequence[Token]) -> bytes:
     """The ids as differences: they ascend."""
     ids = [-1, *(token.id for token in tokens)]
-    return varints(after - before for before, after in zip(ids, ids[1:], strict=False))
+    return varints(after - before for before, after in pairwise(ids))
 
 
 def _flags(tokenizer: Tokenizer, tokens: Iterable[Token]) -> Iterable[int]:

@@ -6,7 +6,7 @@ function showNavigation() {
 
 function showSupport(data, table) {
   const added = table.rows.filter(row => table.status(row) === "new");
-  if (!added.length) return;
+  if (!added.length || !data.texts.length) return;
   $("support").hidden = false;
   const targets = data.texts.map((text, at) => [text, at]).filter(([text]) => text.role === "target");
   const used = targets.length ? targets : data.texts.map((text, at) => [text, at]);

@@ -117,14 +117,14 @@ def checked_probe(value: Any) -> Mapping[str, Any]:
         OptionError: It is something else.
     """
     scores = value.get("scores") if isinstance(value, Mapping) else None
-    is_list = isinstance(scores, list) and isinstance(value.get("base"), str)
-    if not is_list or not all(isinstance(score, Mapping) and _is_score(score) for score in scores):
+    is_probe = isinstance(scores, list) and scores and isinstance(value.get("base"), str)
+    if not is_probe or not all(map(_is_score, scores or ())):
         raise OptionError("the probe has no scores of models on texts", hint=_PROBE_HINT)
     return {"base": value["base"], "scores": scores, "settings": dict(value.get("settings") or {})}
 
 
-def _is_score(score: Mapping[str, Any]) -> bool:
-    return all(isinstance(score.get(name), kind) for name, kind in _SCORE.items())
+def _is_score(score: Any) -> bool:
+    return isinstance(score, Mapping) and all(isinstance(score.get(name), kind) for name, kind in _SCORE.items())
 
 
 def _name(source: Source) -> str:
@@ -139,7 +139,9 @@ def _text(name: str, text: Text | PretokenCounts) -> ReportText:
 
 def _inputs(texts: Mapping[str, Text | PretokenCounts]) -> list[dict[str, Any]]:
     sizes = {
-        name: (text.n_bytes, len(text.documents)) if isinstance(text, Text) else (text.totals.bytes, text.totals.documents)
+        name: (text.n_bytes, len(text.documents))
+        if isinstance(text, Text)
+        else (text.totals.bytes, text.totals.documents)
         for name, text in texts.items()
     }
     return [{"role": "text", "name": name, "bytes": size[0], "documents": size[1]} for name, size in sizes.items()]

@@ -10,12 +10,12 @@ function effects({base, new: after}) {
   if (base.bytes_per_token && after.bytes_per_token) {
     const ratio = after.bytes_per_token / base.bytes_per_token;
     facts.push(`${fixed(base.bytes_per_token, 2)} → ${fixed(after.bytes_per_token, 2)} bytes per token`);
-    facts.push(`${change(1 / ratio - 1)} tokens, and so cost, of the same text`);
+    facts.push(`${change(1 / ratio - 1)} tokens and cost for the same text`);
     if (base.tokens_per_word && after.tokens_per_word) {
       const saved = Math.round(1000 * (base.tokens_per_word - after.tokens_per_word));
       facts.push(saved >= 0 ? `${number(saved)} tokens saved per 1,000 words` : `${number(-saved)} more tokens per 1,000 words`);
     }
-    facts.push(`a context of ${number(CONTEXT)} tokens holds what took ${number(Math.round(CONTEXT * ratio))} before`);
+    facts.push(`a context of ${number(CONTEXT)} tokens holds as much as ${number(Math.round(CONTEXT * ratio))} before`);
   }
   return facts;
 }
@@ -30,18 +30,20 @@ function card(what, big, look, facts) {
 function showOverview(data) {
   const {summary, texts, checks} = data;
   const kept = summary.kept + summary.moved;
-  $("lead").textContent = `${number(summary.added)} tokens added, ${number(summary.removed)} removed, ${number(kept)} kept.`;
+  $("lead").textContent = `${number(summary.added)} tokens added, ${number(summary.removed)} removed, ${number(kept)} kept. ${asked(data.record)}`;
   const cards = texts.map(text => card(text.name === text.role ? text.name : `${text.name}, ${ROLES[text.role]}`, change(text.new.gain), tone(text.new.gain), effects(text)));
   const rows = `${number(summary.rows[0])} → ${number(summary.rows[1])} embedding rows`;
   const moved = summary.moved ? `${number(summary.moved)} kept tokens have another id` : "every kept token has its old id";
   const parameters = summary.parameters === null ? [] : [`${summary.parameters > 0 ? "+" : summary.parameters < 0 ? "−" : "±"}${number(Math.abs(summary.parameters))} parameters`];
-  cards.push(card("vocabulary", `+${number(summary.added)} −${number(summary.removed)}`, "", [rows, moved, ...parameters]));
+  cards.push(card("vocabulary", vocabularyChange(summary), "", [rows, moved, ...parameters]));
   if (checks) cards.push(checksCard(checks));
   $("cards").replaceChildren(...cards);
   $("warnings").replaceChildren(...data.warnings.map(text => element("li", {text})));
   showScores(texts);
   showRecord(data.record);
 }
+
+const vocabularyChange = ({added, removed}) => [added ? `+${number(added)}` : "", removed ? `−${number(removed)}` : ""].filter(Boolean).join("\u2002") || "±0";
 
 function checksCard(checks) {
   const count = outcome => checks.filter(check => check.outcome === outcome).length;
@@ -51,16 +53,24 @@ function checksCard(checks) {
   return card("checks", big, failed ? "bad" : "good", [...(failed ? [`${count("pass")} passed`] : []), ...(notes ? [`${notes} with a note, not counted as passed`] : []), ...facts.slice(0, 4)]);
 }
 
+/** What was asked, in a line. */
+function asked({inputs, date}) {
+  const named = (Array.isArray(inputs) ? inputs : []).filter(input => input.bytes);
+  const parts = named.map(input => `${input.name === input.role ? ROLES[input.role] ?? input.role : input.name} ${megabytes(input.bytes)}` + (input.weight && String(input.weight) !== "1" ? ` (weight ${input.weight})` : ""));
+  return [parts.length ? `Text: ${parts.join(", ")}.` : "", date ? `${date}.` : ""].filter(Boolean).join(" ");
+}
+
 function showScores(texts) {
   const perWords = score => score.tokens_per_word ? number(Math.round(1000 * score.tokens_per_word)) : "";
-  const heads = [["text"], ["measured on"], ["size", "number"], ["bytes per token", "number"], ["now", "number"], ["change", "number"], ["tokens per 1,000 words", "number"], ["now", "number"],
+  const heads = [["text"], ["measured", "number"], ["bytes per token", "number"], ["change", "number"], ["tokens per 1,000 words", "number"],
     ["same tokens", "number"], ["more tokens", "number"], ["new tokens used", "number"]];
-  fillTable("scores", heads, texts.map(text => [text.name, text.measuredOn, megabytes(text.base.bytes), fixed(text.base.bytes_per_token, 3), fixed(text.new.bytes_per_token, 3),
-    {text: change(text.new.gain), class: tone(text.new.gain)}, perWords(text.base), perWords(text.new), percent(text.new.exact_match),
+  fillTable("scores", heads, texts.map(text => [text.name, megabytes(text.base.bytes), `${fixed(text.base.bytes_per_token, 3)} → ${fixed(text.new.bytes_per_token, 3)}`,
+    {text: change(text.new.gain), class: tone(text.new.gain)}, text.base.tokens_per_word ? `${perWords(text.base)} → ${perWords(text.new)}` : "", percent(text.new.exact_match),
     text.hasDocuments ? `${number(text.longer)} of ${number(text.base.documents)}` : "", percent(text.new.added_used)]));
   const notes = ["“Same tokens” is the share of documents whose tokens did not change; “more tokens” counts documents that need more tokens than before."];
-  const held = texts.filter(text => text.measuredOn === "held-out documents");
-  if (held.length) notes.push("Held-out documents are of the same corpora as the text that tokens were learned from; other text may gain less.");
+  const sources = [...new Set(texts.map(text => text.measuredOn))];
+  notes.unshift(sources.length === 1 ? `Measured on ${sources[0]}.` : `Measured on: ${texts.map(text => `${text.name}, ${text.measuredOn}`).join("; ")}.`);
+  if (sources.includes("held-out documents")) notes.push("Held-out documents are of the same corpora as the text that tokens were learned from; other text may gain less.");
   const small = texts.filter(text => text.base.bytes < 50000);
   if (small.length) notes.push(`Less than 50 kB were measured of ${small.map(text => text.name).join(", ")}: the figures may change with other documents.`);
   $("scores-note").textContent = notes.join(" ");
