@@ -97,6 +97,7 @@ def _files(job: Job, result: Adaptation, parts: Mapping[str, HeldOutCounts] | No
         # not above: the report shows an `Adaptation`, so it imports `adapt`
         from tokengraft.report.adaptation import adaptation_page
 
+        weights = {name: target.weight for name, target in job.targets.items()}
         title = f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}"
-        files[page] = adaptation_page(result, parts, title=title).encode()
+        files[page] = adaptation_page(result, parts, title=title, weights=weights).encode()
     return files

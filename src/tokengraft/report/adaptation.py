@@ -1,6 +1,6 @@
 """`adaptation_page`: the report of an adaptation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokengraft import _core
@@ -16,6 +16,7 @@ def adaptation_page(
     parts: Mapping[str, HeldOutCounts],
     *,
     title: str,
+    weights: Mapping[str, Any] | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> str:
     """The report of an adaptation as HTML that needs no network.
@@ -24,10 +25,11 @@ def adaptation_page(
         result: The adaptation.
         parts: The counts and the held-out documents of every text.
         title: The title of the page.
+        weights: The weight of each target.
         record: What was asked: `command`, `date`, `versions`, `options`, and `inputs` as a list of mappings. The page
             shows whichever are there.
     """
-    return report_page(adaptation_content(result, parts, title=title, record=record))
+    return report_page(adaptation_content(result, parts, title=title, weights=weights, record=record))
 
 
 def adaptation_content(
@@ -35,10 +37,12 @@ def adaptation_content(
     parts: Mapping[str, HeldOutCounts],
     *,
     title: str,
+    weights: Mapping[str, Any] | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Content:
     """What the report of an adaptation shows."""
-    extension = result.extension
+    extension, given = result.extension, dict(record or {})
+    inputs = _inputs(parts, weights or {}, given.pop("inputs", ()))
     return Content(
         title=title,
         base=result.base,
@@ -52,7 +56,7 @@ def adaptation_content(
         size_reason=result.choice.reason if result.choice else None,
         transplant=result.transplant,
         warnings=result.warnings,
-        record={"versions": {"tokengraft": _core.__version__}, "inputs": _inputs(parts)} | dict(record or {}),
+        record={"versions": {"tokengraft": _core.__version__}} | given | {"inputs": inputs},
     )
 
 
@@ -61,15 +65,19 @@ def _text(name: str, part: HeldOutCounts) -> ReportText:
     return ReportText(name, "held-out documents", role, part.held_out, part.counts)
 
 
-def _inputs(parts: Mapping[str, HeldOutCounts]) -> list[dict[str, Any]]:
-    """The texts with their sizes, without the held-out documents."""
-    return [
-        {
+def _inputs(
+    parts: Mapping[str, HeldOutCounts], weights: Mapping[str, Any], given: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The inputs that are given and those of the texts, with what is known of each. Sizes are without held-out text."""
+    known = {
+        name: {
             "role": "keep" if name == KEEP else "target",
             "name": name,
             "bytes": part.counts.totals.bytes,
             "documents": part.counts.totals.documents,
             "held_out": len(part.held_out),
         }
+        | ({"weight": str(weights[name])} if name in weights else {})
         for name, part in parts.items()
-    ]
+    }
+    return [*({**known.pop(str(entry.get("name")), {}), **entry} for entry in given), *known.values()]

@@ -1,15 +1,16 @@
 """`examples`: for tokens, a place in the documents where each occurs, with the text around it."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tokengraft.evaluate.segments import Segments
 from tokengraft.report.pack import varints
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-AROUND = 60
+AROUND = 48
 """Bytes of text before and after a token."""
-MOST_BYTES = 400_000
+MOST_BYTES = 600_000
 """Bytes of text with examples in a page, for each tokenizer. Tokens that are left without one are counted."""
 
 
@@ -40,8 +41,7 @@ def examples(
     snippets: list[str] = []
     places: dict[int, tuple[int, int, int]] = {}
     size = 0
-    pairs = (pair for documents, segments in texts for pair in zip(documents, segments.documents, strict=True))
-    for document, ids in pairs:
+    for document, ids in _in_turn(texts):
         if missing.isdisjoint(ids):
             continue
         data, window = document.encode(), (0, 0)
@@ -59,6 +59,15 @@ def examples(
         if size > MOST_BYTES:
             break
     return Examples(tuple(snippets), places)
+
+
+def _in_turn(
+    texts: Iterable[tuple[tuple[str, ...], Segments]],
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The documents with their tokens, one of each text in turn: no text takes all the room."""
+    pairs = [zip(documents, segments.documents, strict=True) for documents, segments in texts]
+    for row in zip_longest(*pairs):
+        yield from (pair for pair in row if pair is not None)
 
 
 def _spans(ids: Iterable[int], data: bytes, data_of: Mapping[int, bytes]) -> Iterator[tuple[int, int, int]]:

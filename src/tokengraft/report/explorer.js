@@ -135,7 +135,7 @@ class Explorer {
     const keyed = this.found.map(row => [keys[by](row), row]), sign = descending ? -1 : 1;
     keyed.sort((a, b) => (a[0] < b[0] ? -sign : a[0] > b[0] ? sign : table.id(a[1]) - table.id(b[1])));
     this.found = keyed.map(pair => pair[1]);
-    $("shown").textContent = `${number(this.found.length)} of ${number(table.rows.length)} tokens`;
+    $("shown").textContent = `${number(this.found.length)} of ${number(table.rows.length)} tokens.`;
     $("list").scrollTop = 0;
     this.render();
   }

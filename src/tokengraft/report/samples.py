@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tokengraft.report.content import BASE, NEW, Content, ReportText
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 EACH = 4
 """Documents of each sort that the page shows for a text."""
@@ -59,6 +60,10 @@ def _sample(content: Content, text: ReportText, change: Change, sort: str) -> di
         "after": change.after,
         "content": cut,
         "isCut": len(cut) < len(document),
-        "base": content.base.encode(cut),
-        "new": content.new.encode(cut),
+        "base": _ids(content.base, cut),
+        "new": _ids(content.new, cut),
     }
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode(text)

@@ -24,7 +24,7 @@ const ROLES = {target: "target", keep: "text to keep", text: "text"};
 
 function card(what, big, look, facts) {
   return element("div", {class: "card"}, element("div", {class: "what", text: what}), element("b", {class: look, text: big}),
-    element("ul", {}, ...facts.map(fact => element("li", {text: fact}))));
+    element("ul", {}, ...facts.map(fact => element("li", typeof fact === "string" ? {text: fact} : fact))));
 }
 
 function showOverview(data) {
@@ -35,8 +35,7 @@ function showOverview(data) {
   const rows = `${number(summary.rows[0])} → ${number(summary.rows[1])} embedding rows`;
   const moved = summary.moved ? `${number(summary.moved)} kept tokens have another id` : "every kept token has its old id";
   const parameters = summary.parameters === null ? [] : [`${summary.parameters > 0 ? "+" : summary.parameters < 0 ? "−" : "±"}${number(Math.abs(summary.parameters))} parameters`];
-  cards.push(card("vocabulary", vocabularyChange(summary), "", [rows, moved, ...parameters]));
-  if (checks) cards.push(checksCard(checks));
+  cards.push(card("vocabulary", vocabularyChange(summary), "", [rows, moved, ...parameters, ...(checks ? checkFacts(checks) : [])]));
   $("cards").replaceChildren(...cards);
   $("warnings").replaceChildren(...data.warnings.map(text => element("li", {text})));
   showScores(texts);
@@ -45,12 +44,14 @@ function showOverview(data) {
 
 const vocabularyChange = ({added, removed}) => [added ? `+${number(added)}` : "", removed ? `−${number(removed)}` : ""].filter(Boolean).join("\u2002") || "±0";
 
-function checksCard(checks) {
-  const count = outcome => checks.filter(check => check.outcome === outcome).length;
-  const failed = count("fail"), notes = count("note");
-  const facts = checks.filter(check => check.outcome !== "pass").map(check => `${check.outcome}: ${check.name}`);
-  const big = failed ? `${failed} failed` : `${count("pass")} passed`;
-  return card("checks", big, failed ? "bad" : "good", [...(failed ? [`${count("pass")} passed`] : []), ...(notes ? [`${notes} with a note, not counted as passed`] : []), ...facts.slice(0, 4)]);
+/** How many checks passed; notes are not counted as passed. */
+function checkFacts(checks) {
+  const named = outcome => checks.filter(check => check.outcome === outcome).map(check => check.name);
+  const passed = named("pass"), failed = named("fail"), notes = named("note");
+  const facts = [{text: `${passed.length} check${passed.length === 1 ? "" : "s"} passed`, class: failed.length ? "" : "good"}];
+  if (failed.length) facts.push({text: `${failed.length} failed: ${failed.join(", ")}`, class: "bad"});
+  if (notes.length) facts.push({text: `${notes.length} with a note: ${notes.join(", ")}`});
+  return facts;
 }
 
 /** What was asked, in a line. */
