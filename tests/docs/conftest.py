@@ -14,6 +14,9 @@ import tokengraft as tg
 from tokengraft.formats.huggingface import write_tokenizer_json
 
 
+_SCORE = {"model": "model", "text": "et", "steps": 0, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5}
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with what the pages speak of, as the working directory."""
@@ -33,6 +36,7 @@ def place(tmp_path, monkeypatch):
         "deny.txt": "ad\n",
         "words.txt": "ibuprofen\nCOX-2\n",
         "keep.txt": "Ġcat\n",
+        "probe.json": json.dumps({"base": "model", "scores": [_SCORE, _SCORE | {"model": "extended"}]}),
         "special-tokens.json": '{"<|start|>": 500, "<|end|>": 501}',
     }
     (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))

@@ -94,10 +94,11 @@ def add(commands: Commands) -> None:
     )
     add_hole_rows(command)
     command.add_argument(
-        "--report",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="write report.html (default: it is written)",
+        "--no-report",
+        dest="report",
+        action="store_const",
+        const=False,
+        help="do not write report.html, a page about the result",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
     add_output(command, "folder for the adapted model")
