@@ -13,7 +13,6 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 import tokengraft as tg
 from tokengraft.formats.huggingface import write_tokenizer_json
 
-
 _SCORE = {"model": "model", "text": "et", "steps": 0, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5}
 
 

@@ -74,8 +74,12 @@ class Content:
             for side, tokenizer in sides.items()
         }
 
-    def frequencies(self, side: str, text: ReportText) -> Mapping[int, int]:
-        """How often each token occurs in a text."""
+    @cached_property
+    def frequencies(self) -> dict[tuple[str, str], Mapping[int, int]]:
+        """How often each token occurs in each text, by tokenizer and text."""
+        return {(side, text.name): self._frequencies(side, text) for text in self.texts for side in (BASE, NEW)}
+
+    def _frequencies(self, side: str, text: ReportText) -> Mapping[int, int]:
         if text.counts is not None:
             return text.counts.tokens(self.base if side == BASE else self.new)
         found = self.segments.get((side, text.name))

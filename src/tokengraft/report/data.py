@@ -20,13 +20,14 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Everything that the page shows: JSON-ready data, and columns of numbers and tokens by name."""
     columns = packed_tokenizers(content.base, content.new, content.plan)
     columns |= _frequency_columns(content)
+    own = _own_tokens(content)
     snippets = {}
     for side, (column, side_snippets) in _examples(content).items():
         columns[f"{side}.examples"], snippets[side] = column, side_snippets
     data = {
         "title": content.title,
         "summary": content.plan.summary._asdict() | {"rows": _rows(content), "parameters": _parameters(content)},
-        "texts": [_text(content, text) for text in content.texts],
+        "texts": [_text(content, text) | {"ownTokens": own[text.name]} for text in content.texts],
         "curve": _curve(content),
         "size": content.size_reason,
         "checks": [asdict(finding) for finding in content.check.findings] if content.check else None,
@@ -63,13 +64,13 @@ def _text(content: Content, text: ReportText) -> dict[str, Any]:
     """A text with the scores of both tokenizers."""
     found = changes(content, text)
     before, after = (asdict(content.evaluation[side, text.name]) for side in (BASE, NEW))
-    counted = text.counts.totals if text.counts is not None else None
+    n_bytes, n_documents = _counted(content, text)
     return {
         "name": text.name,
         "role": text.role,
         "measuredOn": text.measured_on,
-        "countedBytes": counted.bytes if counted else before["bytes"],
-        "countedDocuments": counted.documents if counted else before["documents"],
+        "countedBytes": n_bytes,
+        "countedDocuments": n_documents,
         "hasDocuments": bool(found),
         "shorter": sum(change.ratio < 1 for change in found),
         "longer": sum(change.ratio > 1 for change in found),
@@ -84,9 +85,30 @@ def _frequency_columns(content: Content) -> dict[str, bytes]:
     ids = {BASE: content.plan.removed, NEW: [token.id for token in content.new.tokens]}
     for place, text in enumerate(content.texts):
         for side in (BASE, NEW):
-            found = content.frequencies(side, text)
+            found = content.frequencies[side, text.name]
             columns[f"{side}.frequency.{place}"] = varints(found.get(token_id, 0) for token_id in ids[side])
     return columns
+
+
+def _own_tokens(content: Content) -> dict[str, int]:
+    """For each text, how many of the new tokens are more frequent in it than in any other, relative to its bytes."""
+    sizes = {text.name: _counted(content, text)[0] or 1 for text in content.texts}
+    own = dict.fromkeys(sizes, 0)
+    for token_id, source in enumerate(content.plan.sources):
+        if isinstance(source, tuple):
+            rates = {name: content.frequencies[NEW, name].get(token_id, 0) / size for name, size in sizes.items()}
+            best = max(rates, key=rates.__getitem__, default="")
+            if best and rates[best]:
+                own[best] += 1
+    return own
+
+
+def _counted(content: Content, text: ReportText) -> tuple[int, int]:
+    """Bytes and documents of the text that frequencies are from."""
+    if text.counts is not None:
+        return text.counts.totals.bytes, text.counts.totals.documents
+    score = content.evaluation[BASE, text.name]
+    return score.bytes, score.documents
 
 
 def _examples(content: Content) -> dict[str, tuple[bytes, tuple[str, ...]]]:

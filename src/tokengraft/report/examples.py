@@ -48,7 +48,7 @@ def examples(
         for token_id, start, end in _spans(ids, data, data_of):
             if token_id not in missing:
                 continue
-            if end > window[1]:
+            if end + AROUND // 3 > window[1] and (end > window[1] or window[1] < len(data)):
                 window = _window(data, start, end)
                 snippets.append(data[slice(*window)].decode(errors="replace"))
                 size += window[1] - window[0]

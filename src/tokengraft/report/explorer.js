@@ -1,5 +1,6 @@
 // The list of all tokens: only the rows in view are elements, so it is fast with hundreds of thousands of tokens.
 const ROW = 35;  // pixels, as .row in the style sheet
+const TALLEST = 15e6;  // browsers draw no element that is much taller: beyond it, scrolling goes faster than the rows
 
 /** All tokens of both tokenizers. A row is the place of a token of the new one, or -1 - the place of a removed one. */
 class TokenTable {
@@ -106,7 +107,7 @@ class Explorer {
     $("status").value = counts.new ? "new" : counts.removed ? "removed" : "all";
     const scripts = [...new Set(table.rows.map(row => table.script(row)))].sort();
     options("script", [["", "any script"], ...scripts.map(name => [name, name])]);
-    options("text", [["-1", "frequency in all texts"], ...table.data.texts.map((text, at) => [at, `most frequent in ${text.name}`])]);
+    options("text", [["-1", "all texts"], ...table.data.texts.map((text, at) => [at, `most frequent in ${text.name}`])]);
     $("text").hidden = table.data.texts.length < 2;
   }
 
@@ -150,18 +151,20 @@ class Explorer {
 
   /** Draws the rows in view. */
   render() {
-    const list = $("list"), first = Math.max(0, Math.floor(list.scrollTop / ROW) - 8);
+    const list = $("list"), full = this.found.length * ROW, height = Math.min(full, TALLEST);
+    const above = full > height ? list.scrollTop * (full - list.clientHeight) / (height - list.clientHeight) : list.scrollTop;
+    const first = Math.max(0, Math.floor(above / ROW) - 8);
     const shown = this.found.slice(first, first + Math.ceil(list.clientHeight / ROW) + 16);
-    const rows = shown.map((row, at) => this.row(row, first + at));
-    const space = element("div", {role: "rowgroup", style: `position: relative; height: ${this.found.length * ROW}px`}, ...rows);
+    const rows = shown.map((row, at) => this.row(row, (first + at) * ROW - above + list.scrollTop));
+    const space = element("div", {role: "rowgroup", style: `position: relative; height: ${height}px`}, ...rows);
     list.replaceChildren(this.head(), space);
   }
 
-  row(row, at) {
+  row(row, top) {
     const {table} = this, example = table.example(row), pieces = table.pieceTexts(row);
     const cell = (text, look) => element("div", {class: look, role: "cell", text});
     const isKept = table.status(row) === "kept";
-    const made = element("div", {class: "row body" + (row === this.opened ? " open" : ""), role: "row", tabindex: 0, style: `top: ${at * ROW}px`, "data-row": row, onclick: () => this.open(row)},
+    const made = element("div", {class: "row body" + (row === this.opened ? " open" : ""), role: "row", tabindex: 0, style: `top: ${top}px`, "data-row": row, onclick: () => this.open(row)},
       cell(table.visible(row), "mono"), cell(number(table.id(row)), "number"), cell(table.status(row)), cell(table.script(row)), cell(number(table.frequency(row, Number($("text").value))), "number"),
       element("div", {role: "cell", class: "mono"}, ...pieces.map(text => element("span", {class: "piece", text}))), element("div", {role: "cell", dir: "auto"}, ...(example ? marked(example, 12) : [isKept ? "" : "—"])));
     return made;

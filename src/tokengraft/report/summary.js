@@ -35,7 +35,7 @@ function showOverview(data) {
   const rows = `${number(summary.rows[0])} → ${number(summary.rows[1])} embedding rows`;
   const moved = summary.moved ? `${number(summary.moved)} kept tokens have another id` : "every kept token has its old id";
   const parameters = summary.parameters === null ? [] : [`${summary.parameters > 0 ? "+" : summary.parameters < 0 ? "−" : "±"}${number(Math.abs(summary.parameters))} parameters`];
-  cards.push(card("vocabulary", vocabularyChange(summary), "", [rows, moved, ...parameters, ...(checks ? checkFacts(checks) : [])]));
+  cards.push(card("vocabulary", vocabularyChange(summary), "small", [rows, moved, ...parameters, ...(checks ? checkFacts(checks) : [])]));
   $("cards").replaceChildren(...cards);
   $("warnings").replaceChildren(...data.warnings.map(text => element("li", {text})));
   showScores(texts);
@@ -64,11 +64,11 @@ function asked({inputs, date}) {
 function showScores(texts) {
   const perWords = score => score.tokens_per_word ? number(Math.round(1000 * score.tokens_per_word)) : "";
   const heads = [["text"], ["measured", "number"], ["bytes per token", "number"], ["change", "number"], ["tokens per 1,000 words", "number"],
-    ["same tokens", "number"], ["more tokens", "number"], ["new tokens used", "number"]];
+    ["same tokens", "number"], ["more tokens", "number"], ["new tokens used", "number"], ...(texts.length > 1 ? [["new tokens at home here", "number"]] : [])];
   fillTable("scores", heads, texts.map(text => [text.name, megabytes(text.base.bytes), `${fixed(text.base.bytes_per_token, 3)} → ${fixed(text.new.bytes_per_token, 3)}`,
     {text: change(text.new.gain), class: tone(text.new.gain)}, text.base.tokens_per_word ? `${perWords(text.base)} → ${perWords(text.new)}` : "", percent(text.new.exact_match),
-    text.hasDocuments ? `${number(text.longer)} of ${number(text.base.documents)}` : "", percent(text.new.added_used)]));
-  const notes = ["“Same tokens” is the share of documents whose tokens did not change; “more tokens” counts documents that need more tokens than before."];
+    text.hasDocuments ? `${number(text.longer)} of ${number(text.base.documents)}` : "", percent(text.new.added_used), ...(texts.length > 1 ? [number(text.ownTokens)] : [])]));
+  const notes = ["“Same tokens” is the share of documents whose tokens did not change; “more tokens” counts documents that need more tokens than before.", ...(texts.length > 1 ? ["A new token is at home in the text where it is most frequent, relative to the size of the text."] : [])];
   const sources = [...new Set(texts.map(text => text.measuredOn))];
   notes.unshift(sources.length === 1 ? `Measured on ${sources[0]}.` : `Measured on: ${texts.map(text => `${text.name}, ${text.measuredOn}`).join("; ")}.`);
   if (sources.includes("held-out documents")) notes.push("Held-out documents are of the same corpora as the text that tokens were learned from; other text may gain less.");
@@ -87,6 +87,7 @@ function showRecord(record) {
   const list = value => typeof value === "object" && value !== null ? Object.entries(value).map(([name, one]) => `${name}: ${typeof one === "object" ? JSON.stringify(one) : one}`).join("\n") : String(value);
   const others = Object.entries(record).filter(([key, value]) => key !== "inputs" && value !== null && value !== undefined);
   $("record").replaceChildren(...others.flatMap(([key, value]) => [element("dt", {text: key}), element("dd", {text: list(value)})]));
+  $("asked").open = matchMedia("(min-width: 46rem)").matches;
   $("asked").hidden = !inputs.length && !others.length;
 }
 
