@@ -64,11 +64,11 @@ function asked({inputs, date}) {
 function showScores(texts) {
   const perWords = score => score.tokens_per_word ? number(Math.round(1000 * score.tokens_per_word)) : "";
   const heads = [["text"], ["measured", "number"], ["bytes per token", "number"], ["change", "number"], ["tokens per 1,000 words", "number"],
-    ["same tokens", "number"], ["more tokens", "number"], ["new tokens used", "number"], ...(texts.length > 1 ? [["new tokens at home here", "number"]] : [])];
+    ["same tokens", "number"], ["more tokens", "number"], ["new tokens used", "number"], ...(texts.length > 1 ? [["new tokens most frequent here", "number"]] : [])];
   fillTable("scores", heads, texts.map(text => [text.name, megabytes(text.base.bytes), `${fixed(text.base.bytes_per_token, 3)} → ${fixed(text.new.bytes_per_token, 3)}`,
     {text: change(text.new.gain), class: tone(text.new.gain)}, text.base.tokens_per_word ? `${perWords(text.base)} → ${perWords(text.new)}` : "", percent(text.new.exact_match),
     text.hasDocuments ? `${number(text.longer)} of ${number(text.base.documents)}` : "", percent(text.new.added_used), ...(texts.length > 1 ? [number(text.ownTokens)] : [])]));
-  const notes = ["“Same tokens” is the share of documents whose tokens did not change; “more tokens” counts documents that need more tokens than before.", ...(texts.length > 1 ? ["A new token is at home in the text where it is most frequent, relative to the size of the text."] : [])];
+  const notes = ["“Same tokens” is the share of documents whose tokens did not change; “more tokens” counts documents that need more tokens than before.", ...(texts.length > 1 ? ["“Most frequent here” is relative to the size of the texts."] : [])];
   const sources = [...new Set(texts.map(text => text.measuredOn))];
   notes.unshift(sources.length === 1 ? `Measured on ${sources[0]}.` : `Measured on: ${texts.map(text => `${text.name}, ${text.measuredOn}`).join("; ")}.`);
   if (sources.includes("held-out documents")) notes.push("Held-out documents are of the same corpora as the text that tokens were learned from; other text may gain less.");
