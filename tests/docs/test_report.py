@@ -324,6 +324,17 @@ def test_a_page_is_the_same_for_the_same_input(folder, tmp_path):
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
+def test_differences_between_unrelated_tokenizers_are_notes_and_those_of_an_edit_failures(opened, folder, tmp_path):
+    other = builders.write(tmp_path / "other", builders.sentencepiece())
+    tg.report(folder / MODEL, other, {"et": folder / "et.txt"}, out=tmp_path / "other.html")
+    outcomes = "Object.fromEntries(tokengraft.data.checks.map(check => [check.name, check.outcome]))"
+    assert opened(tmp_path / "other.html").evaluate(outcomes)["pipeline"] == "note"
+    base = tg.load(folder / MODEL)
+    moved = base.with_tokens({s: i + 1 for s, i in base.ids.items()}, base.merge_strings())
+    tg.report(base, moved, {"et": folder / "et.txt"}, out=tmp_path / "moved.html")
+    assert opened(tmp_path / "moved.html").evaluate(outcomes)["kept ids"] == "fail"
+
+
 def test_the_same_tokenizer_twice_has_a_page(opened, tmp_path):
     sentencepiece = builders.write(tmp_path / "text", builders.sentencepiece())
     tg.report(sentencepiece, sentencepiece, {"et": iter(["the cat", "", "猫"])}, out=tmp_path / "page.html")

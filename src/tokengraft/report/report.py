@@ -3,11 +3,13 @@
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
 from tokengraft.check.check import check
+from tokengraft.check.finding import Check
 from tokengraft.corpus import Corpus, ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -15,7 +17,7 @@ from tokengraft.evaluate import evaluate
 from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import new_file, require_new
-from tokengraft.plan import plan
+from tokengraft.plan import VocabPlan, plan
 from tokengraft.report.content import BASE, NEW, Content, ReportText
 from tokengraft.report.page import report_page
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -68,18 +70,40 @@ def report(
     names = [_name(source) for source in (base, new)]
     before, after = (source if isinstance(source, Tokenizer) else load(source) for source in (base, new))
     opened = {name: open_text(name, text, read_options) for name, text in texts.items()}
+    changes = plan(before, after)
     content = Content(
         title=title or f"{names[1] or 'new tokenizer'} compared with {names[0] or 'its base'}",
         base=before,
         new=after,
-        plan=plan(before, after),
+        plan=changes,
         texts=tuple(_text(name, text) for name, text in opened.items()),
         evaluation=evaluate({BASE: before, NEW: after}, opened),
-        check=check(after, before),
+        check=_checked(after, before, changes),
         record={"versions": {"tokengraft": _core.__version__}, "inputs": _inputs(opened)} | dict(record or {}),
         probe=probe.as_dict() if isinstance(probe, Probe) else checked_probe(probe) if probe is not None else None,
     )
     return write_page(content, out, force=force)
+
+
+_OF_AN_EDIT = ("special tokens", "pipeline", "merges", "settings", "chat template", "kept ids")
+"""Checks that an edit must pass. Two tokenizers that have nothing to do with each other only differ there."""
+
+
+def _checked(new: Tokenizer, base: Tokenizer, changes: VocabPlan) -> Check:
+    """The check of a tokenizer. If it was not made from the base, differences from it are notes.
+
+    It was not if most tokens of the base are missing, or if the pipeline is another one.
+    """
+    findings = check(new, base).findings
+    has_pipeline = all(finding.outcome == "pass" for finding in findings if finding.name == "pipeline")
+    if has_pipeline and len(changes.removed) * 2 < len(base.ids):
+        return Check(findings)
+    differs = [finding.outcome == "fail" and finding.name in _OF_AN_EDIT for finding in findings]
+    noted = (
+        replace(finding, outcome="note", detail=f"differs from the base: {finding.detail}") if is_note else finding
+        for finding, is_note in zip(findings, differs, strict=True)
+    )
+    return Check(tuple(noted))
 
 
 def write_page(content: Content, out: str | os.PathLike[str], *, force: bool = False) -> Path:
