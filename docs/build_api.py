@@ -11,7 +11,7 @@ PAGE = Path(__file__).parent / "api.md"
 GROUPS = {
     "Steps": "load save convert inspect count extend prune_order plan transplant transplant_model check check_serving "
     "evaluate "
-    "compare curve",
+    "compare curve report",
     "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
     "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",
     "Text and counts": "ReadOptions CountOptions PretokenCounts Totals BatchCounter sum_partials",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tokengraft.formats.convert import convert
     from tokengraft.plan import VocabPlan, plan
     from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
+    from tokengraft.report.report import report
     from tokengraft.tokenizer.added import AddedToken
     from tokengraft.tokenizer.inspect import Inspection, inspect
     from tokengraft.tokenizer.merge_tree import MergeStructure
@@ -123,6 +124,7 @@ __all__ = [
     "preserve_cost",
     "probe",
     "prune_order",
+    "report",
     "save",
     "sum_partials",
     "transplant",
@@ -170,6 +172,7 @@ _EXPORTS = {
     "formats.convert": ("convert",),
     "plan": ("VocabPlan", "plan"),
     "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
+    "report.report": ("report",),
     "tokenizer.added": ("AddedToken",),
     "tokenizer.inspect": ("Inspection", "inspect"),
     "tokenizer.merge_tree": ("MergeStructure",),

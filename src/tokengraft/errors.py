@@ -9,8 +9,8 @@ Progress = Callable[[str, int, int], None]
 """Called with (the input or step, units done since the last call, units in total). Shared by all steps.
 
 Units are bytes on disk, so that compressed files add up to their size; of text in memory they are bytes of text; where
-tokens are learned they are new tokens. The total is that of the files; it is 0 if it is not known, as for an iterator or
-standard input.
+tokens are learned they are new tokens. The total is that of the files; it is 0 if it is not known, as for an iterator
+or standard input.
 """
 MAX_CHARACTERS = 1000
 

@@ -1,6 +1,8 @@
 """The folder in which the snippets of the documentation run."""
 
 import json
+import shutil
+from pathlib import Path
 
 import builders
 import pyarrow as pa
@@ -10,6 +12,8 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft.formats.huggingface import write_tokenizer_json
+
+_SCORE = {"model": "model", "text": "et", "steps": 0, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5}
 
 
 @pytest.fixture
@@ -31,6 +35,7 @@ def place(tmp_path, monkeypatch):
         "deny.txt": "ad\n",
         "words.txt": "ibuprofen\nCOX-2\n",
         "keep.txt": "Ġcat\n",
+        "probe.json": json.dumps({"base": "model", "scores": [_SCORE, _SCORE | {"model": "extended"}]}),
         "special-tokens.json": '{"<|start|>": 500, "<|end|>": 501}',
     }
     (tmp_path / "ranks.tiktoken").write_bytes(builders.tiktoken_file(builders.ranks_of(builders.byte_level())))
@@ -57,3 +62,40 @@ def runnable_model(place):
         ids = {"vocab_size": tg.load(folder).n_rows, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
         config = transformers.LlamaConfig(num_key_value_heads=2, head_dim=8, **size, **ids)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, without network; skipped where there is none."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not found:
+        pytest.skip("no chromium: `apt install chromium` to run this")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """A function that opens a report. Errors on the console, and any request, fail the test."""
+    problems, contexts = [], []
+
+    def open_page(path, scheme="light", width=1280):
+        context = browser.new_context(
+            offline=True, color_scheme=scheme, viewport={"width": width, "height": 900}, accept_downloads=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: problems.append(request.url) if request.url[:5] == "http:" else None)
+        page.goto(Path(path).as_uri())
+        page.wait_for_selector("html[data-ready]", timeout=60_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []

@@ -1,29 +1,35 @@
-"""The report: everything in one file, and what a browser makes of it."""
+"""The report in a browser without network: every section, on a wide screen and on a phone, light and dark."""
 
+import csv
+import io
 import json
 import re
-import shutil
-from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
+import builders
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
-from tokengraft.report import data as report_data
-from tokengraft.report.data import page_data
-from tokengraft.report.page import embedded_json, filled
+from tokengraft import cli, errors
 
-pytest.importorskip("plotly", reason="plotly is not installed: the report is optional")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
 MODEL = "model <b>&amp; {{DATA}}"
 HOSTILE = [f"{piece} {n} põdrad põõsas õunad õues ja kassid koerad" for n in range(60) for piece in PIECES]
+PROBE = {
+    "base": "<b>base",
+    "settings": {},
+    "scores": [
+        {"model": model, "text": "et", "steps": steps, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5 - steps / 100}
+        for model in ("<b>base", "new")
+        for steps in (0, 20)
+    ],
+}
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def folder(tmp_path_factory):
+    """A model that was adapted to hostile text, and what it was adapted with."""
     folder = tmp_path_factory.mktemp("report")
     checkpoint(folder / MODEL)
     texts = {"et": [*HOSTILE, *ESTONIAN], "lv": LATVIAN, "en": ENGLISH}
@@ -31,128 +37,307 @@ def page(tmp_path_factory):
         (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
     targets = {"et": tg.Target(folder / "et.txt", 2), "lv": tg.Target(folder / "lv.txt")}
     tg.adapt(folder / MODEL, target=targets, keep=folder / "en.txt", swap=40, out=folder / "out")
+    return folder
+
+
+@pytest.fixture
+def page(folder):
     return folder / "out" / "report.html"
 
 
-class Scripts(HTMLParser):
-    """The content of every script of a page, as a parser of HTML sees it."""
-
-    def __init__(self):
-        super().__init__()
-        self.found, self.inside = [], False
-
-    def handle_starttag(self, tag, _):
-        self.inside = tag == "script"
-        if self.inside:
-            self.found.append("")
-
-    def handle_endtag(self, _):
-        self.inside = False
-
-    def handle_data(self, data):
-        if self.inside:
-            self.found[-1] += data
-
-
-def data_of(text):
-    parser = Scripts()
-    parser.feed(text)
-    assert len(parser.found) == 3
-    return json.loads(parser.found[1])
-
-
-@pytest.mark.parametrize("piece", PIECES)
-def test_text_that_looks_like_markup_reaches_the_page_as_text(piece):
-    template = '<h1>{{TITLE}}</h1><script>{{PLOTLY}}</script><script>{{DATA}}</script><script>"last"</script>'
-    data = {"text": piece, piece: [piece]}
-    parts = {"TITLE": "t", "PLOTLY": "p", "DATA": embedded_json(data)}
-    assert data_of(filled(template, parts)) == data
-    assert "<" not in parts["DATA"]
-
-
-def test_no_placeholder_is_left_and_none_is_filled_twice(page):
+def test_the_page_names_nothing_outside_and_leaves_no_placeholder(page):
     text = page.read_text(encoding="utf-8")
-    samples = "".join("".join(sample["before"]) for sample in data_of(text)["samples"])
-    assert any(piece in samples for piece in PIECES)
-    assert text.count("plotly.js v") == 1
     assert text.count("{{DATA}}") == 2  # the name of the model, in the title and in the heading
-
-
-def test_the_page_has_everything_and_fetches_nothing(page):
-    text = page.read_text(encoding="utf-8")
-    data = data_of(text)
-    assert data["summary"]["added"] == 40
-    assert len(data["added"]) == 40
-    assert data["removed"]
-    assert {score["text"] for score in data["scores"]} == {"et", "lv", "keep"}
-    for sample in data["samples"]:
-        assert "".join(sample["before"]) == "".join(sample["after"]) or "\ufffd" in "".join(sample["before"])
+    assert "{{STYLE}}" not in text
     markup = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"(src|href)=|@import|url\(", markup)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
 
-@pytest.fixture(scope="module")
-def padded(tmp_path_factory):
-    """An adaptation of a model whose embedding has more rows than its tokenizer needs."""
-    folder = tmp_path_factory.mktemp("padded")
-    base = checkpoint(folder / "model", rows=448)
-    assert base.n_rows < 448 - 40
-    return tg.adapt(folder / "model", target=iter(ESTONIAN), remove=60, add=20, out=folder / "out")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)])
+def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, page, scheme, width):
+    shown = opened(page, scheme, width)
+    sections = shown.locator("section:visible")
+    names = [sections.nth(at).get_attribute("id") for at in range(sections.count())]
+    assert names == ["overview", "curve", "support", "losses", "reader", "explorer", "checks"]
+    assert shown.locator("nav a").count() == len(names)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    assert (
+        shown.evaluate("getComputedStyle(document.body).backgroundColor")
+        == {
+            "light": "rgb(251, 250, 248)",
+            "dark": "rgb(21, 23, 26)",
+        }[scheme]
+    )
 
 
-def test_the_page_gives_the_rows_of_the_embedding_and_not_those_that_the_tokenizer_needs(padded):
-    rows = page_data(padded, {})["rows"]
-    assert rows == [padded.transplant.rows_before, padded.transplant.rows_after]
-    assert rows != [padded.plan.rows_before, padded.plan.rows_after]
+def test_text_that_looks_like_markup_is_shown_as_text(opened, page):
+    shown = opened(page)
+    assert shown.locator("h1").inner_text().startswith(MODEL)
+    assert shown.evaluate("document.querySelectorAll('img, h1 b').length") == 0
+    for piece in ("<!--<script>", "</script>", "{{PLOTLY}}", "<img src=x onerror=alert(1)>", "&lt;"):
+        shown.fill("#own", f"{piece} õ")
+        assert shown.locator("#before").inner_text() == f"{piece} õ"
 
 
-def test_the_page_knows_all_tokens_also_where_it_lists_fewer(padded, monkeypatch):
-    monkeypatch.setattr(report_data, "MOST_TOKENS", 10)
-    found = page_data(padded, {})
-    assert (len(found["added"]), len(found["removed"])) == (10, 10)
-    assert found["totals"] == {"added": 20, "removed": padded.plan.summary.removed}
-    assert len(found["frequencies"]) == 20
+def test_the_overview_says_what_was_asked_and_what_came_out(opened, page):
+    shown = opened(page)
+    lead = shown.locator("#lead").inner_text()
+    assert "40 tokens added" in lead
+    assert "(weight 2)" in lead
+    first = shown.locator(".card").first.inner_text()
+    for words in ("et, target", "bytes per token", "tokens and cost", "saved per 1,000 words", "a context of 8,192"):
+        assert words in first
+    vocabulary = shown.locator(".card").last.inner_text()
+    assert "embedding rows" in vocabulary
+    assert "parameters" in vocabulary
+    assert "checks passed" in vocabulary
+    shown.click("#asked summary")
+    assert "tokengraft:" in shown.locator("#record").inner_text()
+    assert shown.locator("#inputs tbody tr").count() == 3
 
 
-def test_the_page_has_the_warnings(padded):
-    warned = replace(padded, warnings=("the text was <odd>",))
-    assert page_data(warned, {})["warnings"] == ["the text was <odd>"]
+def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
+    base = tg.load(folder / MODEL)
+    order = tg.prune_order(base, tg.count(base, iter(ESTONIAN)))
+    tg.report(base, order[:60].apply(base), {"en": folder / "en.txt"}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.locator(".card b").first.get_attribute("class") == "bad"
+    assert shown.locator(".card b").first.inner_text().startswith("−")
+    assert not shown.locator("#curve").is_visible()  # nothing was learned
+    assert not shown.locator("#support").is_visible()
+    assert shown.locator("#status").input_value() == "removed"
+    facts = shown.evaluate("checkFacts([{name: 'a', outcome: 'pass'}, {name: 'b', outcome: 'note'}]).map(f => f.text)")
+    assert facts == ["1 check passed", "1 with a note: b"]
 
 
-def test_a_browser_without_network_shows_it_searches_and_reads(page):
-    if not CHROMIUM:
-        pytest.skip("no chromium: `apt install chromium` to run this")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        problems = []
-        for scheme, width in (("light", 1280), ("dark", 390)):
-            context = browser.new_context(offline=True, color_scheme=scheme, viewport={"width": width, "height": 900})
-            opened = context.new_page()
-            opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-            opened.on("pageerror", lambda error: problems.append(str(error)))
-            opened.goto(Path(page).as_uri())
-            assert opened.locator(".card").count() >= 6
-            assert opened.locator("#curve svg").count() > 0
-            assert opened.evaluate("document.documentElement.scrollWidth") <= width
-            _search(opened)
-            _read(opened)
-        assert problems == []
-        browser.close()
+def test_documents_that_lost_open_in_the_reader(opened, folder, tmp_path):
+    base = tg.load(folder / MODEL)
+    pruned = tg.prune_order(base, tg.count(base, iter(ESTONIAN)))[:60].apply(base)
+    tg.report(base, pruned, {"en": folder / "en.txt"}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    row = shown.locator("#losses-table tbody tr").nth(1)
+    before, after = (int(row.locator("td.number").nth(at).inner_text()) for at in (0, 1))
+    row.locator("button").click()
+    counts = [shown.locator(f"#{side}-count").inner_text() for side in ("before", "after")]
+    assert counts[0] == f"{before} tokens"
+    assert counts[1].startswith(f"{after} tokens")
 
 
-def _search(opened):
-    rows = opened.locator("#tokens tr")
-    everything = rows.count()
-    opened.fill("#search", "põ")
-    assert 1 < rows.count() < everything
-    opened.fill("#search", "")
-    opened.select_option("#which", "removed")
-    assert "old id" in rows.first.inner_text()
+def test_charts_have_values_to_point_at_and_words_for_screen_readers(opened, page):
+    shown = opened(page)
+    for chart in ("curve-chart", "support-chart"):
+        assert len(shown.locator(f"#{chart} > svg").get_attribute("aria-label")) > 40
+        marks = shown.locator(f"#{chart} .mark")
+        marks.first.hover(force=True)
+        assert shown.locator(".tip").inner_text() == marks.first.get_attribute("data-tip")
+    assert shown.locator("#curve-chart .legend li").all_inner_texts() == ["et", "lv", "keep"]
 
 
-def _read(opened):
-    before = opened.locator("#before").inner_text()
-    assert opened.locator("#before span").count() > opened.locator("#after span").count()
-    opened.click("#next")
-    assert opened.locator("#before").inner_text() != before
+def test_the_axis_of_the_support_reads_powers_of_ten(opened, page):
+    shown = opened(page)
+    bins = shown.evaluate("logBins([0, 1, 1, 2, 4, 5, 9, 10, 99, 100, 1000, 1999]).map(b => [b.start, b.count])")
+    wanted = {0: 1, 1: 2, 2: 2, 5: 2, 10: 1, 20: 0, 50: 1, 100: 1, 200: 0, 500: 0, 1000: 2}
+    assert dict(bins) == wanted
+    script = """() => { const box = document.createElement("div"); document.body.append(box);
+        histogram(box, {values: [0, 3, 40, 500, 6000], xName: "x", yName: "y", summary: ""});
+        return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>
+            done([...box.querySelectorAll("text")].map(t => t.textContent))))); }"""
+    labels = shown.evaluate(script)
+    assert {"0", "1", "10", "100", "1,000"} <= set(labels)
+
+
+def test_ticks_are_round_and_have_no_minus_zero(opened, page):
+    shown = opened(page)
+    assert shown.evaluate("linearTicks(-0.03, 0.77).map(String)") == ["0", "0.2", "0.4", "0.6000000000000001"]
+    assert shown.evaluate("linearTicks(0, 7).map(String)") == ["0", "2", "4", "6"]
+    assert shown.evaluate("linearTicks(0, 0)") == [0]
+
+
+def count_of(shown):
+    return int(shown.locator("#shown").inner_text().split()[0].replace(",", ""))
+
+
+def test_the_explorer_has_all_tokens_and_filters_them(opened, folder, page):
+    shown = opened(page)
+    base, new = tg.load(folder / MODEL), tg.load(folder / "out")
+    plan = tg.plan(base, new)
+    assert count_of(shown) == plan.summary.added
+    shown.select_option("#status", "all")
+    assert count_of(shown) == len(new.tokens) + plan.summary.removed
+    shown.fill("#search", "PÕ")
+    wanted = [token for token in new.tokens if "põ" in token.bytes.decode(errors="ignore").lower()]
+    assert count_of(shown) >= len(wanted) > 0
+    shown.fill("#search", str(new.tokens[300].id))
+    assert count_of(shown) >= 1
+    shown.fill("#search", "\\xC3")
+    shown.locator(".row.body").first.click()
+    assert "\\xC3" in shown.locator("#detail").inner_text()
+    shown.fill("#search", "")
+    shown.select_option("#script", "Latin")
+    assert 0 < count_of(shown) < len(new.tokens)
+    shown.select_option("#script", "")
+    shown.fill("#least", "1000000")
+    assert count_of(shown) == 0
+    shown.fill("#least", "")
+    shown.select_option("#text", label="most frequent in lv")
+    assert 0 < count_of(shown) < len(new.tokens)
+
+
+def test_the_explorer_sorts_and_scrolls_through_all_rows(opened, page):
+    shown = opened(page)
+    shown.select_option("#status", "all")
+    for by, index in (("id", 1), ("frequency", 4)):
+        shown.click(f"[data-sort={by}]")
+        keys = f"tokengraft.explorer.found.map(row => tokengraft.table.{by}(row))"
+        values = shown.evaluate(keys)
+        assert values in (sorted(values), sorted(values, reverse=True))
+        first = shown.locator(".row.body").first.locator("div").nth(index).inner_text().replace(",", "")
+        assert int(first) == values[0]
+    assert shown.locator(".row.body").count() < 60
+    shown.evaluate("$('list').scrollTop = $('list').scrollHeight")
+    last = shown.evaluate("String(tokengraft.explorer.found.at(-1))")
+    shown.wait_for_selector(f'.row.body[data-row="{last}"]')
+
+
+def test_the_frequencies_and_examples_of_tokens_are_those_of_the_text(opened, folder, tmp_path):
+    base = tg.load(folder / MODEL)
+    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 20).apply(base)
+    tg.report(base, new, {"et": folder / "et.txt"}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    counts = tg.count(new, folder / "et.txt", read_options=tg.ReadOptions(documents="lines")).tokens(new)
+    rows = """() => { const t = tokengraft.table;
+        return t.rows.map(row => [t.id(row), t.frequency(row), t.example(row) ?? null]); }"""
+    found = shown.evaluate(rows)
+    assert {token_id: count for token_id, count, _ in found if count} == dict(counts)
+    strings = {token.id: token.bytes.decode(errors="ignore") for token in new.tokens}
+    examples = [(token_id, example) for token_id, _, example in found if example]
+    assert {token_id for token_id, _ in examples} == {i for i in counts if new.strings[i] not in base.ids}
+    assert len(examples) > 5
+    for token_id, (snippet, start, end) in examples:
+        assert snippet[start:end] == strings[token_id]
+
+
+def test_a_row_shows_all_about_its_token(opened, page):
+    shown = opened(page)
+    shown.locator(".row.body").first.click()
+    detail = shown.locator("#detail").inner_text()
+    for words in ("id", "bytes", "script", "frequency", "replaces"):
+        assert words in detail
+
+
+def test_the_download_has_the_rows_that_are_listed(opened, page):
+    shown = opened(page)
+    shown.select_option("#status", "all")
+    with shown.expect_download() as download:
+        shown.click("#csv")
+    text = Path(download.value.path()).read_bytes().decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert len(rows) == count_of(shown)
+    assert {row["status"] for row in rows} == {"new", "removed", "kept"}
+    data = [bytes.fromhex(row["bytes"]) for row in rows]
+    assert all(one.decode() == row["token"] for one, row in zip(data, rows, strict=True) if row["token"])
+    assert all(row["piece_ids"] for row in rows if row["status"] == "new")
+
+
+def test_the_reader_steps_through_documents_and_splits_own_text(opened, folder, page):
+    shown = opened(page)
+    assert shown.locator("#before .token").count() > shown.locator("#after .token").count()
+    first = shown.locator("#before").inner_text()
+    shown.click("#next")
+    assert shown.locator("#before").inner_text() != first
+    shown.click("#previous")
+    assert shown.locator("#before").inner_text() == first
+    shown.fill("#own", "põdrad 😀")
+    base = tg.load(folder / MODEL)
+    tokens = shown.locator("#before .token")
+    assert tokens.count() == len(base.encode("põdrad 😀"))
+    shown.locator("#before .token.hex").first.hover()
+    tip = shown.locator(".tip").inner_text()
+    assert tip.startswith("id ")
+    assert "\\xF0" in shown.locator("#before").inner_text()
+    border = "getComputedStyle(document.querySelector('.token')).borderInlineStartStyle"
+    assert shown.evaluate(border) == "solid"  # visible without colour
+
+
+def test_a_probe_is_a_section_of_the_page(opened, folder, tmp_path):
+    (tmp_path / "probe.json").write_text(json.dumps(PROBE))
+    command = ["report", str(folder / MODEL), str(folder / "out"), "--text", f"et={folder / 'et.txt'}"]
+    assert cli.main([*command, "--probe", str(tmp_path / "probe.json"), "--out", str(tmp_path / "page.html")]) == 0
+    shown = opened(tmp_path / "page.html", "dark", 390)
+    assert shown.locator("#probe-table tbody tr").count() == 4
+    assert shown.locator("#probe-chart rect.mark").count() == 4
+    assert "<b>base, not trained" in shown.locator("#probe-chart .legend").inner_text()
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"scores": []}', '{"base": "a", "scores": [{"model": 1}]}'])
+def test_a_file_that_is_no_probe_is_refused(folder, tmp_path, broken, capsys):
+    (tmp_path / "probe.json").write_text(broken)
+    command = ["report", str(folder / MODEL), str(folder / "out"), "--text", f"et={folder / 'et.txt'}"]
+    assert cli.main([*command, "--probe", str(tmp_path / "probe.json"), "--out", str(tmp_path / "page.html")]) == 2
+    assert "tokengraft probe" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_commands_write_a_report(opened, folder, tmp_path):
+    model, text = str(folder / MODEL), str(folder / "et.txt")
+    commands = {
+        "extend": ["extend", model, "--corpus", text, "--add", "10", "--out", str(tmp_path / "extended")],
+        "prune": ["prune", model, "--corpus", text, "--remove", "10", "--out", str(tmp_path / "pruned")],
+        "bare": ["prune", model, "--method", "last-id-leaf", "--remove", "5", "--out", str(tmp_path / "bare")],
+        "weighted": ["prune", model, "--corpus", text, "--weight", "3", "--remove", "5", "--out", str(tmp_path / "3")],
+        "evaluate": ["evaluate", f"a={model}", f"b={folder / 'out'}", "--text", f"et={text}"],
+    }
+    sections = {}
+    for name, command in commands.items():
+        page = tmp_path / f"{name}.html"
+        assert cli.main([*command, "--report", str(page)]) == 0
+        shown = opened(page)
+        visible = shown.locator("section:visible")
+        sections[name] = [visible.nth(at).get_attribute("id") for at in range(visible.count())]
+        assert "command" in shown.locator("#record").text_content()
+        shown.fill("#own", "põdrad")  # both tokenizers run also where no document is shown
+        assert shown.locator("#after .token").count() > 0
+    always = ["overview", "reader", "explorer", "checks"]
+    assert sections["extend"] == ["overview", "curve", "support", "reader", "explorer", "checks"]
+    assert sections["prune"] == sections["bare"] == sections["weighted"] == always
+    assert sections["evaluate"] == ["overview", "support", "losses", "reader", "explorer", "checks"]
+
+
+def test_a_report_is_not_written_over_a_file_or_of_three_tokenizers(folder, tmp_path, capsys):
+    model = str(folder / MODEL)
+    evaluate = ["evaluate", "--text", str(folder / "et.txt"), "--report", str(tmp_path / "page.html")]
+    two = [f"a={model}", f"b={model}"]
+    assert cli.main([evaluate[0], *two, f"c={model}", *evaluate[1:]]) == 2
+    assert "compares two tokenizers" in capsys.readouterr().err
+    (tmp_path / "page.html").write_text("mine")
+    assert cli.main([evaluate[0], *two, *evaluate[1:]]) == 2
+    with pytest.raises(errors.OutputError):
+        tg.report(model, model, {"et": folder / "et.txt"}, out=tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == "mine"
+    with pytest.raises(errors.OptionError, match="no tokenizer or no text"):
+        tg.report(model, model, {}, out=tmp_path / "other.html")
+
+
+def test_a_page_is_the_same_for_the_same_input(folder, tmp_path):
+    pages = [tg.report(folder / MODEL, folder / "out", {"et": folder / "et.txt"}, out=tmp_path / name) for name in "ab"]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+
+
+def test_differences_between_unrelated_tokenizers_are_notes_and_those_of_an_edit_failures(opened, folder, tmp_path):
+    other = builders.write(tmp_path / "other", builders.sentencepiece())
+    tg.report(folder / MODEL, other, {"et": folder / "et.txt"}, out=tmp_path / "other.html")
+    outcomes = "Object.fromEntries(tokengraft.data.checks.map(check => [check.name, check.outcome]))"
+    assert opened(tmp_path / "other.html").evaluate(outcomes)["pipeline"] == "note"
+    base = tg.load(folder / MODEL)
+    moved = base.with_tokens({s: i + 1 for s, i in base.ids.items()}, base.merge_strings())
+    tg.report(base, moved, {"et": folder / "et.txt"}, out=tmp_path / "moved.html")
+    assert opened(tmp_path / "moved.html").evaluate(outcomes)["kept ids"] == "fail"
+
+
+def test_the_same_tokenizer_twice_has_a_page(opened, tmp_path):
+    sentencepiece = builders.write(tmp_path / "text", builders.sentencepiece())
+    tg.report(sentencepiece, sentencepiece, {"et": iter(["the cat", "", "猫"])}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.locator("#status").input_value() == "all"
+    assert "0 tokens added, 0 removed" in shown.locator("#lead").inner_text()

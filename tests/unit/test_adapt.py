@@ -623,16 +623,6 @@ def test_a_disk_without_room_is_refused_before_any_text_is_read(model, texts, mo
         tg.adapt(model, target=texts / "et.txt", swap=5, out=texts / "deep" / "er" / "out")
 
 
-def test_a_report_without_plotly_is_refused_where_asked_for_and_else_a_warning(model, texts, monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda _: None)
-    arguments = {"target": texts / "et.txt", "out": texts / "out"}
-    with pytest.raises(errors.OptionError, match="plotly"):
-        tg.adapt(model, **arguments, **chosen(add=5, report=True))
-    found = tg.adapt(model, **arguments, **chosen(add=5))
-    assert any("plotly" in warning for warning in found.warnings)
-    assert not (texts / "out" / "report.html").exists()
-
-
 # Writing.
 
 

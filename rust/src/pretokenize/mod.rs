@@ -6,6 +6,7 @@
 mod added;
 mod automaton;
 mod cut;
+mod describe;
 mod normalize;
 mod pieces;
 mod pipeline;
@@ -16,6 +17,7 @@ mod unicode;
 mod unicode_runs;
 
 pub use cut::Cutter;
+pub use describe::describe;
 pub use pieces::{script_names, PieceRules};
 pub use pipeline::{encode_upstream, Piece, Pipeline};
 pub use pretokenizer::{Pretokenizer, Sink, Spelling};

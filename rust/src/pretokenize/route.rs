@@ -50,7 +50,7 @@ impl Route {
 }
 
 /// Whether a normalizer changes nothing.
-fn has_no_steps(normalizer: &Value) -> bool {
+pub(super) fn has_no_steps(normalizer: &Value) -> bool {
     normalizer.is_null() || normalizer["normalizers"].as_array().is_some_and(Vec::is_empty)
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::bpe::PyBpe;
-use crate::pretokenize::{encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling};
+use crate::pretokenize::{
+    describe, encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling,
+};
 
 #[pyclass(frozen, name = "Pipeline", module = "tokengraft._core")]
 pub(super) struct PyPipeline(pub(super) Pipeline);
@@ -22,6 +24,12 @@ impl PyPipeline {
     fn engine(py: Python<'_>, skeleton: &str, byte_level: bool) -> PyResult<&'static str> {
         let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text(None) };
         Ok(py.detach(|| Pretokenizer::new(skeleton, spelling).map(|pretokenizer| pretokenizer.engine()))?)
+    }
+
+    /// The steps of a pipeline as JSON, or a `reason` why they cannot be described exactly.
+    #[staticmethod]
+    fn describe(py: Python<'_>, skeleton: &str, byte_level: bool) -> PyResult<String> {
+        Ok(py.detach(|| describe(skeleton, byte_level))?)
     }
 
     /// Pretokens as `str`, added tokens as their ids.

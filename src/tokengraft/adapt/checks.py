@@ -5,7 +5,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -43,7 +42,6 @@ from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, requir
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
-_NO_PLOTLY = "no report is written: plotly is not installed; `pip install 'tokengraft[report]'`"
 
 
 @dataclass(frozen=True)
@@ -108,11 +106,8 @@ def check_before_start(job: Job) -> Start:
     if weights:
         _require_named_holes(base, job)
     _require_space(job.out, weights)
-    report = _report(job)
-    warnings = () if report or job.options.report is False else (_NO_PLOTLY,)
-    return Start(
-        base, protected, text_bytes, weights, report, keep_hash, (*warnings, *_source_warnings(job, base, weights))
-    )
+    report = job.options.report is not False
+    return Start(base, protected, text_bytes, weights, report, keep_hash, tuple(_source_warnings(job, base, weights)))
 
 
 def _keep_hash(job: Job, base: Tokenizer) -> bool:
@@ -342,16 +337,6 @@ def _require_space(out: Path, weights: Weights | None) -> None:
             f"the adapted model needs {needed / 1e9:,.1f} GB and `{parent}` has {free / 1e9:,.1f} GB free",
             hint="free some space, or pass --out on another disk",
         )
-
-
-def _report(job: Job) -> bool:
-    installed = find_spec("plotly") is not None
-    if job.options.report and not installed:
-        raise OptionError(
-            "--report was given, but plotly, which draws the charts, is not installed",
-            hint="pip install 'tokengraft[report]', or leave out --report",
-        )
-    return installed and job.options.report is not False
 
 
 def _files(corpus: Corpus | PretokenCounts, job: Job) -> set[str]:

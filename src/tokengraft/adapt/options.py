@@ -155,7 +155,7 @@ class AdaptOptions:
     hold_out: HoldOut = field(default_factory=HoldOut)
     """Which documents are held out for evaluation."""
     report: bool | None = None
-    """Write `report.html`. By default if plotly is installed."""
+    """Write `report.html`; by default it is written."""
     test: Mapping[str, Corpus | PretokenCounts] | None = None
     """Texts of your choice to measure the result on, by name, in addition to held-out documents: whatever `evaluate`
     reads."""

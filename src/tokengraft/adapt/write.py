@@ -50,10 +50,9 @@ def write_result(
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, **rows)
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
-    held_out = {name: [*part.held_out] for name, part in parts.items()} if report else None
     if report:
         job.start("making the report")
-    files = _files(job, result, held_out)
+    files = _files(job, result, parts if report else None)
     if result.transplant and result.plan.summary.added:
         counts = {name: part.counts for name, part in parts.items()}
         files[TRAINING] = training_file(result, result.transplant, counts)
@@ -97,13 +96,15 @@ def _served(job: Job, result: Adaptation) -> Adaptation:
     return replace(result, warnings=(*result.warnings, *warnings))
 
 
-def _files(job: Job, result: Adaptation, held_out: Mapping[str, list[str]] | None) -> dict[str, bytes]:
-    """The additional files: the summary, and the report if held-out documents are given."""
+def _files(job: Job, result: Adaptation, parts: Mapping[str, HeldOutCounts] | None) -> dict[str, bytes]:
+    """The additional files: the summary, and the report if counts and held-out documents are given."""
     summary, page, _ = ADAPT_FILES
     files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
-    if held_out is not None:
-        from tokengraft.report import report_page  # not above: the report shows an `Adaptation`, so it imports `adapt`
+    if parts is not None:
+        # not above: the report shows an `Adaptation`, so it imports `adapt`
+        from tokengraft.report.adaptation import adaptation_page
 
+        weights = {name: target.weight for name, target in job.targets.items()}
         title = f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}"
-        files[page] = report_page(result, held_out, title=title).encode()
+        files[page] = adaptation_page(result, parts, title=title, weights=weights).encode()
     return files

@@ -117,10 +117,11 @@ def add(commands: Commands) -> None:
     command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers and distill (default: 0)")
     add_hole_rows(command)
     command.add_argument(
-        "--report",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="write report.html (default: if plotly is installed)",
+        "--no-report",
+        dest="report",
+        action="store_const",
+        const=False,
+        help="do not write report.html, a page about the result",
     )
     command.add_argument(
         "--keep-work",

@@ -8,14 +8,17 @@ from tokengraft.cli.options import (
     add_json,
     add_text_read_options,
     add_wide,
+    input_paths,
     named,
     require,
     say,
     text_read_options_of,
     warn_of_spelling,
 )
-from tokengraft.cli.texts import texts_of
+from tokengraft.cli.report import add_report, report_evaluation, require_report
+from tokengraft.cli.texts import files_of, texts_of
 from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.evaluate.segments import open_text
 from tokengraft.formats import load
 
 
@@ -38,6 +41,7 @@ def add(commands: Commands) -> None:
         "name every file is a text of its own",
     )
     command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
+    add_report(command)
     command.add_argument("--csv", action="store_true", help="print the result as CSV")
     add_wide(command)
     add_json(command)
@@ -52,10 +56,18 @@ def _run(options: argparse.Namespace) -> int:
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )
+    require(
+        not options.report or len(tokenizers) == 2,
+        f"--report compares two tokenizers, and {len(tokenizers)} were given",
+        hint="pass two tokenizers, or drop --report",
+    )
+    require_report(options, input_paths(tokenizers.values(), files_of(texts)))
     loaded = {name: load(source) for name, source in tokenizers.items()}
     for name, tokenizer in loaded.items():
         warn_of_spelling(tokenizer, name)
-    evaluation: Evaluation = evaluate(loaded, texts, base=options.base, read_options=text_read_options_of(options))
+    read_options = text_read_options_of(options)
+    opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
+    evaluation: Evaluation = evaluate(loaded, opened, base=options.base, read_options=read_options)
     if options.json:
         print(evaluation.to_json())
     elif options.csv:
@@ -65,4 +77,6 @@ def _run(options: argparse.Namespace) -> int:
         for note in evaluation.notes:
             say(f"note: {note}", options)
     print_warnings(evaluation.warnings)
+    if options.report:
+        report_evaluation(options, loaded, opened)
     return 0

@@ -48,6 +48,7 @@ from tokengraft.cli.options import (
     without_text_reading,
 )
 from tokengraft.cli.progress import one_stage
+from tokengraft.cli.report import add_report, report_edit, require_report
 from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -111,6 +112,7 @@ def add(commands: Commands) -> None:
         metavar="TEXT",
         help=f"text to choose the size on, with --add {AUTO}",
     )
+    add_report(command)
     add_output(command, "folder for the extended tokenizer")
     add_json(command)
     add_read_options(command)
@@ -167,6 +169,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     else:
         print_table(rows_of(learned))
         say(f"wrote `{options.out}`", options)
+    report_edit(options, (tokenizer, extended), texts, extension=extension, warnings=warnings)
     return 0
 
 
@@ -218,6 +221,7 @@ def _require_options(options: argparse.Namespace) -> None:
     corpora = [named(str(path))[1] for path in (options.corpus or ())] if options.balance == "parity" else []
     paths = input_paths(inputs, options.counts, options.corpus, corpora, options.preserve, texts)
     require_distinct(paths, options.out, options.extension)
+    require_report(options, paths, options.out, options.extension)
     naive = options.method != "continued"
     ignored = [name for name in CONTINUED_ONLY if naive and getattr(options, name) is not None]
     for name in ignored:
@@ -296,4 +300,5 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         ]
         print_table(rows)
     say(f"wrote `{options.out}`", options)
+    report_edit(options, (tokenizer, extended), {"text": counts} if counts else {}, warnings=warnings)
     return 0

@@ -26,6 +26,7 @@ COMMANDS = (
     "evaluate",
     "compare",
     "curve",
+    "report",
     "plan",
     "transplant",
     "distill",

@@ -25,6 +25,7 @@ from tokengraft.cli.options import (
     say,
     warn_of_spelling,
 )
+from tokengraft.cli.report import add_report, report_edit, require_report
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
@@ -117,6 +118,7 @@ def add(commands: Commands) -> None:
         help="with text or --method: also write the complete order as JSON; without: remove the first tokens of an "
         "order that was written before",
     )
+    add_report(command)
     add_output(command, "folder for the pruned tokenizer")
     add_json(command)
     add_read_options(command)
@@ -148,6 +150,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     if options.order and not reads:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, text, verified, options)
+    report_edit(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
     return 0
 
 
@@ -204,6 +207,7 @@ def _require_options(options: argparse.Namespace) -> None:
     """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
     inputs = input_paths([options.source, options.protect], options.counts, options.corpus)
+    require_report(options, inputs, options.out, options.order)
     if reads_order(options):
         require_distinct([*inputs, options.order], options.out)
         _require_only_order(options)

@@ -1,7 +1,7 @@
 """Texts on the command line: ``FILES``, ``NAME=FILES`` and ``NAME=FILES:WEIGHT``."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,15 @@ def texts_of(items: Iterable[str], option: str) -> dict[str, Files]:
         given |= {name} if has_name(item) else set()
         texts.setdefault(name, []).append(file)
     return {name: files[0] if len(files) == 1 else files for name, files in texts.items()}
+
+
+def files_of(texts: Mapping[str, Files]) -> list[str]:
+    """All files of texts.
+
+    >>> files_of({"et": ["a.txt", "b.txt"], "en": "c.txt"})
+    ['a.txt', 'b.txt', 'c.txt']
+    """
+    return [file for files in texts.values() for file in ([files] if isinstance(files, str) else files)]
 
 
 def one_text(items: Sequence[str], option: str) -> tuple[str, Files]:

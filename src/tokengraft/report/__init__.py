@@ -1,5 +1,5 @@
-"""`report_page`: the report of an adaptation as one HTML page that needs no network."""
+"""`report`: two tokenizers in one HTML page that needs no network. `adaptation_page` is the report of an adaptation."""
 
-from tokengraft.report.page import report_page
+from tokengraft.report.report import report
 
-__all__ = ["report_page"]
+__all__ = ["report"]

@@ -181,6 +181,12 @@ impl Dfa {
         ((next >> 1) as usize, next & 1 == 1)
     }
 
+    /// For every state and class where the next state begins, times two, plus one after a match; and the width of a row.
+    /// The first row is of the dead state, the second of the first one.
+    pub(super) fn table(&self) -> (&[u32], usize) {
+        (&self.next, self.width)
+    }
+
     fn end(&self) -> usize {
         self.width - 1
     }

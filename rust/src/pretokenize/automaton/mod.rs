@@ -5,6 +5,7 @@
 //! expression engine of the crate, so the two agree for every character. The tests compare them for patterns of real
 //! tokenizers and for random ones.
 
+mod describe;
 mod dfa;
 mod recognize;
 mod sets;

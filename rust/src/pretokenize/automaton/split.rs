@@ -32,10 +32,10 @@ const LONG: usize = 64;
 /// Finds the matches of a pattern.
 #[derive(Debug)]
 pub(super) struct Matcher {
-    dfa: Dfa,
-    unit: Unit,
+    pub(super) dfa: Dfa,
+    pub(super) unit: Unit,
     /// The class of a byte, if units are bytes.
-    byte_classes: Box<[u8; 256]>,
+    pub(super) byte_classes: Box<[u8; 256]>,
     /// Whether a match may begin with a byte, or with a character whose first byte it is.
     starts: Box<[bool; 256]>,
 }

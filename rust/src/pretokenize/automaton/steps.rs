@@ -54,8 +54,8 @@ pub(crate) enum Start {
 /// The normalizer and the pre-tokenizer of a pipeline, as automata.
 #[derive(Debug)]
 pub(crate) struct Automata {
-    steps: Vec<Step>,
-    classes: Classes,
+    pub(super) steps: Vec<Step>,
+    pub(super) classes: Classes,
 }
 
 impl Automata {

@@ -1,0 +1,170 @@
+"""`tokengraft report`, and the option `--report` of other commands."""
+
+import argparse
+import json
+import os
+import shlex
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokengraft import _core
+from tokengraft.check.check import check
+from tokengraft.cli.options import (
+    Commands,
+    add_json,
+    add_output,
+    add_text_read_options,
+    input_paths,
+    say,
+    text_read_options_of,
+    warn_of_spelling,
+)
+from tokengraft.cli.texts import files_of, texts_of
+from tokengraft.corpus import without_credentials
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.evaluate.segments import Text
+from tokengraft.extend import Extension
+from tokengraft.formats import load
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.plan import plan
+from tokengraft.report.content import BASE, NEW, Content, ReportText
+from tokengraft.report.report import read_probe, report, write_page
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+
+def add(commands: Commands) -> None:
+    """Adds the command to the parser."""
+    command = commands.add_parser(
+        "report",
+        help="write a page that compares two tokenizers",
+        description="Write one HTML page about two tokenizers, whatever made them: what changed, the effect on every "
+        "text, all tokens, and a reader in which both tokenizers split any text. The page needs no network.",
+    )
+    for name, what in (("base", "tokenizer to compare with"), ("new", "the other tokenizer")):
+        command.add_argument(name, metavar=name.upper(), help=f"{what}: folder, file, or hub name")
+    command.add_argument(
+        "--text",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILES",
+        help="text to measure both on, as for `tokengraft evaluate`",
+    )
+    command.add_argument("--probe", type=Path, metavar="FILE", help="output of `tokengraft probe --json` to include")
+    command.add_argument("--title", metavar="TEXT", help="title of the page")
+    add_output(command, "HTML file")
+    add_json(command)
+    add_text_read_options(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    texts = texts_of(options.text, "--text")
+    require_new(options.out, force=options.force)
+    require_distinct(input_paths([options.base, options.new, options.probe], files_of(texts)), options.out)
+    probe = read_probe(options.probe) if options.probe else None
+    base, new = load(options.base), load(options.new)
+    warn_of_spelling(base, options.base)
+    warn_of_spelling(new, options.new)
+    names = [Path(source).name for source in (options.base, options.new)]
+    page = report(
+        base,
+        new,
+        texts,
+        out=options.out,
+        title=options.title or f"{names[1]} compared with {names[0]}",
+        record=request(options),
+        probe=probe,
+        read_options=text_read_options_of(options),
+        force=options.force,
+    )
+    if options.json:
+        print(json.dumps({"out": options.out, "bytes": page.stat().st_size}, ensure_ascii=False))
+    say(f"wrote `{options.out}`", options)
+    return 0
+
+
+def request(options: argparse.Namespace) -> dict[str, Any]:
+    """The command as given, without passwords in URLs, and the date: that of `SOURCE_DATE_EPOCH` if it is set."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = time.gmtime(int(seconds) if seconds.isdecimal() else time.time())
+    return {
+        "command": shlex.join(["tokengraft", *map(without_credentials, options.arguments)]),
+        "date": time.strftime("%Y-%m-%d", moment),
+    }
+
+
+def add_report(command: argparse.ArgumentParser) -> None:
+    """Adds --report, for commands that make or measure a tokenizer."""
+    command.add_argument(
+        "--report", type=Path, metavar="FILE", help="also write a page about the result, as `tokengraft report` does"
+    )
+
+
+def require_report(options: argparse.Namespace, inputs: Iterable[str], *outputs: str | os.PathLike[str] | None) -> None:
+    """Refuses a report that cannot be written, before any work is done."""
+    if options.report:
+        require_new(options.report, force=getattr(options, "force", False))
+        require_distinct(inputs, options.report, *outputs)
+
+
+def report_edit(
+    options: argparse.Namespace,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    counts: Mapping[str, PretokenCounts],
+    *,
+    extension: Extension | None = None,
+    warnings: Iterable[str] = (),
+) -> None:
+    """Writes the report of an edited tokenizer, if it was asked for. It is measured on the counts.
+
+    Args:
+        options: The parsed options.
+        tokenizers: The base and the result.
+        counts: The counts of every text, by name.
+        extension: What was learned.
+        warnings: What was replaced or skipped when text was read.
+    """
+    if not options.report:
+        return
+    base, new = tokenizers
+    measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
+    if len(measured) < len(counts):
+        warnings = (*warnings, "the counts were weighted or lack rare pretokens: they give no measures of the text")
+    what = "the text that the tokens were learned from" if extension else "the text that was counted"
+    content = Content(
+        title=f"{Path(options.out).name} compared with {Path(options.source).name}",
+        base=base,
+        new=new,
+        plan=plan(base, new),
+        texts=tuple(ReportText(name, what, "target", counts=part) for name, part in measured.items()),
+        evaluation=evaluate({BASE: base, NEW: new}, measured) if measured else Evaluation(()),
+        check=check(new, base),
+        extension=extension,
+        warnings=tuple(warnings),
+        record=request(options) | {"versions": {"tokengraft": _core.__version__}, "inputs": _inputs(counts)},
+    )
+    write_page(content, options.report, force=options.force)
+    say(f"wrote `{options.report}`", options)
+
+
+def report_evaluation(
+    options: argparse.Namespace, tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Text | PretokenCounts]
+) -> None:
+    """Writes the report of two tokenizers that were evaluated."""
+    base = options.base or next(iter(tokenizers))
+    new = next(name for name in tokenizers if name != base)
+    title = f"{new} compared with {base}"
+    report(tokenizers[base], tokenizers[new], texts, out=options.report, title=title, record=request(options))
+    say(f"wrote `{options.report}`", options)
+
+
+def _inputs(counts: Mapping[str, PretokenCounts]) -> list[dict[str, Any]]:
+    totals = {name: part.totals for name, part in counts.items()}
+    return [
+        {"role": "target", "name": name, "bytes": total.bytes, "documents": total.documents}
+        for name, total in totals.items()
+    ]
