@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tokengraft as tg
-
 from experiments.data import BUDGET, open_data
 from experiments.docs import write_docs
 from experiments.experiment import Setup

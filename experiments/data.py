@@ -3,7 +3,7 @@
 The layout of a folder, each part of which may be elsewhere (`--flores`, `--tokenizers`):
 
     DIR/corpora/LANG.parquet            a column `text`, one document per row
-    DIR/corpora/LANG/                   or a folder of .parquet, .jsonl (a field `text`) and .txt (one document per line)
+    DIR/corpora/LANG/                   or a folder of .parquet, .jsonl (field `text`) and .txt (one document per line)
     DIR/flores200/LANG_Script.devtest   sentences, one per line; `flores200/devtest` and `devtest` are found too
     DIR/tokenizers/NAME/                tokenizer folders; `DIR/NAME` is found too
 """
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol
 
 import tokengraft as tg
-
 from experiments.languages import language_of
 
 BUDGET = 100_000_000
@@ -45,7 +44,7 @@ class Source(Protocol):
     def documents(self, language: str, budget: int) -> Documents: ...
 
     def identity(self, language: str, budget: int) -> dict[str, object]:
-        """What decides the text: a hash or a name. It is written to `run.json`, and a cell is run again if it changes."""
+        """What decides the text: hashes or names. Written to `run.json`; a cell is run again if it changes."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,9 @@ class Folder:
     def languages(self) -> list[str]:
         """All corpora, by name."""
         if not self.folder.is_dir():
-            raise missing(self.folder, "no folder of corpora", "pass --data DIR; the layout is in experiments/README.md")
+            raise missing(
+                self.folder, "no folder of corpora", "pass --data DIR; the layout is in experiments/README.md"
+            )
         return sorted(path.stem if path.is_file() else path.name for path in self.folder.iterdir() if _is_corpus(path))
 
     def files(self, language: str) -> list[Path]:
@@ -95,6 +96,8 @@ class Data:
     source: Source
     flores: Path
     tokenizers: Path
+    folder: Path | None = None
+    """The folder of everything, if there is one."""
 
     def sentences(self, language: str) -> tuple[str, ...]:
         """The evaluation sentences of a language, as they are."""
@@ -105,7 +108,9 @@ class Data:
         folder = self.tokenizers / name
         if not folder.is_dir():
             known = sorted(path.name for path in self.tokenizers.iterdir() if any(path.glob("tokenizer*")))
-            raise missing(folder, "no tokenizer", f"pass --tokenizers DIR, or --models with {', '.join(known) or 'names'}")
+            raise missing(
+                folder, "no tokenizer", f"pass --tokenizers DIR, or --models with {', '.join(known) or 'names'}"
+            )
         return folder
 
     def tokenizer(self, name: str) -> tg.Tokenizer:
@@ -147,6 +152,7 @@ def open_data(data: str, flores: str | None = None, tokenizers: str | None = Non
         Folder(folder / "corpora"),
         Path(flores) if flores else found,
         Path(tokenizers) if tokenizers else inside if inside.is_dir() else folder,
+        folder,
     )
 
 
@@ -172,7 +178,9 @@ def digest(text: str) -> bytes:
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _hash(file.read())
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _hash(file.read())
+        )
 
 
 def missing(path: Path, what: str, hint: str) -> tg.TokengraftError:

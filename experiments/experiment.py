@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import tokengraft as tg
-
 from experiments.data import BUDGET, Data, Documents
 from experiments.plots import Panel
 from experiments.tables import Table
@@ -19,9 +18,9 @@ SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
 FOUR_MODELS = ("llama3", "qwen2_5", "mistral_nemo", "llama2")
 MODEL_NAMES = {"llama3": "Llama-3", "qwen2_5": "Qwen-2.5", "mistral_nemo": "Mistral Nemo", "llama2": "Llama-2"}
 CAVEAT = (
-    "The text differs from the paper's, which is 100 million characters of FineWeb-2 for each language, and one billion "
-    "for Estonian. Here it is the text named in `run.json`: smaller, of narrower domains, with near-duplicates. The "
-    "evaluation text, FLORES-200 devtest, is the same."
+    "The text differs from the paper's, which is 100 million characters of FineWeb-2 for each language, and "
+    "one billion for Estonian. Here it is smaller, of narrower domains, with near-duplicates; `run.json` has its "
+    "hashes. The evaluation text, FLORES-200 devtest, is the same."
 )
 
 
@@ -103,9 +102,13 @@ class Experiment:
     needs_model: bool = False
     needs_english: bool = True
     """Whether every cell reads English text too."""
+    needs_text: bool = True
+    """Whether cells read text of `Setup.data`; otherwise the names of models and languages are only labels."""
     gpu: bool = False
     """Experiments that need a GPU are not run by `all`."""
     caveat: str = CAVEAT
+    paper_tables: tuple[Table, ...] = ()
+    """The paper's figures, shown on the page if the experiment was not run."""
 
     def cells(self, models: Sequence[str], languages: Sequence[str]) -> list[Cell]:
         """All cells, languages outermost: the text of a language is read once."""

@@ -37,14 +37,18 @@ _SHORT = (
 _BY_CODE = {language.code: language for language in _SHORT}
 _FLORES = {"ekk_Latn": "est_Latn", "cmn_Hani": "zho_Hans", "fas_Arab": "pes_Arab"}
 """Languages that FLORES-200 and FineWeb-2 name differently."""
-PAPER_70 = (
-    "rus_Cyrl cmn_Hani deu_Latn jpn_Jpan spa_Latn fra_Latn ita_Latn por_Latn pol_Latn nld_Latn ind_Latn tur_Latn "
-    "vie_Latn ces_Latn arb_Arab kor_Hang fas_Arab hun_Latn swe_Latn ron_Latn ukr_Cyrl nob_Latn ell_Grek tha_Thai "
-    "dan_Latn fin_Latn bul_Cyrl slk_Latn hin_Deva lit_Latn bos_Latn heb_Hebr ben_Beng slv_Latn cat_Latn ekk_Latn "
-    "hrv_Latn lvs_Latn zsm_Latn azj_Latn tam_Taml srp_Cyrl als_Latn urd_Arab kaz_Cyrl kat_Geor npi_Deva mar_Deva "
-    "mal_Mlym mkd_Cyrl isl_Latn bel_Cyrl tel_Telu afr_Latn kan_Knda guj_Gujr glg_Latn mya_Mymr ary_Arab khk_Cyrl "
-    "hye_Armn khm_Khmr uzn_Latn eus_Latn sin_Sinh pan_Guru kir_Cyrl swh_Latn nno_Latn ory_Orya"
-).split()
+PAPER_70 = tuple(
+    """
+    rus_Cyrl cmn_Hani deu_Latn jpn_Jpan spa_Latn fra_Latn ita_Latn por_Latn pol_Latn
+    nld_Latn ind_Latn tur_Latn vie_Latn ces_Latn arb_Arab kor_Hang fas_Arab hun_Latn
+    swe_Latn ron_Latn ukr_Cyrl nob_Latn ell_Grek tha_Thai dan_Latn fin_Latn bul_Cyrl
+    slk_Latn hin_Deva lit_Latn bos_Latn heb_Hebr ben_Beng slv_Latn cat_Latn ekk_Latn
+    hrv_Latn lvs_Latn zsm_Latn azj_Latn tam_Taml srp_Cyrl als_Latn urd_Arab kaz_Cyrl
+    kat_Geor npi_Deva mar_Deva mal_Mlym mkd_Cyrl isl_Latn bel_Cyrl tel_Telu afr_Latn
+    kan_Knda guj_Gujr glg_Latn mya_Mymr ary_Arab khk_Cyrl hye_Armn khm_Khmr uzn_Latn
+    eus_Latn sin_Sinh pan_Guru kir_Cyrl swh_Latn nno_Latn ory_Orya
+    """.split()  # noqa: SIM905
+)
 """The languages of the paper's Table "Languages in training data", as FineWeb-2 names them."""
 
 

@@ -177,4 +177,4 @@ DOWNSTREAM = {
         "prune+ext, continued": "0.822 0.829 63.1 68.4 48.7 65.0 78.4 77.9 71.8",
     },
 }
-"""FLORES en-et and et-en (COMET), then accuracy in percent: Winogrande et, en; Belebele et, en; SIB-200 et, en; XCOPA et."""
+"""FLORES en-et, et-en (COMET); then accuracy in percent: Winogrande et, en; Belebele et, en; SIB-200 et, en; XCOPA."""

@@ -3,7 +3,6 @@
 from importlib import import_module
 
 import tokengraft as tg
-
 from experiments.experiment import Experiment
 
 MODULES = {

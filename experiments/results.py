@@ -1,4 +1,4 @@
-"""What an experiment leaves: finished cells while it runs, then `results.csv`, `table.md`, `plot.svg` and `run.json`."""
+"""What an experiment writes: finished cells, then `results.csv`, `table.md`, `plot.svg` and `run.json`."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import tokengraft as tg
-
 from experiments.experiment import Cell, Experiment, Row, Rows
 from experiments.plots import to_svg
 from experiments.tables import Table, from_csv, to_csv

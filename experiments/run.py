@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import tokengraft as tg
-
 from experiments.data import file_hash
 from experiments.experiment import Cell, Experiment, Row, Setup
 from experiments.languages import ENGLISH
@@ -43,7 +42,7 @@ def run_experiment(experiment: Experiment, request: Request) -> Path:
             finished.add(key, cell, [_with_cell(cell, row) for row in experiment.measure(setup, cell)])
             print(f"{experiment.name} {cell}: {len(finished[key])} rows", flush=True)
         rows += finished[key]
-    data = setup.data.describe(_read(experiment, languages), models, setup.budget)
+    data = _described(experiment, setup, languages, models)
     options = {"models": models, "languages": languages, "sizes": setup.sizes, "characters": setup.budget}
     command = request.command.replace("NAME", experiment.name, 1)
     write_results(experiment, rows, folder, run_record(experiment, command, data | _model(setup), options))
@@ -69,8 +68,14 @@ def _read(experiment: Experiment, languages: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*languages, *([ENGLISH] if experiment.needs_english else [])]))
 
 
+def _described(experiment: Experiment, setup: Setup, languages: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
+    if not experiment.needs_text:
+        return {}
+    return setup.data.describe(_read(experiment, languages), models, setup.budget)
+
+
 def _inputs(experiment: Experiment, setup: Setup, cell: Cell) -> dict[str, Any]:
-    data = setup.data.describe(_read(experiment, [cell.language]), [cell.model], setup.budget)
+    data = _described(experiment, setup, [cell.language], [cell.model])
     return data | {"sizes": setup.sizes} | (_model(setup) if experiment.needs_model else {})
 
 

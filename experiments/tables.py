@@ -43,8 +43,8 @@ def percent(value: float | None, digits: int = 1, *, signed: bool = False) -> st
     """
     if value is None:
         return NOTHING
-    rounded = round(100 * value, digits)
-    return f"{rounded:+.{digits}f} %" if signed and rounded else f"{abs(rounded) if not rounded else rounded:.{digits}f} %"
+    rounded = round(100 * value, digits) or 0.0  # never -0.0
+    return f"{rounded:{'+' if signed and rounded else ''}.{digits}f} %"
 
 
 def mean(values: Iterable[float | None]) -> float | None:
