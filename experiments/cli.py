@@ -3,12 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import tokengraft as tg
 from experiments.data import BUDGET, open_data
 from experiments.docs import write_docs
-from experiments.experiment import Setup
+from experiments.experiment import Experiment, Setup
 from experiments.registry import MODULES, experiment_of
 from experiments.run import Request, run_experiment
 
@@ -58,11 +59,20 @@ def _run(options: argparse.Namespace) -> int:
     names = [*MODULES] if options.name == "all" else [options.name]
     for name in names:
         experiment = experiment_of(name)
-        if options.name == "all" and (experiment.gpu or (experiment.needs_model and options.model is None)):
-            print(f"{name}: left out, it needs {'a GPU' if experiment.gpu else '--model FOLDER'}")
+        if options.name == "all" and (lacking := _lacking(experiment, options)):
+            print(f"{name}: left out, it needs {lacking}")
             continue
         run_experiment(experiment, _request(options))
     return 0
+
+
+def _lacking(experiment: Experiment, options: argparse.Namespace) -> str | None:
+    """Why `all` leaves an experiment out; None if it is run."""
+    if experiment.gpu or experiment.hub:
+        return "a GPU" if experiment.gpu else "a hub; run it by its name"
+    if experiment.needs_model and options.model is None:
+        return "--model FOLDER"
+    return next((name for name in experiment.needs if find_spec(name) is None), None)
 
 
 def _request(options: argparse.Namespace) -> Request:

@@ -46,6 +46,7 @@ def task_of(name: str, documents: Path | None = None) -> dict[str, Any]:
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     """The scores of a task, the part of the cell."""
+    import torch
     from lm_eval import simple_evaluate
 
     documents = local_documents(setup, cell.part)
@@ -54,6 +55,7 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
         model_args={"pretrained": str(setup.model_folder)},
         tasks=[task_of(cell.part, documents)],
         batch_size=1,
+        device="cuda" if torch.cuda.is_available() else "cpu",
         bootstrap_iters=0,
     )
     source = "local" if documents else "hub"
@@ -104,8 +106,9 @@ EXPERIMENT = Experiment(
     title="Downstream tasks with lm-evaluation-harness",
     source="Table 5, prompts of Figure 10",
     about=(
-        "The tasks of the paper with its prompts: Winogrande and Estonian Winogrande (0 shots), XCOPA, SIB-200, Belebele "
-        "and FLORES translation (5 shots). FLORES is scored by chrF; the paper uses COMET, outside the harness."
+        "The tasks of the paper with its prompts: Winogrande and Estonian Winogrande (0 shots), XCOPA, SIB-200, "
+        "Belebele and FLORES translation (5 shots). FLORES is scored by chrF; the paper uses COMET, outside the "
+        "harness."
     ),
     measure=lambda setup, cell: [*measure(setup, cell)],
     tables=tables,
@@ -116,6 +119,7 @@ EXPERIMENT = Experiment(
     needs=("lm_eval",),
     needs_model=True,
     needs_text=False,
+    hub=True,
     caveat="",
     paper_tables=(paper_table(),),
 )

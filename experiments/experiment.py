@@ -105,7 +105,8 @@ class Experiment:
     needs_text: bool = True
     """Whether cells read text of `Setup.data`; otherwise the names of models and languages are only labels."""
     gpu: bool = False
-    """Experiments that need a GPU are not run by `all`."""
+    hub: bool = False
+    """Experiments that need a GPU or a hub are not run by `all`."""
     caveat: str = CAVEAT
     paper_tables: tuple[Table, ...] = ()
     """The paper's figures, shown on the page if the experiment was not run."""
