@@ -98,7 +98,7 @@ def _panel(rows: Rows, model: str) -> Panel:
     series = [Series(method, sizes, _exact(rows, method, sizes)) for method in ("continued", "naive")]
     if model == "llama3":
         figures = [(method, [*paper.EXACT[method].values()]) for method in ("continued", "naive")]
-        series += [Series(f"{m}, paper", paper.SIZES, ys, paper=True, colour=i) for i, (m, ys) in enumerate(figures)]
+        series += [Series(f"{m}, paper", paper.SIZES, ys, dashed=True, colour=i) for i, (m, ys) in enumerate(figures)]
     title = f"English with unchanged segmentation, {MODEL_NAMES.get(model, model)}"
     return Panel(title, "added tokens", "percent of sentences", series, log_x=True)
 

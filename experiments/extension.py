@@ -1,6 +1,7 @@
 """`extension`: continued training against naive extension, by language, tokenizer and size."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import tokengraft as tg
@@ -230,13 +231,50 @@ def panels(rows: Rows) -> list[Panel]:
     sizes, models = _sizes(rows), _models(rows)
     ours = [Series(MODEL_NAMES.get(model, model), sizes, _mean_gains(rows, model, sizes)) for model in models]
     theirs = [
-        Series(f"{MODEL_NAMES[model]}, paper", paper.SIZES, [*paper.GAIN[model].values()], paper=True, colour=place)
+        Series(f"{MODEL_NAMES[model]}, paper", paper.SIZES, [*paper.GAIN[model].values()], dashed=True, colour=place)
         for place, model in enumerate(models)
         if model in paper.GAIN
     ]
     gains = Panel("Gain over naive extension, mean", "added tokens", "percent", [*ours, *theirs], log_x=True)
     languages = distinct(rows, "language")
-    return [gains, *(_curves(rows, model, "et" if "et" in languages else languages[0]) for model in models)]
+    return [
+        gains,
+        _renyi_panel(rows),
+        *(_curves(rows, model, "et" if "et" in languages else languages[0]) for model in models),
+    ]
+
+
+def renyi_curve(rows: Rows, model: str, method: str) -> list[tuple[float, float]]:
+    """Bytes per token and Rényi efficiency by size, means of the languages that have all sizes."""
+    sizes = _sizes(rows)
+    place = ("continued", "naive").index(method)
+    found = {size: {pair[place]["language"]: pair[place] for pair in pairs(rows, model, size)} for size in sizes}
+    common = set.intersection(*map(set, found.values())) if found else set()
+    columns = ("bytes_per_token", "renyi")
+    return [tuple(mean(found[s][x][c] for x in sorted(common)) for c in columns) for s in sizes] if common else []
+
+
+def at_rate(curve: list[tuple[float, float]], rate: float) -> float | None:
+    """The value of a curve at a rate, between its points; None outside of it.
+
+    >>> at_rate([(2.0, 0.6), (3.0, 0.5)], 2.5), at_rate([(2.0, 0.6), (3.0, 0.5)], 3.5)
+    (0.55, None)
+    """
+    points = sorted(curve)
+    for (left, low), (right, high) in pairwise(points):
+        if left <= rate <= right and right > left:
+            return low + (high - low) * (rate - left) / (right - left)
+    return None
+
+
+def _renyi_panel(rows: Rows) -> Panel:
+    series = []
+    for place, model in enumerate(_models(rows)):
+        for method in ("continued", "naive"):
+            curve = renyi_curve(rows, model, method)
+            label, dashed = f"{MODEL_NAMES.get(model, model)}, {method}", method == "naive"
+            series.append(Series(label, [x for x, _ in curve], [y for _, y in curve], dashed=dashed, colour=place))
+    return Panel("Rényi efficiency, mean (naive: dashed)", "bytes per token, FLORES", "Rényi efficiency", series)
 
 
 def _mean_gains(rows: Rows, model: str, sizes: Iterable[int]) -> list[float | None]:
@@ -297,10 +335,23 @@ def claims(rows: Rows) -> list[Claim]:
             f"mean {percent(mean(drops), 2, signed=True)}, worst {percent(min(drops), 2, signed=True)}",
         ),
     ]
+    found += _renyi_claims(rows)
     if latin is not None and others is not None:
         here = ", ".join(f"{script} {percent(value, signed=True)}" for script, value in by_script.items())
         found.append(Claim("The gain is larger for Latin and Cyrillic scripts than for others", latin > others, here))
     return found
+
+
+def _renyi_claims(rows: Rows) -> list[Claim]:
+    higher, compared = 0, 0
+    for model in _models(rows):
+        theirs = renyi_curve(rows, model, "naive")
+        for rate, renyi in renyi_curve(rows, model, "continued"):
+            other = at_rate(theirs, rate)
+            compared += other is not None
+            higher += other is not None and renyi > other
+    text = "At equal bytes per token, Rényi efficiency is higher than that of naive extension"
+    return [Claim(text, higher == compared, f"at {higher} of {compared} sizes and tokenizers")] if compared else []
 
 
 def _script_means(rows: Rows) -> dict[str, float]:

@@ -73,7 +73,7 @@ def panels(rows: Rows) -> list[Panel]:
         series = [Series(way, [r["size"] for r in part], [r[column] for r in part]) for way, part in chosen]
         if (model, language) == ("llama3", "et"):
             ys = [figures["prune-extend"][place] for figures in paper.ORDER.values()]
-            series.append(Series("prune-extend, paper", [*paper.ORDER], ys, paper=True, colour=0))
+            series.append(Series("prune-extend, paper", [*paper.ORDER], ys, dashed=True, colour=0))
         found.append(Panel(code, "removed tokens", "bytes per token, FLORES", series))
     return found
 

@@ -19,9 +19,10 @@ class Series:
     xs: Sequence[float]
     ys: Sequence[float | None]
     """None is a gap."""
-    paper: bool = False
-    """The paper's figures are dashed, in the colour of the line of ours that `colour` names."""
+    dashed: bool = False
+    """As the paper's figures are drawn."""
     colour: int | None = None
+    """The place of the line whose colour it has; by default its own."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _draw(axis, panel: Panel) -> None:
     for place, series in enumerate(panel.series):
         colour = COLOURS[(place if series.colour is None else series.colour) % len(COLOURS)]
         points = [(x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
-        style = {"linestyle": "--" if series.paper else "-", "marker": "x" if series.paper else "o", "markersize": 3}
+        style = {"linestyle": "--" if series.dashed else "-", "marker": "x" if series.dashed else "o", "markersize": 3}
         if panel.steps:
             style |= {"drawstyle": "steps-mid", "marker": ""}
         axis.plot([x for x, _ in points], [y for _, y in points], color=colour, label=series.label, **style)

@@ -93,7 +93,7 @@ def panels(rows: Rows) -> list[Panel]:
                 if any(figures):
                     ys = [float(figure.replace(",", "")) if figure else None for figure in figures]
                     label = f"{method}, {prune}, paper"
-                    paper_series.append(Series(label, xs, ys, paper=True, colour=len(series)))
+                    paper_series.append(Series(label, xs, ys, dashed=True, colour=len(series)))
                 series.append(Series(f"{method}, {prune}", xs, [row[column] for row in chosen]))
         title = "Unreachable tokens" if column == "unreachable" else language_of(code).name
         unit = "tokens" if column == "unreachable" else "bytes per token, FLORES"

@@ -14,7 +14,7 @@ from experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
 from experiments.languages import PAPER_70, language_of
 
 
-@pytest.mark.parametrize("module", ["data", "languages", "tables", "model_compression"])
+@pytest.mark.parametrize("module", ["data", "languages", "tables", "extension", "model_compression"])
 def test_examples_in_docstrings_hold(module):
     assert doctest.testmod(importlib.import_module(f"experiments.{module}")).failed == 0
 

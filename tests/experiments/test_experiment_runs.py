@@ -160,7 +160,7 @@ def test_a_mistake_gets_a_clear_error(options, message, data_folder, capsys, tmp
 
 
 def test_all_leaves_out_what_it_cannot_run(data_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "run_experiment", lambda experiment, request: print("ran", experiment.name))
+    monkeypatch.setattr(cli, "run_experiment", lambda experiment, _: print("ran", experiment.name))
     assert cli.main(["all", "--data", str(data_folder), "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[1] for line in lines if line.startswith("ran")} == set(RUNS)
