@@ -133,7 +133,6 @@ EXPERIMENT = Experiment(
     tables=tables,
     panels=panels,
     claims=claims,
-    models=("llama3", "llama2"),
     languages=("et", "de", "fi", "ru", "ar", "ja", "zh", "hi"),
     needs=("rapidfuzz",),
 )
