@@ -101,7 +101,7 @@ class Data:
 
     def sentences(self, language: str) -> tuple[str, ...]:
         """The evaluation sentences of a language, as they are."""
-        return tuple(self._flores_file(language).read_text(encoding="utf-8").splitlines())
+        return tuple(_lines(self._flores_file(language)))
 
     def tokenizer_folder(self, name: str) -> Path:
         """The folder of a tokenizer."""
@@ -212,7 +212,8 @@ def _parquet(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    text = path.read_text(encoding="utf-8")
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _json_lines(path: Path) -> list[str]:

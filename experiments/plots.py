@@ -46,6 +46,7 @@ def require_matplotlib() -> None:
 def to_svg(panels: Sequence[Panel]) -> bytes:
     """The panels, two in a row."""
     require_matplotlib()
+    panels = panels or [Panel("nothing to show", "", "", [])]
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -29,19 +29,24 @@ def run_experiment(experiment: Experiment, request: Request) -> Path:
     """Runs what is not finished, writes the results, and returns their folder."""
     _require_packages(experiment, request.setup)
     setup = replace(request.setup, sizes=request.setup.sizes or experiment.sizes)
-    models = tuple(request.models or experiment.models)
-    languages = tuple(request.languages or experiment.languages or setup.data.source.languages())
+    models = tuple(dict.fromkeys(request.models or experiment.models))
+    languages = tuple(dict.fromkeys(request.languages or experiment.languages or setup.data.source.languages()))
     folder = request.out / experiment.name
     finished = FinishedCells(folder / "cells.jsonl")
     rows: list[Row] = []
-    for cell in experiment.cells(models, languages):
-        key = cell_key(experiment, cell, _inputs(experiment, setup, cell))
+    cells = experiment.cells(models, languages)
+    keys = [cell_key(experiment, cell, _inputs(experiment, setup, cell)) for cell in cells]  # finds missing data first
+    for cell, key in zip(cells, keys, strict=True):
         if key in finished:
             print(f"{experiment.name} {cell}: kept", flush=True)
         else:
             finished.add(key, cell, [_with_cell(cell, row) for row in experiment.measure(setup, cell)])
             print(f"{experiment.name} {cell}: {len(finished[key])} rows", flush=True)
         rows += finished[key]
+    if not rows:
+        raise tg.TokengraftError(
+            f"the text is too small for every size of {setup.sizes}", hint="pass smaller --sizes, or give more text"
+        )
     data = _described(experiment, setup, languages, models)
     options = {"models": models, "languages": languages, "sizes": setup.sizes, "characters": setup.budget}
     command = request.command.replace("NAME", experiment.name, 1)

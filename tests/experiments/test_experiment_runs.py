@@ -58,8 +58,8 @@ def test_an_experiment_writes_its_four_files(name, data_folder, tmp_path):
 
 
 def test_every_experiment_without_a_model_is_run_here():
-    without = {name for name in registry.MODULES if not registry.experiment_of(name).needs_model}
-    assert without == set(RUNS)
+    experiments = map(registry.experiment_of, registry.MODULES)
+    assert {item.name for item in experiments if not (item.needs_model or item.gpu or item.hub)} == set(RUNS)
 
 
 def test_every_experiment_has_the_name_it_is_registered_with():
@@ -134,6 +134,21 @@ def test_bits_per_byte_of_a_pruned_model(data_folder, tmp_path):
     record = (tmp_path / "compression" / "run.json").read_text(encoding="utf-8")
     assert len(json.loads(record)["data"]["model"]["model.safetensors"]) == 64
     assert str(tmp_path) not in record
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_sizes_that_the_text_is_too_small_for_are_left_out(name, data_folder, tmp_path, capsys):
+    options = ["--models", RUNS[name][1], "--languages", "et", "--sizes", "100000", "--out", str(tmp_path)]
+    status = cli.main([name, "--data", str(data_folder), *options])
+    error = capsys.readouterr().err
+    assert status == 0 or "too small for every size" in error
+
+
+def test_missing_data_is_found_before_anything_is_run(data_folder, tmp_path, capsys):
+    options = ["--models", "tiny", "--languages", "et", "fi", "--sizes", "8", "--out", str(tmp_path)]
+    assert cli.main(["histogram", "--data", str(data_folder), *options]) == 2
+    assert not (tmp_path / "histogram").exists()
+    assert "rows" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
