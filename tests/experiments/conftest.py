@@ -1,31 +1,14 @@
 """A small folder in the layout of the experiments: text in five languages, sentences and tokenizers."""
 
 import json
-import random
 
 import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_corpora import FLORES, documents
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: experiments are not run")
-
-SYLLABLES = {
-    "et": "põ dra ma kas si õu nas ta le ga tu li ko er jä ük si te",
-    "en": "the cat ing on tion er an ma ter pro con all re st",
-    "ar": "كتا ب مد رس ة بي ت شم س قم ر نو ر ال",
-    "hi": "न म स् ते घ र पा नी कि ता ब लो ग",
-    "de": "der haus schn ell ung ver ge ten aus lich keit",
-}
-FLORES = {"et": "est_Latn", "en": "eng_Latn", "ar": "arb_Arab", "hi": "hin_Deva", "de": "deu_Latn"}
-
-
-def documents(language, n=160, seed=0):
-    """Documents of random words; frequent words are the same in all of them."""
-    choice = random.Random(f"{language}{seed}")
-    parts = SYLLABLES[language].split()
-    lexicon = ["".join(random.Random(f"{language}{i}").choices(parts, k=1 + i % 4)) for i in range(150)]
-    return [" ".join(choice.choices(lexicon, weights=range(150, 0, -1), k=30)) + f" {i}" for i in range(n)]
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import json
 from functools import partial
 
 import pytest
+from small_corpora import documents
 
 import tokengraft as tg
-from conftest import documents
 from experiments.data import Folder, digest, open_data, up_to
 from experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
 from experiments.languages import PAPER_70, language_of
