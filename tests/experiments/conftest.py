@@ -8,7 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from small_corpora import FLORES, documents
 
-pytest.importorskip("matplotlib", reason="matplotlib is not installed: experiments are not run")
+
+@pytest.fixture
+def plotting():
+    """Skips a test where plots cannot be drawn."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: experiments are not run")
 
 
 @pytest.fixture(scope="session")

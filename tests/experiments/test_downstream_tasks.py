@@ -98,6 +98,7 @@ def test_documents_of_a_file_take_the_place_of_the_hub(tmp_path):
     assert (task["test_split"], task["fewshot_split"]) == ("test", "test")
 
 
+@pytest.mark.usefixtures("plotting")
 def test_the_harness_runs_every_task_on_local_documents(tmp_path):
     pytest.importorskip("lm_eval", reason="lm_eval is not installed: the tasks are not run")
     from tiny_models import tiny_llama

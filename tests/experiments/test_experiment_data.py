@@ -113,6 +113,7 @@ def test_english_is_that_of_fineweb_and_its_first_documents_are_held_out(hub):
     assert hub.calls == [(FINEWEB, FINEWEB_SAMPLE, "train", True)]
 
 
+@pytest.mark.usefixtures("plotting")
 def test_an_experiment_runs_on_streamed_text(hub, data_folder, tmp_path, monkeypatch, capsys):
     from experiments import cli, fineweb
 

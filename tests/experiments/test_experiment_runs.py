@@ -10,6 +10,7 @@ import pytest
 from experiments import cli, plots, registry
 from experiments.results import FinishedCells
 
+pytestmark = pytest.mark.usefixtures("plotting")
 ROOT = Path(__file__).parents[2]
 RUNS = {
     "extension": ["--models", "tiny", "skipping", "--languages", "et", "de", "ar", "--sizes", "4", "16"],
