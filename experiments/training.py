@@ -8,6 +8,7 @@ finished; runs that are already there are skipped. Needs torch, transformers and
 """
 
 import argparse
+import itertools
 import json
 import lzma
 import math
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from training_distill import distill
 from training_model import DEVICE, SEPARATOR, Arm, Models, hidden, next_token_loss
+from training_shared import SharedRows
 
 LENGTH = 1024
 CURVE = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
@@ -40,6 +42,8 @@ class Run:
     """Learning rate of the embedding, relative to ``lr``."""
     row_lr: float = 1.0
     """Learning rate of the rows of new tokens, relative to that of the embedding."""
+    share: float = 0.0
+    """How much of the change of a new token's row its parts get that are new tokens too (see `training_shared.py`)."""
     rows_first: float = 0.0
     """Share of the text on which only the rows of new tokens are trained."""
     distill: float = 0.0
@@ -119,14 +123,19 @@ def train(run: Run, models: Models, data: Data) -> dict:
     steps = len(stream) // per_step
     if run.max_steps:
         steps = min(steps, run.max_steps)
-    optimizer, spent = optimizer_of(run, model), time.monotonic()
+    shared = SharedRows(arm, model.get_input_embeddings().weight, run.share) if run.share else None
+    first_rows = model.get_input_embeddings().weight.detach()[new].clone()
+    optimizer, spent = optimizer_of(run, model, shared), time.monotonic()
     rows_steps = round(run.rows_first * run.bytes / left * steps)
     marks = {round(share * steps): share for share in CURVE}
     aside = 0.0
     for step in range(steps):
         set_rates(optimizer, run, step, steps, rows_steps)
         batch = stream[step * per_step : (step + 1) * per_step].reshape(-1, LENGTH)
-        take_step(model, optimizer, batch, new, run.row_lr, only_new=step < rows_steps)
+        if shared:
+            take_shared_step(model, optimizer, batch, shared)
+        else:
+            take_step(model, optimizer, batch, new, run.row_lr, only_new=step < rows_steps)
         if step + 1 in marks:
             at = time.monotonic()
             bytes_read = read - left * (1 - (step + 1) / steps)
@@ -142,6 +151,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
         **asdict(run),
         "scores": scores,
         "curve": curve,
+        "drift": drift(first_rows, model.get_input_embeddings().weight.detach()[new], arm, order),
         "steps": steps,
         "tokens": tokens,
         "seconds": spent,
@@ -174,7 +184,18 @@ def split_at(order: list[int], sizes: np.ndarray, size: float) -> tuple[list[int
     return order[:at], order[at:]
 
 
-def optimizer_of(run: Run, model: torch.nn.Module) -> torch.optim.Optimizer:
+def drift(before: torch.Tensor, after: torch.Tensor, arm: Arm, order: list[int]) -> dict:
+    """How far rows of new tokens went from their first value, relative to its norm, by how often the token was read."""
+    if not len(before):
+        return {}
+    times = np.bincount(np.concatenate([arm.documents[i] for i in order]), minlength=len(arm.sources))[arm.new]
+    far = ((after - before).norm(dim=1) / before.norm(dim=1).clamp(min=1e-9)).cpu().numpy()
+    limits = [0, 10, 100, 1_000, 10_000, math.inf]
+    parts = {f"{low}+": (times >= low) & (times < high) for low, high in itertools.pairwise(limits)}
+    return {name: [int(part.sum()), float(np.median(far[part]))] for name, part in parts.items() if part.any()}
+
+
+def optimizer_of(run: Run, model: torch.nn.Module, shared: SharedRows | None) -> torch.optim.Optimizer:
     table = model.get_input_embeddings().weight
     others = [weight for weight in model.parameters() if weight is not table]
     groups = [
@@ -182,6 +203,9 @@ def optimizer_of(run: Run, model: torch.nn.Module) -> torch.optim.Optimizer:
         {"params": [w for w in others if w.ndim > 1], "relative": 1.0, "weight_decay": 0.1, "body": True},
         {"params": [w for w in others if w.ndim <= 1], "relative": 1.0, "weight_decay": 0.0, "body": True},
     ]
+    if shared:
+        rate = run.table_lr * run.row_lr
+        groups.append({"params": [shared.changes], "relative": rate, "weight_decay": 0.0, "body": False})
     return torch.optim.AdamW(groups, lr=run.lr, betas=(0.9, run.beta2), fused=DEVICE == "cuda")
 
 
@@ -207,14 +231,7 @@ def take_step(
     only_new: bool,
 ) -> None:
     table = model.get_input_embeddings().weight
-    batch = batch.to(DEVICE, non_blocking=True)
-    for part in batch.split(24):
-        labels = torch.cat([part[:, 1:], torch.full_like(part[:, :1], -1)], dim=1)
-        with torch.autocast(DEVICE, torch.bfloat16):
-            states = hidden(model, part)
-            loss = next_token_loss(states.flatten(0, 1), table.to(states.dtype), labels.flatten())
-        (loss / batch.numel()).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    add_gradients(model, batch)
     before = table.detach().clone() if only_new else table.detach()[new].clone()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -225,6 +242,28 @@ def take_step(
             table[new] = changed
         elif row_lr != 1 and len(new):
             table[new] = before + row_lr * (table[new] - before)
+
+
+def take_shared_step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor, shared: SharedRows
+) -> None:
+    add_gradients(model, batch)
+    shared.take_gradients()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    shared.set_rows()
+
+
+def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:
+    table = model.get_input_embeddings().weight
+    batch = batch.to(DEVICE, non_blocking=True)
+    for part in batch.split(24):
+        labels = torch.cat([part[:, 1:], torch.full_like(part[:, :1], -1)], dim=1)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            states = hidden(model, part)
+            loss = next_token_loss(states.flatten(0, 1), table.to(states.dtype), labels.flatten())
+        (loss / batch.numel()).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
 @torch.no_grad()

@@ -1,13 +1,17 @@
 """The model of `training.py`: SmolLM2 with the rows of an arm, compiled once for each number of rows."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch.nn import functional as F  # noqa: N812
 from transformers import AutoModelForCausalLM
+
+import tokengraft as tg
 
 SEPARATOR = 0
 """The id of `<|endoftext|>`, which is between two documents, and before every scored text."""
@@ -16,6 +20,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 class Arm:
     def __init__(self, folder: Path, documents: list[str]) -> None:
+        self.folder = folder
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.sources = json.loads((folder / "plan.json").read_text())["sources"]
         self.new = torch.tensor(
@@ -37,7 +42,7 @@ class Models:
 
     def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
         """The model with the rows of an arm. The output is tied."""
-        rows = new_table(self.original.get_input_embeddings().weight, arm, init)
+        rows = new_table(self.folder, arm, init)
         if len(rows) not in self.made:
             self.made[len(rows)] = compiled(loaded(self.folder), rows)
         model = self.made[len(rows)]
@@ -51,17 +56,20 @@ class Models:
         return model
 
 
-def new_table(old: torch.Tensor, arm: Arm, init: str) -> torch.Tensor:
-    table = torch.zeros(len(arm.sources), old.shape[1], device=old.device)
-    spread = float(old.std())
-    for row, source in enumerate(arm.sources):
-        if not isinstance(source, list):
-            table[row] = old[source]
-        elif init == "random":
-            table[row] = torch.randn_like(old[0]) * spread
-        else:
-            table[row] = {"fvt": lambda pieces: pieces.mean(0), "last": lambda pieces: pieces[-1]}[init](old[source])
-    return table
+def new_table(folder: Path, arm: Arm, init: str) -> torch.Tensor:
+    """The embedding as `tg.transplant` writes it, or that of a folder: ``folder:PATH``."""
+    if init.startswith("folder:"):
+        return embedding(Path(init.removeprefix("folder:")))
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "model"
+        counts = arm.folder.parent / "counts.parquet" if init == "context" else None
+        tg.transplant(folder, arm.folder, out, init=init, counts=counts)
+        return embedding(out)
+
+
+def embedding(folder: Path) -> torch.Tensor:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return file.get_tensor("model.embed_tokens.weight").float().to(DEVICE)
 
 
 def loaded(folder: Path) -> torch.nn.Module:
