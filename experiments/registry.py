@@ -17,6 +17,8 @@ MODULES = {
     "compression": "experiments.model_compression",
     "pieces": "experiments.pieces",
     "guarantees": "experiments.guarantees",
+    "continued-pretraining": "experiments.continued_pretraining",
+    "initialisers": "experiments.initialisers",
     "downstream": "experiments.downstream",
 }
 """Each module has its `Experiment` as ``EXPERIMENT``."""
