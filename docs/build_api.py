@@ -14,7 +14,7 @@ GROUPS = {
     "compare curve report",
     "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
     "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",
-    "Text and counts": "ReadOptions CountOptions PretokenCounts Totals BatchCounter sum_partials",
+    "Text and counts": "ReadOptions CountOptions HoldOut PretokenCounts Totals BatchCounter sum_partials",
     "Extending": "Limits Parity WordList PieceRules Extension LearnedMerge RefusedPair IncludedWord preserve_cost "
     "PreserveCost extend_naively",
     "Pruning": "Protection PruneOrder Removal",

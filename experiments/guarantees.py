@@ -1,146 +1,185 @@
-"""What guarantees cost: text that must not change, scripts, languages in balance, and sizes chosen by support.
+"""`guarantees`: what guarantees cost, languages in balance, and sizes chosen by support. Not in the paper."""
 
-    python experiments/guarantees.py llama3 llama2 --train et=et.parquet ar=ar.parquet hi=hi.parquet \
-        --test et=est_Latn.devtest ar=arb_Arab.devtest hi=hin_Deva.devtest \
-        --scripts et=Latin ar=Arabic hi=Devanagari --preserve en=en.parquet python='lib/**/*.py'
-
-Three tables, in Markdown. All gains are on the test text, which nothing is learned from.
-
-guarantees  for each tokenizer, language and guarantee: the tokens that were learned, the pairs that were refused, the
-            gain, and the share of the pretokens of each preserved text (occurrences, not distinct ones) whose
-            segmentation changes
-balance     tokens learned for all languages together: the gain of each, and the largest ratio of bytes per token to
-            those of the base divided by the smallest
-sizes       what `choose_size` takes, with the test text as held-out text
-"""
-
-import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from pathlib import Path
 
 import tokengraft as tg
+from experiments.experiment import MODEL_NAMES, Cell, Experiment, Row, Rows, Setup
+from experiments.languages import ENGLISH, language_of
+from experiments.plots import Panel, Series
+from experiments.tables import Table, distinct, only, percent, select
 
-LINES = tg.ReadOptions(documents="lines")
-TABLES = ("guarantees", "balance", "sizes")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tokenizers", nargs="+", help="tokenizer folders")
-    for name, what in (("train", "text to learn from"), ("test", "other text, one document per line")):
-        parser.add_argument(f"--{name}", nargs="+", required=True, metavar="LANGUAGE=FILE", help=what)
-    parser.add_argument("--preserve", nargs="+", required=True, metavar="NAME=FILES", help="text that must not change")
-    parser.add_argument("--scripts", nargs="+", required=True, metavar="LANGUAGE=SCRIPT")
-    parser.add_argument("--add", type=int, default=8_000, help="number of new tokens (8000)")
-    parser.add_argument("--max-add", type=int, default=64_000, help="the most tokens that are chosen from (64000)")
-    parser.add_argument("--max-bytes", type=int, default=20_000_000, help="of each text (20 MB)")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
-    options = parser.parse_args()
-    for folder in options.tokenizers:
-        base, name = tg.load(folder), Path(folder).name
-        train = counted(base, options.train, options.max_bytes)
-        test = {language: tg.count(base, path, read_options=LINES) for language, path in pairs(options.test)}
-        if "guarantees" in options.tables:
-            preserved = counted(base, options.preserve, options.max_bytes)
-            guarantees(name, base, train, test, preserved, dict(pairs(options.scripts)), options.add)
-        if "balance" in options.tables:
-            balance(name, base, train, test, options.add)
-        if "sizes" in options.tables:
-            sizes(name, base, train, test, options.max_add)
+BALANCED = ("et", "ar", "hi")
+"""Learned together in the table of languages in balance."""
+SCRIPTS = {"Latn": "Latin", "Cyrl": "Cyrillic", "Arab": "Arabic", "Jpan": "Han", "Hani": "Han", "Other": "Devanagari"}
+MOST = 64_000
+"""The tokens that a size is chosen from."""
 
 
-def pairs(named: list[str]) -> Iterator[tuple[str, str]]:
-    for text in named:
-        name, _, value = text.partition("=")
-        yield name, value
+def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """Rows of the part: `guarantees`, `balance` (for the first language only) or `sizes`."""
+    yield from {"guarantees": _guarantees, "balance": _balance, "sizes": _sizes}[cell.part](setup, cell)
 
 
-def counted(base: tg.Tokenizer, named: list[str], max_bytes: int) -> dict[str, tg.PretokenCounts]:
-    limit = tg.CountOptions(max_bytes=max_bytes)
-    return {name: tg.count(base, path, count_options=limit) for name, path in pairs(named)}
-
-
-def row(*cells: object) -> None:
-    print("|", " | ".join(map(str, cells)), "|", flush=True)
-
-
-def heads(*cells: str) -> None:
-    print()
-    row(*cells)
-    print("|" + "---|" * len(cells))
-
-
-def guarantees(
-    name: str,
-    base: tg.Tokenizer,
-    train: Mapping[str, tg.PretokenCounts],
-    test: Mapping[str, tg.PretokenCounts],
-    preserved: Mapping[str, tg.PretokenCounts],
-    scripts: Mapping[str, str],
-    n: int,
-) -> None:
-    heads("tokenizer", "language", "guarantee", "new tokens", "refused", "gain", *(f"{k} changed" for k in preserved))
+def _guarantees(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """How many tokens each guarantee leaves, what they gain, and what changes in English."""
+    base, n = setup.tokenizer(cell.model), max(setup.sizes)
+    counts = setup.train_counts(cell.model, cell.language)
+    preserved = {name: setup.train_counts(cell.model, name) for name in _preserved(setup)}
     first, *others = preserved.values()
     everything = sum(others, first)
-    for language, counts in train.items():
-        limits = tg.Limits(scripts=[scripts[language]])
-        made = {
-            "none": lambda counts=counts: tg.extend(base, counts, n),
-            "preserve": lambda counts=counts: tg.extend(base, counts, n, preserve=everything),
-            "scripts": lambda counts=counts, limits=limits: tg.extend(base, counts, n, limits=limits),
-        }
-        for guarantee, learn in made.items():
-            extension = learn()
-            extended = extension.apply(base)
-            gain = tg.curves(base, extension, {language: test[language]}, [n]).points[-1].gain[language]
-            changed = [f"{changed_share(base, extended, counts):.3%}" for counts in preserved.values()]
-            refused = f"{len(extension.refused):,}" if guarantee == "preserve" else "-"
-            row(name, language, guarantee, f"{len(extension):,}", refused, f"{gain:+.1%}", *changed)
+    test = {"": setup.flores_counts(cell.model, cell.language)}
+    limits = tg.Limits(scripts=[SCRIPTS[language_of(cell.language).script]])
+    ways: dict[str, Callable[[], tg.Extension]] = {
+        "none": lambda: tg.extend(base, counts, n),
+        "preserve": lambda: tg.extend(base, counts, n, preserve=everything),
+        "scripts": lambda: tg.extend(base, counts, n, limits=limits),
+    }
+    for way, learn in ways.items():
+        extension = learn()
+        extended = extension.apply(base)
+        changed = {f"changed_{name}": _changed(base, extended, text) for name, text in preserved.items()}
+        gain = tg.curves(base, extension, test, [len(extension)]).points[-1].gain[""]
+        refused = len(extension.refused) if way == "preserve" else None
+        found = {"learned": len(extension), "refused": refused, "gain": gain, **changed}
+        yield {"table": "guarantees", "way": way, **found}
 
 
-def changed_share(base: tg.Tokenizer, extended: tg.Tokenizer, counts: tg.PretokenCounts) -> float:
-    """The share of occurrences that have other tokens."""
-    return counts.changed(base, extended).table.total() / counts.table.total()
+def _preserved(setup: Setup) -> list[str]:
+    """The texts that must not change: English, and Python code if the data has a corpus `python`."""
+    return [ENGLISH, *(name for name in setup.data.source.languages() if name == "python")]
 
 
-def balance(
-    name: str,
-    base: tg.Tokenizer,
-    train: Mapping[str, tg.PretokenCounts],
-    test: Mapping[str, tg.PretokenCounts],
-    n: int,
-) -> None:
-    heads("tokenizer", "balance", *(f"{language} gain" for language in train), "spread of gains")
+def _changed(base: tg.Tokenizer, extended: tg.Tokenizer, text: tg.PretokenCounts) -> float:
+    """The share of the occurrences of pretokens that have other tokens."""
+    return text.changed(base, extended).table.total() / text.table.total()
+
+
+def _balance(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """The gain of each language if tokens are learned for all of them together."""
+    if cell.language != BALANCED[0]:
+        return
+    base, n = setup.tokenizer(cell.model), max(setup.sizes)
+    train = {language: setup.train_counts(cell.model, language) for language in BALANCED}
+    test = {language: setup.flores_counts(cell.model, language) for language in BALANCED}
     largest = max(counts.totals.bytes for counts in train.values())
     equal = [counts.scale(Fraction(largest, counts.totals.bytes)) for counts in train.values()]
-    made = {
+    ways = {
         "all text": sum([*train.values()][1:], next(iter(train.values()))),
         "equal weights": sum(equal[1:], equal[0]),
-        "parity": tg.Parity(dict(train)),
-        "parity, at most 50 % for one": tg.Parity(dict(train), max_share=0.5),
+        "parity": tg.Parity(train),
+        "parity, at most 50 % for one": tg.Parity(train, max_share=0.5),
     }
-    for way, counts in made.items():
+    for way, counts in ways.items():
         point = tg.curves(base, tg.extend(base, counts, n), test, [n]).points[-1]
-        row(name, way, *(f"{point.gain[language]:+.1%}" for language in train), f"{point.gain_spread:.2f}")
+        gains = {f"gain_{language}": point.gain[language] for language in BALANCED}
+        yield {"table": "balance", "way": way, **gains, "spread": point.gain_spread}
 
 
-def sizes(
-    name: str,
-    base: tg.Tokenizer,
-    train: Mapping[str, tg.PretokenCounts],
-    test: Mapping[str, tg.PretokenCounts],
-    n: int,
-) -> None:
-    heads("tokenizer", "language", "text, MB", "learned", "knee", "supported", "chosen", "gain")
-    for language, counts in train.items():
-        extension = tg.extend(base, counts, n)
-        choice = tg.choose_size(base, extension, counts, test[language])
-        gain = tg.curves(base, extension, {language: test[language]}, [choice.size]).points[-1].gain[language]
-        knee = f"{choice.knee:,}" if choice.knee is not None else "not reached"
-        found = (f"{len(extension):,}", knee, f"{choice.supported:,}", f"{choice.size:,}", f"{gain:+.1%}")
-        row(name, language, round(counts.totals.bytes / 1e6), *found)
+def _sizes(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """What `choose_size` takes."""
+    base, counts = setup.tokenizer(cell.model), setup.train_counts(cell.model, cell.language)
+    test = setup.flores_counts(cell.model, cell.language)
+    extension = tg.extend(base, counts, MOST)
+    choice = tg.choose_size(base, extension, counts, test)
+    gain = tg.curves(base, extension, {"": test}, [choice.size]).points[-1].gain[""]
+    found = {"learned": len(extension), "knee": choice.knee, "supported": choice.supported, "chosen": choice.size}
+    yield {"table": "sizes", "text_bytes": counts.totals.bytes, **found, "gain": gain}
 
 
-if __name__ == "__main__":
-    main()
+def tables(rows: Rows) -> list[Table]:
+    """The three tables."""
+    makers = {"guarantees": _guarantees_table, "balance": _balance_table, "sizes": _sizes_table}
+    return [make(found) for name, make in makers.items() if (found := select(rows, table=name))]
+
+
+def _names(row: Row) -> tuple[str, str]:
+    return MODEL_NAMES.get(row["model"], row["model"]), language_of(row["language"]).name
+
+
+def _guarantees_table(rows: Rows) -> Table:
+    texts = [name for name in (ENGLISH, "python") if any(row.get(f"changed_{name}") is not None for row in rows)]
+    lines = [
+        (
+            *_names(row),
+            row["way"],
+            f"{row['learned']:,}",
+            "–" if row["refused"] is None else f"{row['refused']:,}",
+            percent(row["gain"], signed=True),
+            *(percent(row[f"changed_{name}"], 3) for name in texts),
+        )
+        for row in rows
+    ]
+    heads = (
+        "tokenizer",
+        "language",
+        "guarantee",
+        "new tokens",
+        "refused pairs",
+        "gain",
+        *(f"{name} changed" for name in texts),
+    )
+    note = (
+        "Gain: bytes per token on FLORES against the base. Changed: share of the pretokens of the text whose "
+        "segmentation changes. `preserve`: that text must not change. `scripts`: only tokens of the script of the "
+        "language."
+    )
+    return Table("Guarantees", heads, lines, note)
+
+
+def _balance_table(rows: Rows) -> Table:
+    lines = [
+        (
+            MODEL_NAMES.get(row["model"], row["model"]),
+            row["way"],
+            *(percent(row[f"gain_{language}"], signed=True) for language in BALANCED),
+            f"{row['spread']:.2f}",
+        )
+        for row in rows
+    ]
+    heads = ("tokenizer", "balance", *(f"gain, {language}" for language in BALANCED), "spread of gains")
+    return Table("Languages in balance, learned together", heads, lines)
+
+
+def _sizes_table(rows: Rows) -> Table:
+    lines = []
+    for row in rows:
+        knee = "not reached" if row["knee"] is None else f"{row['knee']:,}"
+        numbers = (f"{row['learned']:,}", knee, f"{row['supported']:,}", f"{row['chosen']:,}")
+        lines.append((*_names(row), round(row["text_bytes"] / 1e6), *numbers, percent(row["gain"], signed=True)))
+    heads = ("tokenizer", "language", "text, MB", "learned", "knee", "supported", "chosen", "gain")
+    note = (
+        f"What `choose_size` takes of at most {MOST:,} tokens: at most 25 % of the new tokens may occur fewer than 100 "
+        "times in the training text. The knee and the gain are those of FLORES."
+    )
+    return Table("How many tokens", heads, lines, note)
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """The gain of each guarantee, by language."""
+    found = select(rows, table="guarantees")
+    languages = distinct(found, "language")
+    panels = []
+    for model in distinct(found, "model"):
+        series = []
+        for way in distinct(found, "way"):
+            mine = [only(found, model=model, way=way, language=language) for language in languages]
+            series.append(Series(way, range(len(languages)), [100 * row["gain"] if row else None for row in mine]))
+        panels.append(Panel(MODEL_NAMES.get(model, model), ", ".join(languages), "gain, percent", series))
+    return panels or [Panel("Guarantees", "", "", [])]
+
+
+EXPERIMENT = Experiment(
+    name="guarantees",
+    title="Guarantees, languages in balance, and sizes",
+    source="not in the paper",
+    about="What it costs to preserve English, to allow one script, and to balance languages.",
+    measure=lambda setup, cell: [*measure(setup, cell)],
+    tables=tables,
+    panels=panels,
+    models=("llama3", "llama2"),
+    languages=BALANCED,
+    parts=("guarantees", "balance", "sizes"),
+    sizes=(8_000,),
+    caveat="",
+)

@@ -1,87 +1,167 @@
-"""Bits per byte of a model before training, by the initialiser of its new rows.
+"""`initialisers`: the same training from each initialiser, with a short probe beside it."""
 
-    python experiments/initialisers.py smollm2 --learn et.parquet --keep en.parquet --swap 8000 \
-        --text et=est_Latn.devtest en=eng_Latn.devtest --lines 100
-    python experiments/initialisers.py smollm2 ... --untie --output-init fvt length-weighted first-piece
-
-A row for each pair of initialisers: bits per byte of each text; the share of all probability that the new tokens get,
-averaged over the positions of each text; and the median length of new rows. The first row is the untouched model, whose
-figure of probability is 0. Each line is scored after the token that begins texts. Needs torch.
-
-Bits before training say whether a model still works at once. They do not say which rows are best after training.
-"""
-
-import argparse
-import copy
-import math
-from itertools import product
+import json
+import lzma
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-
-import torch
-from transformers import AutoModelForCausalLM
+from typing import Any
 
 import tokengraft as tg
-from tokengraft.checkpoint.rows import INITIALISERS
+from experiments.continued_pretraining import RECIPE, ROW_FACTOR, data_folder, models_of
+from experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
+from experiments.languages import ENGLISH, language_of
+from experiments.plots import Panel, Series
+from experiments.tables import Table, distinct, number, select
+
+INITIALISERS = (
+    "fvt",
+    "length-weighted",
+    "weighted",
+    "fvt-norm",
+    "fvt-script-norm",
+    "first-piece",
+    "last-piece",
+    "mean",
+    "context",
+    "mean-cov",
+    "random",
+)
+PROBE = {"steps": 50, "step_bytes": 89_000, "learning_rate": 1.2e-3}
+COLUMNS = {"before": "before training", "probe": "after 50 steps", "held_out": "held out", "flores": "FLORES"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a model folder")
-    parser.add_argument("--learn", nargs="+", required=True, help="text to learn new tokens from")
-    parser.add_argument("--keep", nargs="+", required=True, help="text whose tokens are not pruned")
-    parser.add_argument("--swap", type=int, default=8000, help="tokens to replace")
-    parser.add_argument("--text", nargs="+", required=True, metavar="NAME=FILE", help="text to score, line by line")
-    parser.add_argument("--lines", type=int, default=100)
-    parser.add_argument("--init", nargs="+", default=tuple(INITIALISERS))
-    parser.add_argument("--output-init", nargs="+", default=(None,))
-    parser.add_argument("--untie", action="store_true", help="give a tied model an output of its own, with equal rows")
-    options = parser.parse_args()
-    base = tg.load(options.model)
-    model = load_model(options.model, untie=options.untie)
-    texts = {name: lines(path, options.lines) for name, _, path in (text.partition("=") for text in options.text)}
-    print("init", "output", *(f"{name} bits/byte\t{name} new" for name in texts), "length", sep="\t")
-    show("-", "-", copy.deepcopy(model), base, texts, torch.tensor([], dtype=torch.long))
-    learn, keep = tg.count(base, options.learn), tg.count(base, options.keep)
-    pruned = tg.prune_order(base, learn + keep)[: options.swap].apply(base)
-    new = tg.extend(pruned, learn, options.swap).apply(pruned)
-    changes = tg.plan(base, new, counts=learn)
-    new_ids = torch.tensor([i for i, source in enumerate(changes.sources) if isinstance(source, tuple)])
-    for init, output_init in product(options.init, options.output_init):
-        changed = copy.deepcopy(model)
-        tg.transplant_model(changed, changes, init=init, output_init=output_init)
-        show(init, output_init or "tied", changed, new, texts, new_ids)
+def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """One row; the part of the cell is the initialiser."""
+    from experiments.training.train import Data, Run, train
+
+    (size,) = setup.sizes
+    models, folder = models_of(setup.model_folder), data_folder(setup, cell.language)
+    data = Data(folder, models.separator)
+    arm = f"swap-{size}"
+    text = {"bytes": float(data.sizes.sum()), "row_lr": ROW_FACTOR}
+    result = train(Run(cell.part, cell.language, arm, init=cell.part, **RECIPE, **text), models, data)
+    yield row_of(result, cell.language, _probe(setup, folder, arm, cell))
 
 
-def load_model(folder: str, *, untie: bool):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    if untie:
-        model.config.tie_word_embeddings = False
-        model.get_output_embeddings().weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
-    return model
+def row_of(result: dict[str, Any], language: str, probe: float | None) -> Row:
+    """The scores of a run beside that of a probe."""
+    scores = result["scores"]
+    return {
+        "init": result["init"],
+        "before": result["curve"][0][1],
+        "probe": probe,
+        "held_out": scores[f"{language}_held"],
+        "flores": scores[f"{language}_flores"],
+        "kept_held_out": scores[f"{ENGLISH}_held"],
+    }
 
 
-def lines(path: str, most: int) -> list[str]:
-    return Path(path).read_text(encoding="utf-8").splitlines()[:most]
+def _probe(setup: Setup, folder: Path, arm: str, cell: Cell) -> float:
+    """Bits per byte of the target after a short training, by `tg.probe`."""
+    with lzma.open(folder / "train.json.xz", "rt", encoding="utf-8") as file:
+        train = json.load(file)
+    held_out = json.loads((folder / f"{cell.language}_held.json").read_text(encoding="utf-8"))
+    counts = folder / "arms" / "counts.parquet" if cell.part == "context" else None
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "model"
+        tg.transplant(setup.model_folder, folder / "arms" / arm, out, init=cell.part, counts=counts)
+        options = tg.ProbeOptions(**{**PROBE, "step_bytes": min(PROBE["step_bytes"], _bytes(train) // 60)})
+        probe = tg.probe({"new": out}, {cell.language: iter(held_out)}, train=iter(train), options=options)
+    return next(score.bits_per_byte for score in probe.scores if score.steps)
 
 
-def show(init: str, output_init: str, model, tokenizer: tg.Tokenizer, texts: dict, new_ids: torch.Tensor) -> None:
-    rows = model.get_input_embeddings().weight[new_ids].norm(dim=1)
-    model = model.to(torch.bfloat16)  # some processors are many times as fast in it
-    scores = [f"{score:.3f}" for text in texts.values() for score in measure(model, tokenizer, text, new_ids)]
-    print(init, output_init, *scores, f"{rows.median():.2f}" if len(rows) else "-", sep="\t", flush=True)
+def _bytes(texts: list[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
 
 
-def measure(model, tokenizer: tg.Tokenizer, text: list[str], new_ids: torch.Tensor) -> tuple[float, float]:
-    """Bits per byte of the lines, and the mean probability of all new tokens together."""
-    bits, shares = 0.0, []
-    for line in text:
-        ids = torch.tensor([[model.config.bos_token_id, *tokenizer.encode(line)]])
-        with torch.no_grad():
-            log_probabilities = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
-        bits -= float(log_probabilities.gather(1, ids[0, 1:, None]).sum()) / math.log(2)
-        shares.append(log_probabilities[:, new_ids].exp().sum(dim=-1))
-    return bits / sum(len(line.encode()) for line in text), float(torch.cat(shares).mean())
+def tables(rows: Rows) -> list[Table]:
+    """A row for each initialiser, best first, and the agreement of ranks."""
+    found = []
+    for language in distinct(rows, "language"):
+        mine = sorted(select(rows, language=language), key=lambda row: row["held_out"])
+        lines = [(f"`{row['init']}`", *(number(row[name]) for name in COLUMNS)) for row in mine]
+        title = f"{language_of(language).name}: bits per byte by initialiser"
+        found.append(Table(title, ("", *COLUMNS.values()), lines, _agreement(mine)))
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def _agreement(rows: Rows) -> str:
+    parts = [
+        f"{rank_correlation(rows, name):+.2f} for {COLUMNS[name]}"
+        for name in ("before", "probe")
+        if len(select_known(rows, name)) > 2
+    ]
+    return f"Rank correlation with the last score on held-out text: {', '.join(parts)}." if parts else ""
+
+
+def select_known(rows: Rows, name: str) -> list[Row]:
+    """The rows that have a score."""
+    return [row for row in rows if row[name] is not None]
+
+
+def rank_correlation(rows: Rows, name: str) -> float:
+    """Spearman's, between a score and the last one. Ties are not expected.
+
+    >>> rank_correlation([{"probe": 1.0, "held_out": 3.0}, {"probe": 2.0, "held_out": 5.0}], "probe")
+    1.0
+    """
+    known = select_known(rows, name)
+    ranks = [
+        {place: rank for rank, place in enumerate(sorted(range(len(known)), key=lambda at: known[at][column]))}
+        for column in (name, "held_out")
+    ]
+    apart = sum((ranks[0][place] - ranks[1][place]) ** 2 for place in range(len(known)))
+    return 1 - 6 * apart / (len(known) * (len(known) ** 2 - 1))
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """The last score by the score of the probe."""
+    found = []
+    for language in distinct(rows, "language"):
+        mine = sorted(select_known(select(rows, language=language), "probe"), key=lambda row: row["probe"])
+        series = [Series(row["init"], [row["probe"]], [row["held_out"]]) for row in mine]
+        title = f"{language_of(language).name}: does a probe predict?"
+        found.append(Panel(title, "bits per byte after 50 steps", "bits per byte after training", series))
+    return found
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """A statement of "Beyond Initialization Loss" (arXiv 2608.03494), which the paper does not examine."""
+    found = []
+    for language in distinct(rows, "language"):
+        mine = select_known(select(rows, language=language), "probe")
+        if len(mine) > 2:
+            before, probe = (rank_correlation(mine, name) for name in ("before", "probe"))
+            found.append(
+                Claim(
+                    f"{language_of(language).name}: scores before training do not predict the order of initialisers, "
+                    "50 steps do (arXiv 2608.03494)",
+                    probe > 0.8 and before < 0.5,
+                    f"rank correlation {before:+.2f} before, {probe:+.2f} after 50 steps",
+                )
+            )
+    return found
+
+
+EXPERIMENT = Experiment(
+    name="initialisers",
+    title="Initialisers, before and after training",
+    source="none; the paper uses `fvt`",
+    about=(
+        "The training of `continued-pretraining` with one pass, from each initialiser of `tokengraft transplant`. The "
+        "column of 50 steps is `tokengraft probe --steps 50` with a learning rate of 0.0012 on the same text."
+    ),
+    measure=lambda setup, cell: [*measure(setup, cell)],
+    tables=tables,
+    panels=panels,
+    claims=claims,
+    models=("smollm2",),
+    languages=("ar",),
+    parts=INITIALISERS,
+    sizes=(8_000,),
+    needs=("torch", "transformers", "tokenizers"),
+    needs_model=True,
+    gpu=True,
+    caveat="One model, one seed: differences below 1 % mean nothing.",
+)

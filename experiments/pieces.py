@@ -1,60 +1,93 @@
-"""What SentencePiece types gain by continued training: bytes per token on held-out text before and after.
+"""`pieces`: continued training of SentencePiece types, and whether both of their files agree."""
 
-    python experiments/pieces.py llama2 mistral_v3 gemma3 --text et=et.txt:est_Latn.devtest ja=ja.txt:jpn.devtest
-
-A row for each tokenizer and text: how many tokens were learned, how many of them missing characters; bytes per token of
-the base and after each size; added tokens that cannot be reached; and, where the folder has a SentencePiece model, the
-held-out lines that `sentencepiece` encodes otherwise than `tokenizer.json`. Bytes are those of the lines without their
-newlines. Does not show what the model makes of the new tokens: for that it must be trained.
-"""
-
-import argparse
-from pathlib import Path
+from collections.abc import Iterator
 
 import tokengraft as tg
+from experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
+from experiments.languages import language_of
+from experiments.plots import Panel, Series
+from experiments.tables import Table, distinct, number, only, select
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tokenizers", nargs="+", help="tokenizer folders")
-    parser.add_argument("--text", nargs="+", required=True, metavar="NAME=TRAIN:HELD_OUT")
-    parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 4000, 16000])
-    parser.add_argument("--max-bytes", type=int, default=20_000_000, help="of each training text (20 MB)")
-    options = parser.parse_args()
-    print("tokenizer text learned characters", *(["base", *options.sizes]), "unreachable forms_differ", sep="\t")
-    for folder in options.tokenizers:
-        base = tg.load(folder)
-        for text in options.text:
-            name, _, paths = text.partition("=")
-            train, _, held_out = paths.partition(":")
-            row = measure(base, train, Path(held_out).read_text(encoding="utf-8").splitlines(), options)
-            print(Path(folder).name, name, *row, sep="\t", flush=True)
+def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """A row for each size, 0 first."""
+    base = setup.tokenizer(cell.model)
+    sentences = setup.data.sentences(cell.language)
+    n_bytes = sum(len(sentence.encode()) for sentence in sentences)
+    extension = tg.extend(base, setup.train_counts(cell.model, cell.language), max(setup.sizes))
+    for size in (0, *(size for size in setup.sizes if size <= len(extension))):
+        tokenizer = extension[:size].apply(base) if size else base
+        encoded = [tokenizer.encode(sentence) for sentence in sentences]
+        yield {
+            "size": size,
+            "characters": len(extension.characters[:size]),
+            "bytes_per_token": n_bytes / sum(map(len, encoded)),
+            "unreachable_added": sum(i >= base.n_rows for i in tokenizer.structure.unreachable),
+            "forms_differ": _forms_differ(tokenizer, sentences, encoded),
+        }
 
 
-def measure(base: tg.Tokenizer, train: str, lines: list[str], options: argparse.Namespace) -> list[str]:
-    counts = tg.count(base, train, count_options=tg.CountOptions(max_bytes=options.max_bytes))
-    extension = tg.extend(base, counts, max(options.sizes))
-    extended = [extension[:size].apply(base) for size in options.sizes]
-    n_bytes = sum(len(line.encode()) for line in lines)
-    rates = [n_bytes / sum(len(tok.encode(line)) for line in lines) for tok in (base, *extended)]
-    unreachable = [sum(i >= base.n_rows for i in tok.structure.unreachable) for tok in extended]
-    differ = [forms_differ(tok, lines) for tok in extended] if base.piece_file else ["-"]
-    return [
-        f"{len(extension):,}",
-        f"{len(extension.characters):,}",
-        *(f"{rate:.3f}" for rate in rates),
-        "/".join(map(str, unreachable)),
-        "/".join(map(str, differ)),
-    ]
-
-
-def forms_differ(tokenizer: tg.Tokenizer, lines: list[str]) -> int:
-    """The lines that the two forms encode differently."""
+def _forms_differ(tokenizer: tg.Tokenizer, sentences: tuple[str, ...], encoded: list[list[int]]) -> int | None:
+    """The sentences that the SentencePiece model encodes otherwise than `tokenizer.json`; None without such a model."""
+    if not tokenizer.piece_file:
+        return None
     from sentencepiece import SentencePieceProcessor
 
-    model = SentencePieceProcessor(model_proto=tokenizer.files[tokenizer.piece_file or ""])
-    return sum(tokenizer.encode(line) != model.encode(line) for line in lines)
+    model = SentencePieceProcessor(model_proto=tokenizer.files[tokenizer.piece_file])
+    return sum(model.encode(sentence) != ids for sentence, ids in zip(sentences, encoded, strict=True))
 
 
-if __name__ == "__main__":
-    main()
+def tables(rows: Rows) -> list[Table]:
+    """Bytes per token by size."""
+    sizes = sorted(distinct(rows, "size"))
+    lines = []
+    for model in distinct(rows, "model"):
+        for language in distinct(rows, "language"):
+            mine = select(rows, model=model, language=language)
+            found = [only(mine, size=size) for size in sizes]
+            rates = [number(row["bytes_per_token"], 2) if row else "–" for row in found]
+            added = max((row["characters"] for row in mine), default=0)
+            lines.append((model, language_of(language).name, *rates, f"{added:,}"))
+    heads = ("tokenizer", "language", "base", *(f"+{size:,}" for size in sizes if size), "missing characters added")
+    return [Table("Bytes per token on FLORES", heads, lines)]
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Bytes per token by size, for each tokenizer."""
+    found = []
+    for model in distinct(rows, "model"):
+        series = []
+        for language in distinct(rows, "language"):
+            chosen = select(rows, model=model, language=language)
+            xs, ys = [row["size"] for row in chosen], [row["bytes_per_token"] for row in chosen]
+            series.append(Series(language_of(language).name, xs, ys))
+        found.append(Panel(model, "added tokens", "bytes per token, FLORES", series))
+    return found
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """What must hold for both files of a tokenizer."""
+    unreachable = sum(row["unreachable_added"] for row in rows)
+    differ = [row["forms_differ"] for row in rows if row["forms_differ"] is not None]
+    found = [Claim("No added token is unreachable", unreachable == 0, f"{unreachable:,} tokens")]
+    if differ:
+        text = "`tokenizer.json` and `tokenizer.model` agree on every sentence (not in the paper)"
+        found.append(Claim(text, not sum(differ), f"{sum(differ):,} sentences differ"))
+    return found
+
+
+EXPERIMENT = Experiment(
+    name="pieces",
+    title="SentencePiece types",
+    source="Llama-2 in Tables 1 and 2; the other tokenizers are not in the paper",
+    about="Missing characters are added before all other tokens.",
+    measure=lambda setup, cell: [*measure(setup, cell)],
+    tables=tables,
+    panels=panels,
+    claims=claims,
+    models=("llama2", "mistral_v3", "gemma3"),
+    languages=("et", "hi", "ja", "zh"),
+    sizes=(1_000, 4_000, 16_000),
+    needs=("sentencepiece",),
+    needs_english=False,
+)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokengraft.corpus import ReadOptions, Totals
     from tokengraft.counts.batches import BatchCounter, sum_partials
     from tokengraft.counts.count import count
-    from tokengraft.counts.options import CountOptions
+    from tokengraft.counts.options import CountOptions, HoldOut
     from tokengraft.counts.pretoken_counts import PretokenCounts
     from tokengraft.errors import TokengraftError
     from tokengraft.evaluate import Evaluation, Score, evaluate
@@ -73,6 +73,7 @@ __all__ = [
     "Evaluation",
     "Extension",
     "Finding",
+    "HoldOut",
     "IncludedWord",
     "Inspection",
     "LearnedMerge",
@@ -147,7 +148,7 @@ _EXPORTS = {
     "corpus": ("ReadOptions", "Totals"),
     "counts.batches": ("BatchCounter", "sum_partials"),
     "counts.count": ("count",),
-    "counts.options": ("CountOptions",),
+    "counts.options": ("CountOptions", "HoldOut"),
     "counts.pretoken_counts": ("PretokenCounts",),
     "errors": ("TokengraftError",),
     "evaluate": ("Evaluation", "Score", "evaluate"),

@@ -17,6 +17,7 @@ import tiny_models  # noqa: E402
 from tokengraft.train import distill as module  # noqa: E402
 from tokengraft.train.chunks import chunks  # noqa: E402
 from tokengraft.train.learn_rows import RowAdam, RowLearner  # noqa: E402
+from tokengraft.train.models import Hardware  # noqa: E402
 from tokengraft.train.snippets import SnippetOptions, select_snippets  # noqa: E402
 
 
@@ -386,3 +387,12 @@ def test_adapt_refuses_to_distill_before_it_reads_text(tied, monkeypatch, capsys
     assert cli.main(["adapt", "model", *arguments]) == 2
     assert "torch" in capsys.readouterr().err
     assert not (tied / "out").exists()
+
+
+def test_the_time_on_a_gpu_is_at_least_that_of_starting_kernels():
+    """SmolLM2 on an H200: 0.14 s for a step, whose products would need 0.005 s."""
+    gpu, cpu = Hardware("cuda", "bfloat16"), Hardware("cpu", "float32")
+    assert module._seconds(7.0, 1_498, 30, gpu) == pytest.approx(225, rel=0.1)
+    assert module._seconds(1_000.0, 1_498, 30, gpu) == 1_000
+    assert module._seconds(7.0, 1_498, 30, cpu) == 7
+    assert module._seconds(7.0, 1_498, None, gpu) == 7

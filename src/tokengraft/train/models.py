@@ -23,6 +23,20 @@ DEVICES, DTYPES = ("auto", "cpu", "cuda"), ("auto", "float32", "bfloat16")
 _NEWLINE = "\n"
 
 
+LEAST_LOGITS, MOST_LOGITS = 1 << 27, 1 << 30
+LOGIT_BYTES = 16
+"""A logit in half and full precision, each with its gradient, and what is between."""
+
+
+def logits_that_fit(memory: int) -> int:
+    """Logits for a quarter of the memory of a GPU. Larger batches are faster: a small model waits for its kernels.
+
+    >>> [round(logits_that_fit(gigabytes << 30) / 1e6) for gigabytes in (8, 24, 141)]
+    [134, 403, 1074]
+    """
+    return max(LEAST_LOGITS, min(MOST_LOGITS, memory // 4 // LOGIT_BYTES))
+
+
 @dataclass(frozen=True)
 class Hardware:
     """Where models run, and in which type they compute."""
@@ -38,7 +52,11 @@ class Hardware:
     @property
     def max_logits(self) -> int:
         """Logits that a batch may have: tokens times vocabulary. They need most of the memory of a small model."""
-        return 1 << 28 if self.on_gpu else 1 << 27
+        if not self.on_gpu:
+            return LEAST_LOGITS
+        import torch
+
+        return logits_that_fit(torch.cuda.get_device_properties(self.device).total_memory)
 
     def autocast(self) -> Any:
         """A context in which matrices are multiplied in the chosen type."""

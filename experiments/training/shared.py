@@ -1,9 +1,10 @@
-"""Rows of new tokens for `training.py` that learn together: a token's row changes with the rows of its parts."""
+"""Rows of new tokens for `train.py` that learn together: a token's row changes with the rows of its parts."""
 
 import json
 
 import torch
-from training_model import DEVICE, Arm
+
+from experiments.training.model import DEVICE, Arm
 
 
 class SharedRows:

@@ -1,6 +1,6 @@
-"""Trains SmolLM2 with several tokenizers on the same text, and scores all of them in bits per byte.
+"""Trains a model with several tokenizers on the same text, and scores all of them in bits per byte.
 
-    python experiments/training.py MODEL DATA --runs runs.json --out DIR     # DATA by training_data.py
+    python -m experiments.training.train MODEL DATA --runs runs.json --out FILE     # DATA by `data.py`
 
 Every run reads the same documents, in an order that depends only on the seed, and takes steps of the same number of
 bytes. ``runs.json`` is a list of objects with the fields of `Run`. One line of JSON is written for each run, when it is
@@ -19,9 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from training_distill import distill
-from training_model import DEVICE, SEPARATOR, Arm, Models, hidden, next_token_loss
-from training_shared import SharedRows
+
+import tokengraft as tg
+from experiments.training.distill import distill
+from experiments.training.model import DEVICE, Arm, Models, hidden, next_token_loss
+from experiments.training.shared import SharedRows
 
 LENGTH = 1024
 CURVE = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
@@ -43,7 +45,7 @@ class Run:
     row_lr: float = 1.0
     """Learning rate of the rows of new tokens, relative to that of the embedding."""
     share: float = 0.0
-    """How much of the change of a new token's row its parts get that are new tokens too (see `training_shared.py`)."""
+    """How much of the change of a new token's row its parts get that are new tokens too (see `shared.py`)."""
     rows_first: float = 0.0
     """Share of the text on which only the rows of new tokens are trained."""
     distill: float = 0.0
@@ -76,7 +78,7 @@ def main() -> None:
         if run.name in done or time.monotonic() - start > options.seconds:
             continue
         if run.data not in cache:
-            cache[run.data] = Data(options.data / run.data)
+            cache[run.data] = Data(options.data / run.data, models.separator)
         result = train(run, models, cache[run.data])
         with options.out.open("a") as file:
             file.write(json.dumps(result) + "\n")
@@ -87,8 +89,8 @@ def main() -> None:
 class Data:
     """The text, and its tokens for each arm."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, separator: int) -> None:
+        self.folder, self.separator = folder, separator
         with lzma.open(folder / "train.json.xz", "rt", encoding="utf-8") as file:
             self.documents: list[str] = json.load(file)
         self.sizes = np.array([len(text.encode()) for text in self.documents])
@@ -98,7 +100,7 @@ class Data:
 
     def arm(self, name: str) -> "Arm":
         if name not in self.arms:
-            self.arms[name] = Arm(self.folder / "arms" / name, self.documents)
+            self.arms[name] = Arm(self.folder / "arms" / name, self.documents, self.separator)
         return self.arms[name]
 
 
@@ -121,6 +123,8 @@ def train(run: Run, models: Models, data: Data) -> dict:
     steps = max(1, round(left / run.step_bytes))
     per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
     steps = len(stream) // per_step
+    if not steps:
+        raise tg.TokengraftError(f"{len(stream):,} tokens are too few for a step", hint="give more text")
     if run.max_steps:
         steps = min(steps, run.max_steps)
     shared = SharedRows(arm, model.get_input_embeddings().weight, run.share) if run.share else None
@@ -269,11 +273,11 @@ def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:
 @torch.no_grad()
 def bits_per_byte(model: torch.nn.Module, arm: Arm, texts: list[str]) -> float:
     encoded = arm.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    items = sorted(([SEPARATOR, *item.ids] for item in encoded), key=len)
+    items = sorted(([arm.separator, *item.ids] for item in encoded), key=len)
     table, nats = model.get_input_embeddings().weight, 0.0
     for batch in batches(items, 65_536 if DEVICE == "cuda" else 4_096):
         width = -(-max(map(len, batch)) // 64) * 64
-        ids = torch.tensor([item + [SEPARATOR] * (width - len(item)) for item in batch], device=DEVICE)
+        ids = torch.tensor([item + [arm.separator] * (width - len(item)) for item in batch], device=DEVICE)
         known = torch.tensor([len(item) for item in batch], device=DEVICE)[:, None]
         places = torch.arange(1, width + 1, device=DEVICE)[None]
         labels = torch.where(places < known, ids.roll(-1, 1), -1)

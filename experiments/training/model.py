@@ -1,4 +1,4 @@
-"""The model of `training.py`: SmolLM2 with the rows of an arm, compiled once for each number of rows."""
+"""The model of a run: like Llama, with tied tables and the rows of an arm; compiled once for each number of rows."""
 
 import json
 import tempfile
@@ -13,13 +13,14 @@ from transformers import AutoModelForCausalLM
 
 import tokengraft as tg
 
-SEPARATOR = 0
-"""The id of `<|endoftext|>`, which is between two documents, and before every scored text."""
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Arm:
-    def __init__(self, folder: Path, documents: list[str]) -> None:
+    """A tokenizer, where the rows of its tokens come from, and the tokens of all documents."""
+
+    def __init__(self, folder: Path, documents: list[str], separator: int) -> None:
+        self.separator = separator
         self.folder = folder
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.sources = json.loads((folder / "plan.json").read_text())["sources"]
@@ -27,7 +28,7 @@ class Arm:
             [i for i, source in enumerate(self.sources) if isinstance(source, list)], dtype=torch.long
         )
         encoded = self.tokenizer.encode_batch_fast(documents, add_special_tokens=False)
-        self.documents = [np.array([SEPARATOR, *item.ids], np.int32) for item in encoded]
+        self.documents = [np.array([separator, *item.ids], np.int32) for item in encoded]
 
     def stream(self, order: list[int]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate([self.documents[i] for i in order])).long()
@@ -39,6 +40,11 @@ class Models:
     def __init__(self, folder: Path) -> None:
         self.original = loaded(folder).to(DEVICE).requires_grad_(False).eval()
         self.folder, self.made = folder, {}
+        config = self.original.config
+        if not config.tie_word_embeddings:
+            raise tg.TokengraftError("the model has an output of its own", hint="pass a model with tied tables")
+        self.separator: int = config.bos_token_id
+        """The token between two documents, and before every scored text."""
 
     def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
         """The model with the rows of an arm. The output is tied."""

@@ -1,10 +1,10 @@
-"""Rows of new tokens for `training.py`, distilled from what the unchanged model makes of their pieces."""
+"""Rows of new tokens for `train.py`, distilled from what the unchanged model makes of their pieces."""
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch.nn import functional as F  # noqa: N812
-from training_model import DEVICE, SEPARATOR, Arm, hidden, next_token_loss
+
+from experiments.training.model import DEVICE, Arm, hidden, next_token_loss
 
 
 def distill(run, model: torch.nn.Module, kept: torch.Tensor, data, arm: Arm, order: list[int]) -> torch.Tensor:
@@ -16,7 +16,7 @@ def distill(run, model: torch.nn.Module, kept: torch.Tensor, data, arm: Arm, ord
     base, new = data.arm("base"), arm.new.to(DEVICE)
     rows = torch.nn.Parameter(kept[new].clone())
     optimizer = torch.optim.AdamW([rows], lr=run.distill_lr, betas=(0.9, 0.95), weight_decay=0.0)
-    lengths = [byte_lengths(item.tokenizer) for item in (base, arm)]
+    lengths = [byte_lengths(item) for item in (base, arm)]
     sequences = [pair for i in order for pair in aligned(base.documents[i], arm.documents[i], *lengths)]
     size = run.distill_batch
     steps = len(sequences) // size
@@ -44,12 +44,12 @@ def distill(run, model: torch.nn.Module, kept: torch.Tensor, data, arm: Arm, ord
     return rows.detach()
 
 
-def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
+def byte_lengths(arm: Arm) -> np.ndarray:
     """Bytes of every token. One character of a byte-level token is one byte."""
-    lengths = np.zeros(tokenizer.get_vocab_size() + 1_000, np.int64)
-    for token, token_id in tokenizer.get_vocab(with_added_tokens=False).items():
+    lengths = np.zeros(arm.tokenizer.get_vocab_size() + 1_000, np.int64)
+    for token, token_id in arm.tokenizer.get_vocab(with_added_tokens=False).items():
         lengths[token_id] = len(token)
-    lengths[SEPARATOR] = 0
+    lengths[arm.separator] = 0
     return lengths
 
 

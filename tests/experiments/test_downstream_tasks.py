@@ -1,0 +1,126 @@
+"""The task files have the prompts of the paper, and no code."""
+
+import json
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+jinja2 = pytest.importorskip("jinja2")
+
+from experiments import cli, downstream, registry  # noqa: E402
+from experiments.downstream import COLUMNS, FOLDER, task_of  # noqa: E402
+
+DOCUMENTS = {
+    "winogrande": {
+        "sentence": "Ann thanked Eve because _ had helped.",
+        "option1": "Ann",
+        "option2": "Eve",
+        "answer": "2",
+    },
+    "xcopa": {
+        "premise": "Mees jooksis.",
+        "question": "cause",
+        "choice1": "Ta oli hiljaks jäänud.",
+        "choice2": "Sadas.",
+        "label": 0,
+    },
+    "sib200": {"text": "Õun on puuvili", "category": "health"},
+    "belebele": {
+        "flores_passage": "Jõgi on lai.",
+        "question": "Milline on jõgi? ",
+        **{f"mc_answer{i}": answer for i, answer in enumerate(("lai", "kitsas", "kuiv", "lühike"), 1)},
+        "correct_answer_num": "1",
+    },
+    "flores": {"sentence_eng_Latn": "A river.", "sentence_est_Latn": "Jõgi."},
+}
+
+
+def kind(name):
+    return name.split("_")[0]
+
+
+def rendered(name, field):
+    template = task_of(name)[field]
+    return jinja2.Environment().from_string(template).render(DOCUMENTS[kind(name)])
+
+
+def test_the_tasks_are_those_of_the_table():
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(COLUMNS)
+    assert [task_of(name)["task"] for name in COLUMNS] == [f"paper_{name}" for name in COLUMNS]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_task_file_has_no_code(name):
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    assert "!function" not in text
+    assert task_of(name)["num_fewshot"] == (0 if kind(name) == "winogrande" else 5)
+
+
+@pytest.mark.parametrize("name", ["winogrande_en", "winogrande_et"])
+def test_winogrande_scores_the_rest_of_the_sentence_after_each_choice(name):
+    choices = "['Ann thanked Eve because Ann', 'Ann thanked Eve because Eve']"
+    assert rendered(name, "doc_to_choice") == choices
+    assert (rendered(name, "doc_to_text"), rendered(name, "doc_to_target")) == ("1", "had helped.")
+
+
+def test_xcopa_joins_premise_and_choice_by_a_connector():
+    assert rendered("xcopa_et", "doc_to_text") == "Mees jooksis sest"
+    assert rendered("xcopa_et", "doc_to_choice") == "['ta oli hiljaks jäänud.', 'sadas.']"
+
+
+@pytest.mark.parametrize("name", ["sib200_et", "sib200_en"])
+def test_sib_200_has_the_prompt_of_the_paper(name):
+    assert rendered(name, "doc_to_text") == 'The topic of "[Õun on puuvili]" is:'
+    assert task_of(name)["description"] == (
+        "Topic Classification: science/technology, travel, politics, sports, health, entertainment, geography.\n\n"
+    )
+    assert DOCUMENTS["sib200"]["category"] in task_of(name)["doc_to_choice"]
+
+
+@pytest.mark.parametrize("name", ["belebele_et", "belebele_en"])
+def test_belebele_has_the_prompt_of_the_paper(name):
+    prompt = "P: Jõgi on lai.\nQ: Milline on jõgi?\nA: lai\nB: kitsas\nC: kuiv\nD: lühike\nAnswer:"
+    assert (rendered(name, "doc_to_text"), rendered(name, "doc_to_target")) == (prompt, "0")
+
+
+def test_translation_has_the_prompt_of_the_paper():
+    assert task_of("flores_en_et")["description"] == "Translate the text from English to Estonian.\n\n"
+    assert rendered("flores_en_et", "doc_to_text") == "English: A river.\nEstonian:"
+    assert rendered("flores_et_en", "doc_to_text") == "Estonian: Jõgi.\nEnglish:"
+    assert rendered("flores_en_et", "doc_to_target") == "Jõgi."
+
+
+def test_documents_of_a_file_take_the_place_of_the_hub(tmp_path):
+    task = task_of("sib200_et", tmp_path / "sib200_et.jsonl")
+    assert task["dataset_path"] == "json"
+    assert task["dataset_kwargs"] == {"data_files": {"test": str(tmp_path / "sib200_et.jsonl")}}
+    assert "dataset_name" not in task
+    assert (task["test_split"], task["fewshot_split"]) == ("test", "test")
+
+
+@pytest.mark.usefixtures("plotting")
+def test_the_harness_runs_every_task_on_local_documents(tmp_path):
+    pytest.importorskip("lm_eval", reason="lm_eval is not installed: the tasks are not run")
+    from tiny_models import tiny_llama
+
+    tiny_llama(tmp_path / "model", max_position_embeddings=4096)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "eos_token": "<|end|>"}
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    folder = tmp_path / "data" / "downstream"
+    folder.mkdir(parents=True)
+    for name in COLUMNS:
+        lines = [json.dumps({**DOCUMENTS[kind(name)], "number": i}) + "\n" for i in range(6)]
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    options = ["--data", str(folder.parent), "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out")]
+    assert cli.main(["downstream", *options]) == 0
+    text = (tmp_path / "out" / "downstream" / "results.csv").read_text(encoding="utf-8")
+    assert all(f",{name},local," in text for name in COLUMNS)
+
+
+def test_what_was_not_run_is_named_so_beside_the_figures_of_the_paper(tmp_path):
+    from experiments.docs import NOT_RUN, _section
+
+    text = "\n".join(_section(registry.experiment_of("downstream"), tmp_path))
+    assert NOT_RUN in text
+    assert "| Llama-3.2-3B | prune+ext, continued | 0.822 |" in text
+    assert downstream.paper_table().heads[2] == "FLORES en-et"

@@ -1,0 +1,130 @@
+"""Where experiments find their data, and how FineWeb-2 is streamed."""
+
+import doctest
+import importlib
+import json
+from functools import partial
+
+import pytest
+from small_corpora import documents
+
+import tokengraft as tg
+from experiments.data import Folder, digest, open_data, up_to
+from experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
+from experiments.languages import PAPER_70, language_of
+
+
+@pytest.mark.parametrize("module", ["data", "languages", "tables", "extension", "model_compression"])
+def test_examples_in_docstrings_hold(module):
+    assert doctest.testmod(importlib.import_module(f"experiments.{module}")).failed == 0
+
+
+def test_corpora_are_files_or_folders(data_folder):
+    assert Folder(data_folder / "corpora").languages() == ["ar", "de", "en", "et", "hi"]
+
+
+@pytest.mark.parametrize("language", ["et", "en", "ar", "de"])
+def test_a_document_is_learned_from_or_held_out(data_folder, language):
+    found = Folder(data_folder / "corpora").documents(language, 10**9)
+    assert sorted((*found.train, *found.held_out)) == sorted(documents(language))
+    assert not set(found.train) & set(found.held_out)
+    assert found.held_out
+
+
+def test_the_order_of_documents_does_not_depend_on_files(data_folder):
+    found = Folder(data_folder / "corpora").documents("en", 10**9)
+    assert [*found.train] == sorted(found.train, key=lambda text: (digest(text), text))
+
+
+def test_a_smaller_budget_is_the_beginning_of_a_larger_one(data_folder):
+    folder = Folder(data_folder / "corpora")
+    small, large = (folder.documents("et", budget).train for budget in (5_000, 9_000))
+    assert large[: len(small)] == small
+    assert 4_000 < sum(map(len, small)) <= 5_000
+
+
+def test_the_identity_of_a_corpus_changes_with_its_text(tmp_path):
+    (tmp_path / "et.txt").write_text("a\nb", encoding="utf-8")
+    before = Folder(tmp_path).identity("et", 9)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "et.txt").write_text("a\nc", encoding="utf-8")
+    assert Folder(other).identity("et", 9) != before
+    assert str(tmp_path) not in json.dumps(before)
+
+
+@pytest.mark.parametrize("layout", ["flores200", "flores200/devtest", "devtest"])
+def test_unpacked_archives_are_found(tmp_path, layout):
+    """As they unpack: tokenizers beside `devtest`, without folders of their own."""
+    (tmp_path / layout).mkdir(parents=True)
+    (tmp_path / layout / "est_Latn.devtest").write_text("üks\nkaks\n", encoding="utf-8")
+    (tmp_path / "llama3").mkdir()
+    data = open_data(str(tmp_path))
+    assert data.sentences("et") == ("üks", "kaks")
+    assert data.tokenizer_folder("llama3") == tmp_path / "llama3"
+
+
+def test_sentences_that_are_missing_are_named(tmp_path):
+    with pytest.raises(tg.TokengraftError, match="fin_Latn"):
+        open_data(str(tmp_path)).sentences("fi")
+
+
+def test_the_paper_has_70_languages():
+    assert len(set(PAPER_70)) == 70
+    assert sum(language_of(code).script == "Latn" for code in PAPER_70) == 35
+    assert sum(language_of(code).script == "Other" for code in PAPER_70) == 20
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """`datasets.load_dataset` on local files in place of the hub, streaming as there."""
+    datasets = pytest.importorskip("datasets")
+    calls = []
+
+    def write(name, texts):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"text": text, "id": "x"}) + "\n" for text in texts), encoding="utf-8")
+        return str(path)
+
+    et = {"train": write("train", documents("et")), "test": write("test", documents("et", 30, seed=2))}
+    english = {"train": write("english", [" ", *documents("en")])}
+
+    def load(dataset, *, name, split, streaming):
+        calls.append((dataset, name, split, streaming))
+        files = english if dataset == FINEWEB else et
+        cache = str(tmp_path / "cache")
+        return datasets.load_dataset("json", data_files=files, split=split, streaming=streaming, cache_dir=cache)
+
+    load.calls = calls
+    return load
+
+
+def test_fineweb_2_is_streamed_up_to_the_budget(hub):
+    found = FineWeb(hub, held_out_documents=10).documents("et", 5_000)
+    assert [*found.train] == [*up_to(documents("et"), 5_000)]
+    assert [*found.held_out] == documents("et", 30, seed=2)[:10]
+    assert hub.calls == [(FINEWEB_2, "ekk_Latn", "test", True), (FINEWEB_2, "ekk_Latn", "train", True)]
+
+
+def test_english_is_that_of_fineweb_and_its_first_documents_are_held_out(hub):
+    found = FineWeb(hub, held_out_documents=10).documents("en", 5_000)
+    assert [*found.held_out] == documents("en")[:10]
+    assert [*found.train] == [*up_to(documents("en")[10:], 5_000)]
+    assert hub.calls == [(FINEWEB, FINEWEB_SAMPLE, "train", True)]
+
+
+@pytest.mark.usefixtures("plotting")
+def test_an_experiment_runs_on_streamed_text(hub, data_folder, tmp_path, monkeypatch, capsys):
+    from experiments import cli, fineweb
+
+    monkeypatch.setattr(fineweb, "FineWeb", partial(FineWeb, hub, held_out_documents=10))
+    places = ["--flores", str(data_folder / "flores200"), "--tokenizers", str(data_folder / "tokenizers")]
+    options = [*places, "--models", "tiny", "--languages", "et", "--sizes", "8", "--out", str(tmp_path)]
+    assert cli.main(["histogram", "--data", "fineweb2", *options]) == 0
+    record = json.loads((tmp_path / "histogram" / "run.json").read_text(encoding="utf-8"))
+    assert record["command"].startswith("python -m experiments histogram --data fineweb2 --flores FLORES")
+    identity = {"dataset": FINEWEB_2, "configuration": "ekk_Latn", "characters": 100_000_000}
+    assert record["data"]["corpora"]["et"] == identity
+    capsys.readouterr()
+    assert cli.main(["histogram", "--data", "fineweb2", *options]) == 0
+    assert "kept" in capsys.readouterr().out

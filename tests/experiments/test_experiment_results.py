@@ -1,0 +1,85 @@
+"""Tables show the paper's figures beside ours, and the page of figures is up to date."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments import paper, registry
+from experiments.docs import DOCS, PLACE, PLOTS, TEMPLATE, docs_page, finished, rows_of
+from experiments.experiment import Claim, Experiment
+from experiments.results import page
+from experiments.tables import Table, from_csv, percent, to_csv
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
+
+
+def extension_rows(ours=3.2, naive=3.0, unreachable=0.0):
+    shared = {"model": "llama3", "size": 1_000, "renyi": 0.6, "unused_added": 0.1}
+    rates = {"continued": (ours, unreachable), "naive": (naive, 0.1)}
+    rows = []
+    for language in ("et", "ru", "ar"):
+        base = {"model": "llama3", "language": language, "method": "base", "size": 0, "renyi": 0.6}
+        rows.append(base | {"bytes_per_token": 2.6, "by_merges": 2.6})
+        for method, (rate, share) in rates.items():
+            values = {"bytes_per_token": rate, "by_merges": rate, "unreachable_added": share}
+            rows.append({**shared, "language": language, "method": method, **values})
+    return rows
+
+
+def test_the_figure_of_the_paper_is_beside_ours():
+    text = page(registry.experiment_of("extension"), extension_rows())
+    assert (
+        "| Llama-3 | 1,000 | 3 | +6.7 % (3.3 %) | 3 of 3 (88.6 %) | 0.0 % (-0.1 %) | 0.0 % | 10.0 % (4.5 %) |" in text
+    )
+    assert "| Latn | et | +6.7 % (4.7 %) |" in text
+    assert "The text differs from the paper's" in text
+
+
+def test_a_claim_that_does_not_hold_is_said_so():
+    text = page(registry.experiment_of("extension"), extension_rows(ours=2.9, unreachable=0.5))
+    assert "| No token of continued training is unreachable | **no** | 50.00 % |" in text
+    assert "| There are no notable losses | **no** | worst -3.3 %" in text
+
+
+@pytest.mark.parametrize("figures", [paper.GAIN, paper.WIN_RATE, paper.RENYI_GAIN, paper.UNREACHABLE])
+def test_the_paper_has_a_figure_for_every_tokenizer_and_size(figures):
+    assert {model: [*sizes] for model, sizes in figures.items()} == {model: [*paper.SIZES] for model in paper.MODELS}
+
+
+def test_rows_survive_csv():
+    rows = [{"a": "x", "b": 1, "c": 0.25, "d": None}, {"a": "y", "b": -2, "c": 1e-9, "e": "1k"}]
+    assert from_csv(to_csv(rows)) == [{**dict.fromkeys("abcde"), **row} for row in rows]
+
+
+def test_a_table_is_markdown():
+    assert Table("T", ("a", "b"), [(1, None)]).markdown() == "**T**\n\n| a | b |\n|---|---|\n| 1 | – |\n"
+    assert percent(-0.0301, signed=True) == "-3.0 %"
+
+
+def test_the_page_names_every_experiment_once():
+    places = [place[2] for place in PLACE.finditer(TEMPLATE.read_text(encoding="utf-8")) if place[1] == "experiment"]
+    assert sorted(places) == sorted(registry.MODULES)
+
+
+def test_the_page_of_figures_is_up_to_date():
+    hint = "run `python -m experiments docs`"
+    assert (DOCS / "reproduce.md").read_text(encoding="utf-8") == docs_page(RESULTS), hint
+    for experiment in finished(RESULTS):
+        folder = RESULTS / experiment.name
+        table = (folder / "table.md").read_text(encoding="utf-8")
+        assert table == page(experiment, rows_of(RESULTS, experiment.name)), hint
+        assert (DOCS / PLOTS / f"{experiment.name}.svg").read_bytes() == (folder / "plot.svg").read_bytes(), hint
+
+
+def test_results_have_versions_hashes_and_no_paths():
+    for experiment in finished(RESULTS):
+        text = (RESULTS / experiment.name / "run.json").read_text(encoding="utf-8")
+        assert '"tokengraft": ' in text
+        assert "/" not in text.replace("HuggingFaceFW/", ""), experiment.name
+
+
+def test_every_claim_names_what_was_measured():
+    for experiment in finished(RESULTS):
+        claims = experiment.claims(rows_of(RESULTS, experiment.name))
+        assert all(isinstance(claim, Claim) and claim.here for claim in claims)
+        assert isinstance(experiment, Experiment)

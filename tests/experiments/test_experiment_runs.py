@@ -1,0 +1,201 @@
+"""Every experiment runs from end to end on a small folder, and a rerun keeps what is finished."""
+
+import ast
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import cli, plots, registry
+from experiments.results import FinishedCells
+
+pytestmark = pytest.mark.usefixtures("plotting")
+ROOT = Path(__file__).parents[2]
+RUNS = {
+    "extension": ["--models", "tiny", "skipping", "--languages", "et", "de", "ar", "--sizes", "4", "16"],
+    "english-effect": ["--models", "tiny", "--languages", "et", "de", "--sizes", "4", "16"],
+    "prune": ["--models", "skipping", "--languages", "et", "--sizes", "10", "40"],
+    "prune-extend": ["--models", "tiny", "--sizes", "8", "32"],
+    "order": ["--models", "tiny", "--sizes", "8", "32"],
+    "naive-methods": ["--models", "tiny", "--sizes", "8"],
+    "budget": ["--models", "tiny", "--sizes", "8"],
+    "histogram": ["--models", "tiny", "--sizes", "16"],
+    "pieces": ["--models", "pieces", "--languages", "et", "hi", "--sizes", "8"],
+    "guarantees": ["--models", "tiny", "--sizes", "16"],
+}
+"""Small options for each experiment that needs neither a model nor a hub."""
+
+
+def run(data_folder, out, name, *options):
+    assert cli.main([name, "--data", str(data_folder), "--out", str(out), *options]) == 0
+    return out / name
+
+
+def rows(folder):
+    with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_experiment_writes_its_four_files(name, data_folder, tmp_path):
+    folder = run(data_folder, tmp_path, name, *RUNS[name])
+    assert {path.name for path in folder.iterdir()} == {
+        "cells.jsonl",
+        "plot.svg",
+        "results.csv",
+        "run.json",
+        "table.md",
+    }
+    assert rows(folder)
+    assert "| " in (folder / "table.md").read_text(encoding="utf-8")
+    assert (folder / "plot.svg").read_bytes().startswith(b"<?xml")
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert record["command"].startswith(f"python -m experiments {name} --data DATA")
+    assert str(data_folder) not in (folder / "run.json").read_text(encoding="utf-8")
+    assert all(len(value) == 64 for value in record["data"]["tokenizers"].values())
+
+
+def test_every_experiment_without_a_model_is_run_here():
+    experiments = map(registry.experiment_of, registry.MODULES)
+    assert {item.name for item in experiments if not (item.needs_model or item.gpu or item.hub)} == set(RUNS)
+
+
+def test_every_experiment_has_the_name_it_is_registered_with():
+    assert [registry.experiment_of(name).name for name in registry.MODULES] == [*registry.MODULES]
+
+
+def test_continued_training_has_no_unreachable_tokens_and_the_base_is_measured(data_folder, tmp_path):
+    found = rows(run(data_folder, tmp_path, "extension", *RUNS["extension"]))
+    continued = [row for row in found if row["method"] == "continued"]
+    assert continued
+    assert all(float(row["unreachable_added"]) == 0 for row in continued)
+    assert {row["method"] for row in found} == {"base", "continued", "naive", "scratch"}
+
+
+def test_a_rerun_keeps_finished_cells_and_writes_the_same_files(data_folder, tmp_path, capsys):
+    folder = run(data_folder, tmp_path, "histogram", *RUNS["histogram"])
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    capsys.readouterr()
+    run(data_folder, tmp_path, "histogram", *RUNS["histogram"])
+    assert "kept" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_other_options_run_a_cell_again(data_folder, tmp_path, capsys):
+    run(data_folder, tmp_path, "histogram", *RUNS["histogram"])
+    capsys.readouterr()
+    folder = run(data_folder, tmp_path, "histogram", "--models", "tiny", "--sizes", "8")
+    assert "kept" not in capsys.readouterr().out
+    assert {row["size"] for row in rows(folder)} == {"8"}
+
+
+def test_an_interrupted_experiment_goes_on_with_the_cells_that_are_left(data_folder, tmp_path, monkeypatch, capsys):
+    experiment = registry.experiment_of("english-effect")
+    module = __import__("experiments.english_effect", fromlist=["measure"])
+    measure, measured = module.measure, []
+
+    def stopping(setup, cell):
+        if len(measured) == 1:
+            raise KeyboardInterrupt
+        measured.append(cell.language)
+        return measure(setup, cell)
+
+    monkeypatch.setattr(module, "measure", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(data_folder, tmp_path, "english-effect", *RUNS["english-effect"])
+    assert not (tmp_path / "english-effect" / "results.csv").exists()
+    monkeypatch.setattr(module, "measure", measure)
+    capsys.readouterr()
+    folder = run(data_folder, tmp_path, "english-effect", *RUNS["english-effect"])
+    assert capsys.readouterr().out.splitlines()[0] == "english-effect tiny/et: kept"
+    assert {row["language"] for row in rows(folder)} == {"et", "de"}
+    assert experiment.languages is not None
+
+
+def test_a_line_that_was_cut_off_is_run_again(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    path.write_text('{"key": "a", "rows": [{"x": 1}]}\n{"key": "b", "rows": [{"x"', encoding="utf-8")
+    cells = FinishedCells(path)
+    assert "a" in cells
+    assert "b" not in cells
+    assert path.read_text(encoding="utf-8") == '{"key": "a", "rows": [{"x": 1}]}\n'
+
+
+def test_bits_per_byte_of_a_pruned_model(data_folder, tmp_path):
+    from tiny_models import tiny_llama
+
+    tiny_llama(tmp_path / "model")
+    options = ["--models", "tiny", "--sizes", "20", "60", "--model", str(tmp_path / "model")]
+    found = rows(run(data_folder, tmp_path, "compression", *options))
+    assert {row["method"] for row in found} >= {"base", "leaf-frequency", "merge", "frequency", "last-id"}
+    assert all(0 < float(row["held_out"]) < 100 for row in found)
+    record = (tmp_path / "compression" / "run.json").read_text(encoding="utf-8")
+    assert len(json.loads(record)["data"]["model"]["model.safetensors"]) == 64
+    assert str(tmp_path) not in record
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_sizes_that_the_text_is_too_small_for_are_left_out(name, data_folder, tmp_path, capsys):
+    options = ["--models", RUNS[name][1], "--languages", "et", "--sizes", "100000", "--out", str(tmp_path)]
+    status = cli.main([name, "--data", str(data_folder), *options])
+    error = capsys.readouterr().err
+    assert status == 0 or "too small for every size" in error
+
+
+def test_missing_data_is_found_before_anything_is_run(data_folder, tmp_path, capsys):
+    options = ["--models", "tiny", "--languages", "et", "fi", "--sizes", "8", "--out", str(tmp_path)]
+    assert cli.main(["histogram", "--data", str(data_folder), *options]) == 2
+    assert not (tmp_path / "histogram").exists()
+    assert "rows" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["nothing"], "there is no experiment 'nothing'"),
+        (["extension"], "no data was given"),
+        ([], "no experiment was named"),
+        (["extension", "--data", "DATA", "--languages", "xx"], "there is no text at"),
+        (["extension", "--data", "DATA", "--models", "gpt9"], "there is no tokenizer at"),
+        (["extension", "--data", "missing"], "there is no folder of corpora at"),
+        (["extension", "--data", "DATA", "--sizes", "0"], "a size is below 1"),
+        (["extension", "--data", "fineweb2"], "without folders for sentences"),
+        (["compression", "--data", "DATA"], "runs a model, and none was named"),
+    ],
+)
+def test_a_mistake_gets_a_clear_error(options, message, data_folder, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(data_folder) if option == "DATA" else option for option in options]
+    assert cli.main([*arguments, "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "hint:" in error
+
+
+def test_all_leaves_out_what_it_cannot_run(data_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "run_experiment", lambda experiment, _: print("ran", experiment.name))
+    assert cli.main(["all", "--data", str(data_folder), "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[1] for line in lines if line.startswith("ran")} == set(RUNS)
+    assert "compression: left out, it needs --model FOLDER" in lines
+    assert "downstream: left out, it needs a hub; run it by its name" in lines
+
+
+def test_the_list_names_every_experiment(capsys):
+    assert cli.main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*registry.MODULES]
+
+
+def test_the_same_values_give_the_same_plot():
+    panels = [plots.Panel("a", "x", "y", [plots.Series("s", [1, 2, 3], [1.0, None, 2.0])], log_x=True)] * 3
+    assert plots.to_svg(panels) == plots.to_svg(panels)
+    assert b"<dc:date>" not in plots.to_svg(panels)
+
+
+def test_experiments_use_the_public_api_only():
+    for path in (ROOT / "experiments").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.startswith("tokengraft.")], path.name
