@@ -18,7 +18,7 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     counts = setup.train_counts(cell.model, cell.language)
     texts = {"target": setup.data.sentences(cell.language), "english": setup.data.sentences(ENGLISH)}
     fresh = train_fresh(base, counts, max(setup.sizes))
-    extension, donor = tg.extend(base, counts, max(setup.sizes)), fresh.donor()
+    extension, donor = tg.extend(base, counts, max(setup.sizes)), fresh.donor
     yield {"method": "base", "size": 0, **_scores(base, base, texts)}
     for method in METHODS:
         available = len(extension) if method == "continued" else fresh.new_to(base)

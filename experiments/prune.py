@@ -212,6 +212,6 @@ EXPERIMENT = Experiment(
     tables=tables,
     panels=panels,
     claims=claims,
-    languages=None,
+    languages=("et", "de", "fi", "ru", "ar", "ja", "zh", "hi"),
     sizes=SIZES,
 )

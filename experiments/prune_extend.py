@@ -40,7 +40,7 @@ def _extended(
     if len(extension) == size:
         yield "continued", extension.apply(pruned)
     if fresh.new_to(pruned) >= size:
-        yield "naive", tg.extend_naively(pruned, None, size, donor=fresh.donor())
+        yield "naive", tg.extend_naively(pruned, None, size, donor=fresh.donor)
 
 
 def tables(rows: Rows) -> list[Table]:
