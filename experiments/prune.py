@@ -10,7 +10,7 @@ from experiments.learn import bytes_per_token, reached
 from experiments.plots import Panel, Series
 from experiments.tables import Table, distinct, number, only, percent, select
 
-SIZES = (16_000, 32_000, 64_000, 80_000, 112_000)
+SIZES = (16_000, 64_000, 80_000, 112_000)
 COUNTED = ("leaf-frequency", "merge", "frequency")
 METHODS = (*COUNTED, "last-id-leaf", "last-id", "unreachable")
 
