@@ -146,8 +146,8 @@ EXPERIMENT = Experiment(
     source="Figure 9",
     about=(
         "A tokenizer is trained from scratch on the text, and its tokens are added to the base. The methods differ in "
-        "the merges that make them. `two-piece` and `scaffold` are not in the paper's figure. Only added tokens are counted as "
-        "unreachable, not those of the base; the paper does not say which it counts in this figure."
+        "the merges that make them. `two-piece` and `scaffold` are not in the paper's figure. Only added tokens are "
+        "counted as unreachable, not those of the base; the paper does not say which it counts in this figure."
     ),
     measure=lambda setup, cell: [*measure(setup, cell)],
     tables=tables,
