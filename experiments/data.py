@@ -77,7 +77,7 @@ class Folder:
 
         One document in 20, chosen by hash, is held out, and at most 10,000 of those are used.
         """
-        texts = [text for path in self.files(language) for text in READERS[path.suffix](path) if text.strip()]
+        texts = [text for path in self.files(language) for text in read_documents(path) if text.strip()]
         hashed = sorted((digest(text), text) for text in texts)
         held_out = [text for key, text in hashed if _is_held_out(key)]
         train = up_to((text for key, text in hashed if not _is_held_out(key)), budget)
@@ -169,6 +169,17 @@ def up_to(texts: Iterable[str], budget: int) -> Iterator[str]:
         yield text
 
 
+def read_documents(path: Path) -> list[str]:
+    """The documents of a file."""
+    try:
+        return READERS[path.suffix](path)
+    except (ValueError, KeyError, TypeError, OSError) as error:  # pyarrow's errors are among them
+        raise tg.TokengraftError(
+            f"`{path}` cannot be read: {type(error).__name__}: {error}",
+            hint="documents are strings in a column or field `text`, or lines of UTF-8; see experiments/README.md",
+        ) from error
+
+
 def digest(text: str) -> bytes:
     """A hash that decides the order of documents, and which are held out."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
@@ -217,7 +228,13 @@ def _lines(path: Path) -> list[str]:
 
 
 def _json_lines(path: Path) -> list[str]:
-    return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return [_text(json.loads(line)["text"]) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no string")
+    return value
 
 
 READERS = {".parquet": _parquet, ".jsonl": _json_lines, ".txt": _lines}

@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PLOTS = "reproduce"
 """The folder of plots beside the page."""
 PLACE = re.compile(r"^<!-- (experiment|failed-claims):? ?([a-z-]*) -->$", re.MULTILINE)
-NOT_RUN = "**Not reproduced.** This was not run."
+NOT_RUN = "**Not run, so not reproduced.**"
 
 
 def write_docs(results: Path, docs: Path = DOCS) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import tokengraft as tg
 
@@ -23,6 +24,7 @@ class Fresh:
         """The fresh tokenizer with so many learned tokens."""
         return self.extension[:size].apply(self.bare)
 
+    @cached_property
     def donor(self) -> tg.Tokenizer:
         """The complete fresh tokenizer. The base takes tokens from it in the order in which they were learned."""
         return self.extension.apply(self.bare)
@@ -55,9 +57,8 @@ def extended(base: tg.Tokenizer, extension: tg.Extension, sizes: Sequence[int]) 
 
 def naive(base: tg.Tokenizer, fresh: Fresh, sizes: Sequence[int], method: str = NAIVE) -> dict[int, tg.Tokenizer]:
     """The tokenizer with the first tokens of a fresh one that it lacks, by size."""
-    donor = fresh.donor()
     fitting = reached(sizes, fresh.new_to(base))
-    return {size: tg.extend_naively(base, None, size, method, donor=donor) for size in fitting}
+    return {size: tg.extend_naively(base, None, size, method, donor=fresh.donor) for size in fitting}
 
 
 def added_ids(base: tg.Tokenizer, tokenizer: tg.Tokenizer) -> set[int]:

@@ -11,6 +11,9 @@ from experiments.plots import Panel, Series
 from experiments.prune import COUNTED, mixed
 from experiments.tables import NOTHING, Table, distinct, number, only, percent, select, with_paper
 
+TIE = 0.001
+"""A relative difference that is no difference."""
+
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     """A row for each pruning method, extension method and size. Tokens are counted as the paper does, by merges."""
@@ -40,7 +43,7 @@ def _extended(
     if len(extension) == size:
         yield "continued", extension.apply(pruned)
     if fresh.new_to(pruned) >= size:
-        yield "naive", tg.extend_naively(pruned, None, size, donor=fresh.donor())
+        yield "naive", tg.extend_naively(pruned, None, size, donor=fresh.donor)
 
 
 def tables(rows: Rows) -> list[Table]:
@@ -112,7 +115,7 @@ def claims(rows: Rows) -> list[Claim]:
     if not (pairs and by_id and plain and merge):
         return []
     gains = [row["target"] / other["target"] - 1 for row, other in pairs]
-    worse = [row for row, other in by_id if row["target"] < other["target"] or row["english"] < other["english"]]
+    worse = [row for row, other in by_id if any(row[n] < other[n] * (1 - TIE) for n in ("target", "english"))]
     apart = max(abs(row[name] / other[name] - 1) for row, other in merge for name in ("target", "english"))
     broken = max(other["unreachable"] for _, other in plain)
     return [
@@ -122,7 +125,7 @@ def claims(rows: Rows) -> list[Claim]:
             f"gain {percent(min(gains), signed=True)} to {percent(max(gains), signed=True)}",
         ),
         Claim(
-            "Counting tokens is at least as good as removing the last ids, in both languages",
+            "Counting tokens is at least as good as removing the last ids, in both languages (within 0.1 %)",
             not worse,
             "worse at " + (", ".join(f"{row['size']:,}" for row in worse) or "no size"),
         ),

@@ -27,7 +27,7 @@ class Request:
 
 def run_experiment(experiment: Experiment, request: Request) -> Path:
     """Runs what is not finished, writes the results, and returns their folder."""
-    _require_packages(experiment, request.setup)
+    _require_possible(experiment, request)
     setup = replace(request.setup, sizes=request.setup.sizes or experiment.sizes)
     models = tuple(dict.fromkeys(request.models or experiment.models))
     languages = tuple(dict.fromkeys(request.languages or experiment.languages or setup.data.source.languages()))
@@ -54,14 +54,16 @@ def run_experiment(experiment: Experiment, request: Request) -> Path:
     return folder
 
 
-def _require_packages(experiment: Experiment, setup: Setup) -> None:
+def _require_possible(experiment: Experiment, request: Request) -> None:
     require_matplotlib()
+    if request.out.exists() and not request.out.is_dir():
+        raise tg.TokengraftError(f"`{request.out}` is no folder", hint="pass --out with a folder")
     missing = [name for name in experiment.needs if find_spec(name) is None]
     if missing:
         raise tg.TokengraftError(
             f"{experiment.name} needs {missing[0]}, which is not installed", hint=f"pip install {missing[0]}"
         )
-    if experiment.needs_model and setup.model_folder is None:
+    if experiment.needs_model and request.setup.model_folder is None:
         raise tg.TokengraftError(f"{experiment.name} runs a model, and none was named", hint="pass --model FOLDER")
 
 

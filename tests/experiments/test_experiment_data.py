@@ -69,6 +69,22 @@ def test_sentences_that_are_missing_are_named(tmp_path):
         open_data(str(tmp_path)).sentences("fi")
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("et.parquet", b"PAR1"),
+        ("et.jsonl", b'{"content": "a"}'),
+        ("et.jsonl", b'{"text": 3}'),
+        ("et.jsonl", b"{"),
+        ("et.txt", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_file_is_named(name, data, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(tg.TokengraftError, match=r"et\.[a-z]+` cannot be read"):
+        Folder(tmp_path).documents("et", 10)
+
+
 def test_the_paper_has_70_languages():
     assert len(set(PAPER_70)) == 70
     assert sum(language_of(code).script == "Latn" for code in PAPER_70) == 35

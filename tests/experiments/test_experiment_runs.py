@@ -143,6 +143,12 @@ def test_sizes_that_the_text_is_too_small_for_are_left_out(name, data_folder, tm
     assert status == 0 or "too small for every size" in error
 
 
+def test_the_output_must_be_a_folder(data_folder, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["histogram", "--data", str(data_folder), "--out", str(tmp_path / "file")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
 def test_missing_data_is_found_before_anything_is_run(data_folder, tmp_path, capsys):
     options = ["--models", "tiny", "--languages", "et", "fi", "--sizes", "8", "--out", str(tmp_path)]
     assert cli.main(["histogram", "--data", str(data_folder), *options]) == 2
