@@ -22,6 +22,7 @@ from tokengraft.train.short_training import learning_rate_factor
 
 OPTIONS = {
     "--max-mb": (float, math.inf, "megabytes of text to train on"),
+    "--passes": (int, 1, "how often the text is read, each time in another order"),
     "--rows-share": (float, None, "share of the text for the new rows alone (default: from training.json)"),
     "--rows-learning-rate": (float, None, "of the new rows alone (default: from training.json)"),
     "--learning-rate": (float, None, "of everything (default: from training.json)"),
@@ -49,18 +50,19 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def packed(tokenizer, paths, end, *, max_bytes=math.inf, seed=None):
+def packed(tokenizer, paths, end, max_bytes=math.inf, seed=None, passes=1):
     """The text as one tensor of ids, with an end token before each document and at the end; and its bytes."""
-    texts = [*documents(paths, tg.ReadOptions(documents="lines"))]
-    if seed is not None:
-        texts = [texts[at] for at in np.random.default_rng(seed).permutation(len(texts))]
+    texts, choice = [*documents(paths, tg.ReadOptions(documents="lines"))], np.random.default_rng(seed)
+    texts = texts if seed is None else [texts[at] for at in choice.permutation(len(texts))]
     sizes = np.cumsum([len(text.encode()) for text in texts])
     texts = texts[: int(np.searchsorted(sizes, max_bytes)) + 1]
-    encoder, parts = tokenizer.to_tokenizers(), []
+    encode, parts = tokenizer.to_tokenizers().encode_batch_fast, []
     for at in range(0, len(texts), 1000):  # in parts, because the objects of the library need much memory
-        found = encoder.encode_batch_fast(texts[at : at + 1000], add_special_tokens=False)
+        found = encode(texts[at : at + 1000], add_special_tokens=False)
         parts += [np.array([end, *text.ids], np.int32) for text in found]
-    return torch.from_numpy(np.concatenate([*parts, np.array([end], np.int32)])), int(sizes[len(texts) - 1])
+    again = (parts[at] for _ in range(passes - 1) for at in choice.permutation(len(parts)))
+    ids = np.concatenate([*parts, *again, [end]], dtype=np.int32)
+    return torch.from_numpy(ids), passes * int(sizes[len(texts) - 1])
 
 
 class Run:
@@ -76,7 +78,7 @@ class Run:
         self.rates = known | {name: value for name, value in vars(args).items() if name in known and value is not None}
         self.forward = torch.compile(self.model) if args.compile else self.model
         tokenizer, (self.end, *_) = tg.load(args.adapted), np.atleast_1d(self.model.config.eos_token_id).tolist()
-        self.ids, self.n_bytes = packed(tokenizer, args.train, self.end, max_bytes=args.max_mb * 1e6, seed=args.seed)
+        self.ids, self.n_bytes = packed(tokenizer, args.train, self.end, args.max_mb * 1e6, args.seed, args.passes)
         self.held_out = {name: packed(tokenizer, path, self.end) for name, path in args.held_out}
         self.per_step = max(1, round(args.step_kb * 1000 * len(self.ids) / self.n_bytes / args.length))
         self.steps = (len(self.ids) - 1) // args.length // self.per_step
@@ -89,8 +91,7 @@ class Run:
         missing = -(len(part) - 1) % self.args.length
         inputs = torch.cat([part[:-1], part.new_zeros(missing)]).view(-1, self.args.length)
         targets = torch.cat([part[1:], part.new_full((missing,), -100)]).view(-1, self.args.length)
-        both = torch.stack([inputs, targets])
-        return (both.pin_memory() if self.on_gpu else both).to(self.args.device, non_blocking=True).long()
+        return torch.stack([inputs, targets]).to(self.args.device).long()
 
     def loss(self, inputs, targets):
         """The sum of the losses of all tokens, in nats."""
@@ -180,8 +181,8 @@ class Run:
 
 def main(arguments=None):
     args, begin = parse(arguments), 0
-    if args.out.exists():
-        raise SystemExit(f"`{args.out}` exists")
+    if args.out.exists() or args.passes < 1:
+        raise SystemExit(f"`{args.out}` exists" if args.out.exists() else "pass --passes of 1 or more")
     run = Run(args)
     print(f"{run.n_bytes / 1e6:.2f} MB, {len(run.ids):,} tokens, {run.steps} steps of {run.per_step} x {args.length}")
     if run.steps == 0 or not 0 <= (args.rows_share or 0) <= 1:

@@ -67,6 +67,20 @@ def test_both_stages_lower_the_bits_per_byte_and_the_result_is_a_model_folder(sc
         run(script, "adapted", "trained")
 
 
+def test_a_second_pass_reads_the_same_documents_in_another_order(script, place):
+    tokenizer, paths = tg.load("adapted"), ["et.txt"]
+    once, n_bytes = script.packed(tokenizer, paths, 0, seed=5)
+    twice, n_twice = script.packed(tokenizer, paths, 0, seed=5, passes=2)
+    first, second = twice[: len(once) - 1], twice[len(once) - 1 :]
+    assert n_twice == 2 * n_bytes
+    assert first.tolist() == once[:-1].tolist()
+    documents = [bytes(part.numpy().tobytes()) for part in (first, second[:-1])]
+    assert documents[0] != documents[1]
+    assert sorted(first.tolist()) == sorted(second[:-1].tolist())
+    with pytest.raises(SystemExit, match="--passes"):
+        run(script, "adapted", place / "none", "--passes", "0")
+
+
 @pytest.mark.usefixtures("place")
 def test_the_first_score_is_bits_per_byte_of_all_text(script):
     run(script, "adapted", "trained")
