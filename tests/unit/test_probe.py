@@ -202,7 +202,7 @@ def test_the_command_prints_a_table_or_json(capsys):
         (["--train", "et.txt", "--steps", "0"], "--steps is 0"),
         (["--train", "et.txt", "--learning-rate", "nan"], "--learning-rate is nan"),
         (["--chunk-bytes", "3"], "--chunk-bytes is 3"),
-        (["--text", "et=en.txt"], "same name"),
+        (["--text", "en.txt", "./en.txt"], "two texts of --text are called 'en'"),
         (["--text", "x=missing.txt"], "missing.txt"),
     ],
 )
