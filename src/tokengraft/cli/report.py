@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     base, new = load(options.base), load(options.new)
     warn_of_spelling(base, options.base)
     warn_of_spelling(new, options.new)
-    names = [Path(source).name for source in (options.base, options.new)]
+    names = [Path(source).name or source for source in (options.base, options.new)]
     report(
         base,
         new,
@@ -79,7 +79,8 @@ def _run(options: argparse.Namespace) -> int:
         read_options=text_read_options_of(options),
         force=options.force,
     )
-    print(f"wrote `{options.out}`", file=sys.stderr)
+    if not options.quiet:
+        print(f"wrote `{options.out}`", file=sys.stderr)
     return 0
 
 
