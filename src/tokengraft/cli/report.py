@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     base, new = load(options.base), load(options.new)
     warn_of_spelling(base, options.base)
     warn_of_spelling(new, options.new)
-    names = [Path(source).name for source in (options.base, options.new)]
+    names = [Path(source).name or source for source in (options.base, options.new)]
     page = report(
         base,
         new,

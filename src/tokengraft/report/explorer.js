@@ -174,6 +174,7 @@ class Explorer {
   open(row) {
     this.opened = row;
     this.render();
+    $("list").querySelector(`[data-row="${row}"]`)?.focus({preventScroll: true});
     const {table} = this, vocabulary = table.vocabulary(row), other = row >= 0 ? table.base : table.after, example = table.example(row), status = table.status(row);
     const pieces = table.pieces(row).map(place => `${visible(other.text(place), other.bytes(place))} (${other.ids[place]})`);
     const facts = [["id", number(table.id(row))], ["status", status + (vocabulary.isAdded(table.place(row)) ? ", added token" : "") + (vocabulary.flags[table.place(row)] & FLAG.unreachable ? ", never made by merges" : "")]];
