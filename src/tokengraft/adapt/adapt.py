@@ -13,7 +13,7 @@ from pathlib import Path
 from tokengraft.adapt.cache import CountCache
 from tokengraft.adapt.checks import Start, check_before_start, read_once
 from tokengraft.adapt.inputs import TextInput, hashing
-from tokengraft.adapt.measure import measured
+from tokengraft.adapt.measure import measured, open_tests
 from tokengraft.adapt.mix import mix, shares
 from tokengraft.adapt.options import AdaptOptions, Job, Size, Source, Target, new_job, work_folder
 from tokengraft.adapt.record import request_of
@@ -93,11 +93,12 @@ def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts], inputs: "F
     """All steps after counting."""
     texts = _texts(job, start, parts)
     vocabulary = new_vocabulary(start.base, texts, start.protection, job)
-    result = measured(job, start, vocabulary, parts, texts.preserve)
+    tests = open_tests(job)
+    result = measured(job, start, vocabulary, parts, texts.preserve, tests)
     result = replace(result, request=FrozenDict(request_of(job, inputs.result(), _documents(parts, result.test))))
     if job.options.keep_work is not None:
         write_work(Path(job.options.keep_work), result, parts, force=job.options.force)
-    return write_result(job, result, parts, weighted=start.weights is not None, report=start.report)
+    return write_result(job, result, parts, tests, weighted=start.weights is not None, report=start.report)
 
 
 def _documents(parts: Mapping[str, HeldOutCounts], test: Evaluation | None) -> dict[tuple[str, str], int]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from tokengraft.adapt.options import Job
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
-from tokengraft.corpus import Corpus, ReadOptions, open_corpus, without_credentials
+from tokengraft.corpus import Corpus, ReadOptions, open_corpus, paths_of, without_credentials
 from tokengraft.corpus.files import LocalFile
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -76,11 +75,9 @@ def _model(job: Job, base: Tokenizer) -> TextInput:
 
 
 def given_paths(corpus: Corpus | PretokenCounts) -> list[str] | None:
-    """The paths of a corpus, sorted, without credentials; None if it was an object in memory."""
-    items: list[Any] = [*corpus] if isinstance(corpus, list | tuple) else [corpus]
-    if not all(isinstance(item, str | os.PathLike) for item in items):
-        return None
-    return sorted(without_credentials(os.fspath(item)) for item in items)
+    """The paths of a corpus, sorted, without credentials; None if it was something in memory, such as texts."""
+    paths = paths_of(corpus)
+    return None if paths is None else sorted(without_credentials(os.fspath(path)) for path in paths)
 
 
 def _text(role: str, name: str, text: Corpus | PretokenCounts, read_options: ReadOptions, stop: Event) -> TextInput:

@@ -12,7 +12,7 @@ from tokengraft.check.finding import Check, Finding, Outcome
 from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation, evaluate
-from tokengraft.evaluate.segments import open_text
+from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.plan import plan
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
@@ -29,6 +29,7 @@ def measured(
     vocabulary: NewVocabulary,
     parts: Mapping[str, HeldOutCounts],
     preserve: PretokenCounts | None = None,
+    tests: Mapping[str, Text | PretokenCounts] | None = None,
 ) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts.
 
@@ -38,6 +39,7 @@ def measured(
         vocabulary: The new vocabulary.
         parts: The counts and held-out documents of every text.
         preserve: The text that must keep its tokens.
+        tests: The test texts, as `open_tests` gives them.
 
     Raises:
         InvalidTokenizerError: The new tokenizer fails a check that the base passes.
@@ -52,7 +54,9 @@ def measured(
     job.start("measuring held-out text")
     # Iterators: strings of a list may be taken for paths.
     evaluation = evaluate({"base": base, "new": new}, {name: iter(part.held_out) for name, part in parts.items()})
-    test = _test(job, base, new)
+    if tests:
+        job.start("measuring test text")
+    test = evaluate({"base": base, "new": new}, tests) if tests else None
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
     return Adaptation(
         base=base,
@@ -78,14 +82,10 @@ def measured(
     )
 
 
-def _test(job: Job, base: Tokenizer, new: Tokenizer) -> Evaluation | None:
-    """The evaluation on test texts; None if there are none. Shards and normalization are for counting."""
-    if not job.tests:
-        return None
-    job.start("measuring test text")
+def open_tests(job: Job) -> dict[str, Text | PretokenCounts]:
+    """The test texts. Shards and normalization are for counting."""
     given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
-    loaded = {name: open_text(name, text, given) for name, text in job.tests.items()}
-    return evaluate({"base": base, "new": new}, loaded)
+    return {name: open_text(name, text, given) for name, text in job.tests.items()}
 
 
 def _small(evaluation: Evaluation, *, tests: bool) -> Iterator[str]:

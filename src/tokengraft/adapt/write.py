@@ -18,6 +18,8 @@ from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.rows import CONTEXT, DEFAULT
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.counts.count import HeldOutCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.evaluate.segments import Text
 from tokengraft.formats.files import folder_files, is_tokenizer_file
 from tokengraft.output.atomic import write_folder
 
@@ -31,7 +33,13 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
 
 
 def write_result(
-    job: Job, result: Adaptation, parts: Mapping[str, HeldOutCounts], *, weighted: bool, report: bool
+    job: Job,
+    result: Adaptation,
+    parts: Mapping[str, HeldOutCounts],
+    tests: Mapping[str, Text | PretokenCounts],
+    *,
+    weighted: bool,
+    report: bool,
 ) -> Adaptation:
     """Writes the folder and returns the result; with weights, including the result of the transplant.
 
@@ -39,6 +47,7 @@ def write_result(
         job: What was asked for.
         result: The adaptation, checked and measured.
         parts: The counts and held-out documents of every text.
+        tests: The test texts.
         weighted: Whether the source has weights.
         report: Whether to write a report.
 
@@ -50,9 +59,10 @@ def write_result(
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, **rows)
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
+    files = {ADAPT_FILES[0]: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
     if report:
         job.start("making the report")
-    files = _files(job, result, parts if report else None)
+        files[ADAPT_FILES[1]] = _page(job, result, parts, tests).encode()
     if result.transplant and result.plan.summary.added:
         counts = {name: part.counts for name, part in parts.items()}
         files[TRAINING] = training_file(result, result.transplant, counts)
@@ -96,15 +106,16 @@ def _served(job: Job, result: Adaptation) -> Adaptation:
     return replace(result, warnings=(*result.warnings, *warnings))
 
 
-def _files(job: Job, result: Adaptation, parts: Mapping[str, HeldOutCounts] | None) -> dict[str, bytes]:
-    """The additional files: the summary, and the report if counts and held-out documents are given."""
-    summary, page, _ = ADAPT_FILES
-    files = {summary: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
-    if parts is not None:
-        # not above: the report shows an `Adaptation`, so it imports `adapt`
-        from tokengraft.report.adaptation import adaptation_page
+def _page(
+    job: Job,
+    result: Adaptation,
+    parts: Mapping[str, HeldOutCounts],
+    tests: Mapping[str, Text | PretokenCounts],
+) -> str:
+    """The report."""
+    # not above: the report shows an `Adaptation`, so it imports `adapt`
+    from tokengraft.report.adaptation import AdaptationTexts, adaptation_page
 
-        weights = {name: target.weight for name, target in job.targets.items()}
-        title = f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}"
-        files[page] = adaptation_page(result, parts, title=title, weights=weights).encode()
-    return files
+    weights = {name: str(target.weight) for name, target in job.targets.items()}
+    title = f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}"
+    return adaptation_page(result, AdaptationTexts(parts, tests, weights), title=title)
