@@ -56,7 +56,7 @@ function checkFacts(checks) {
 
 /** What was asked, in a line. */
 function asked({inputs, date}) {
-  const named = (Array.isArray(inputs) ? inputs : []).filter(input => input.bytes);
+  const named = (Array.isArray(inputs) ? inputs : []).filter(input => input.bytes && ["target", "keep", "text"].includes(input.role));
   const parts = named.map(input => `${input.name === input.role ? ROLES[input.role] ?? input.role : input.name} ${megabytes(input.bytes)}` + (input.weight && String(input.weight) !== "1" ? ` (weight ${input.weight})` : ""));
   return [parts.length ? `Text: ${parts.join(", ")}.` : "", date ? `${date}.` : ""].filter(Boolean).join(" ");
 }
