@@ -103,19 +103,20 @@ def bits_per_byte(model, tokenizer: tg.Tokenizer, texts: Sequence[str]) -> float
 def tables(rows: Rows) -> list[Table]:
     """A row for each size, a column for each method."""
     base = only(rows, method="base")
+    methods = [method for method in METHODS if select(rows, method=method)]
     found = []
     for text, title in zip(TEXTS, ("held-out documents", "FLORES"), strict=True):
-        lines = [("0 %", f"{_kept(base):,}", *[number(base[text])] * len(METHODS))] if base and _kept(base) else []
+        lines = [("0 %", f"{_kept(base):,}", *[number(base[text])] * len(methods))] if base and _kept(base) else []
         for size in sorted(size for size in distinct(rows, "size") if size):
             mine = select(rows, size=size)
             cells = []
-            for method in METHODS:
+            for method in methods:
                 row = only(mine, method=method)
                 change = percent(row[text] / base[text] - 1, signed=True) if row and base else ""
                 cells.append(f"{number(row[text])} ({change})" if row else "–")
             removed = mine[0]["removed"]
             lines.append((f"{100 * removed:.1f} %", f"{round(size / removed) - size:,}", *cells))
-        heads = ("removed", "kept", *(f"`{method}`" for method in METHODS))
+        heads = ("removed", "kept", *(f"`{method}`" for method in methods))
         found.append(Table(f"Bits per byte of English, {title}", heads, lines))
     return found
 
@@ -129,7 +130,7 @@ def panels(rows: Rows) -> list[Panel]:
     found = []
     for text, title in zip(TEXTS, ("Held-out English", "English FLORES"), strict=True):
         series = []
-        for method in METHODS:
+        for method in (method for method in METHODS if select(rows, method=method)):
             chosen = [row for row in rows if row["method"] in ("base", method)]
             series.append(Series(method, [100 * row["removed"] for row in chosen], [row[text] for row in chosen]))
         found.append(Panel(title, "percent of the tokens removed", "bits per byte", series))
