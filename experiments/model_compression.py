@@ -174,9 +174,10 @@ EXPERIMENT = Experiment(
     source="Figure 5 (downstream tasks; here bits per byte)",
     about=(
         "SmolLM2-135M pruned by text of English, without training: bits per byte of English documents that the pruning "
-        f"has not seen ({HELD_OUT_BYTES:,} bytes), and of the first {FLORES_LINES} sentences of FLORES. Bits per byte do not depend on the number of tokens. The "
-        "paper prunes Llama-3.1-8B by Estonian and English, and measures downstream tasks. Most of that model's "
-        "128,000 tokens are for other languages; most of SmolLM2's 49,152 are English."
+        f"has not seen ({HELD_OUT_BYTES:,} bytes), and of the first {FLORES_LINES} sentences of FLORES. Bits per byte "
+        "do not depend on the number of tokens. The paper prunes Llama-3.1-8B by Estonian and English, and measures "
+        "downstream tasks. Most of that model's 128,000 tokens are for other languages; most of SmolLM2's 49,152 are "
+        "English."
     ),
     measure=lambda setup, cell: [*measure(setup, cell)],
     tables=tables,
