@@ -37,6 +37,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizers", help="folder of tokenizer folders, if they are not in DATA")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="tokenizers, instead of those of the experiment")
     parser.add_argument("--languages", nargs="+", metavar="LANG", help="languages, instead of those of the experiment")
+    parser.add_argument(
+        "--parts", nargs="+", metavar="PART", default=(), help="parts of an experiment, such as methods"
+    )
     parser.add_argument("--sizes", nargs="+", type=int, help="numbers of tokens, instead of those of the experiment")
     parser.add_argument("--budget", type=int, default=BUDGET, help="characters of text of each language (100 million)")
     parser.add_argument("--model", type=Path, help="a model folder, for experiments that run one")
@@ -86,14 +89,14 @@ def _request(options: argparse.Namespace) -> Request:
         options.budget,
         options.model,
     )
-    return Request(setup, options.out, options.models, options.languages, _command(options))
+    return Request(setup, options.out, options.models, options.languages, options.parts, _command(options))
 
 
 def _command(options: argparse.Namespace) -> str:
     """The command without the paths of the machine."""
     parts = ["python -m experiments NAME --data", "fineweb2" if options.data == "fineweb2" else "DATA"]
     parts += [f"--{name} {name.upper()}" for name in ("flores", "tokenizers", "model") if getattr(options, name)]
-    for name in ("models", "languages", "sizes"):
+    for name in ("models", "languages", "parts", "sizes"):
         if getattr(options, name):
             parts.append(f"--{name} {' '.join(map(str, getattr(options, name)))}")
     if options.budget != BUDGET:

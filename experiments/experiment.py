@@ -111,9 +111,13 @@ class Experiment:
     paper_tables: tuple[Table, ...] = ()
     """The paper's figures, shown on the page if the experiment was not run."""
 
-    def cells(self, models: Sequence[str], languages: Sequence[str]) -> list[Cell]:
+    def cells(self, models: Sequence[str], languages: Sequence[str], parts: Sequence[str] = ()) -> list[Cell]:
         """All cells, languages outermost: the text of a language is read once."""
-        return [Cell(model, language, part) for language in languages for model in models for part in self.parts]
+        unknown = sorted(set(parts) - set(self.parts))
+        if unknown:
+            known = ", ".join(part for part in self.parts if part) or "none"
+            raise tg.TokengraftError(f"{self.name} has no part {unknown[0]!r}", hint=f"its parts are: {known}")
+        return [Cell(m, language, part) for language in languages for m in models for part in parts or self.parts]
 
 
 @lru_cache(maxsize=3)

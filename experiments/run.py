@@ -22,6 +22,7 @@ class Request:
     out: Path
     models: Sequence[str] | None = None
     languages: Sequence[str] | None = None
+    parts: Sequence[str] = ()
     command: str = ""
 
 
@@ -34,7 +35,7 @@ def run_experiment(experiment: Experiment, request: Request) -> Path:
     folder = request.out / experiment.name
     finished = FinishedCells(folder / "cells.jsonl")
     rows: list[Row] = []
-    cells = experiment.cells(models, languages)
+    cells = experiment.cells(models, languages, request.parts)
     keys = [cell_key(experiment, cell, _inputs(experiment, setup, cell)) for cell in cells]  # finds missing data first
     for cell, key in zip(cells, keys, strict=True):
         if key in finished:
