@@ -250,7 +250,7 @@ def test_the_command_states_memory_and_time_first_and_writes_the_result(capsys):
     assert cli.main([*arguments, "--out", "out"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["hidden_after"] < json.loads(out)["hidden_before"]
-    assert " GB" in err.splitlines()[2]
+    assert any(" GB" in line for line in err.splitlines()[:4])
     assert json.loads(Path("out", "tokengraft.json").read_text())["distill"]["learned"] == json.loads(out)["learned"]
     assert cli.main([*arguments, "--out", "out"]) == 2
     assert cli.main([*arguments, "--out", "out", "--force"]) == 0

@@ -136,7 +136,7 @@ def test_scripts_on_the_command_line(model, texts, capsys):
         ("--add 5 --preserve other.parquet", "another pipeline"),
         ("--add 5 --method scaffold --preserve en.txt", "--preserve is for continued training"),
         ("--add auto --method scaffold", "--add auto is for continued training"),
-        ("--add five", "neither a number nor `auto`"),
+        ("--add five", "neither a whole number, like 16000 or 16k, nor `auto`"),
     ],
 )
 def test_bad_options_of_extend(model, texts, capsys, monkeypatch, options, message):
@@ -154,7 +154,7 @@ def test_bad_options_of_extend(model, texts, capsys, monkeypatch, options, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--balance parity --corpus et=et.txt et=lv.txt", "two texts of --corpus are called 'et'"),
+        ("--balance parity --corpus et.txt sub/et.txt", "two texts of --corpus are called 'et'"),
         ("--balance parity --corpus et=et.txt lv=lv.txt --weight 2", "--weight has no effect"),
         ("--balance parity --corpus et=et.txt lv=lv.txt --parity-text et=et.txt", "the parallel texts are 'et'"),
         ("--balance parity --corpus et=et.txt lv=lv.txt --max-share 2", "the largest share of one language is 2.0"),
