@@ -1,6 +1,7 @@
 """What an adaptation records and repeats, what it keeps of its steps, and what it is measured on."""
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
 
@@ -177,6 +178,18 @@ def test_options_of_python_are_recorded_and_made_again():
     assert again["add"] == "auto"
     assert again["target"] == {"et": tg.Target("et.txt", "2")}
     assert again["keep"] == {"keep": "en.txt"}
+
+
+def test_options_that_are_the_default_elsewhere_and_not_in_an_adaptation_are_recorded(place):
+    options = tg.AdaptOptions(report=False, read_options=tg.ReadOptions(), size=tg.SizeOptions())
+    assert options.read_options.documents == "files"
+    (place / "parts").mkdir()
+    for at in range(0, len(ESTONIAN), 2):
+        (place / "parts" / f"{at}.txt").write_text("\n".join(ESTONIAN[at : at + 2]), encoding="utf-8")
+    tg.adapt("model", target="parts", add=12, out="out", options=options)
+    assert repeat_of(read_record("out/adaptation.json"))["options"] == options
+    tg.adapt("model", target="et.txt", add=12, out="workers", options=replace(PLAIN, count_options=tg.CountOptions(1)))
+    assert request_in(place / "workers")["options"] == {"report": False}  # the number of threads changes nothing
 
 
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):

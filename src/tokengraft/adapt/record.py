@@ -89,15 +89,19 @@ def _options(options: AdaptOptions) -> dict[str, Any]:
     default, given = AdaptOptions(), dict[str, Any]()
     for field in fields(AdaptOptions):
         value = getattr(options, field.name)
-        if field.name in NOT_RECORDED or value == getattr(default, field.name):
+        if field.name in NOT_RECORDED or value is None:
             continue
-        if field.name == "preserve":
+        if field.name == "preserve":  # may be a column, which cannot be compared
             given[field.name] = given_paths(value)
+        elif value == getattr(default, field.name):
+            continue
         elif field.name in _TEXTS:
             given[field.name] = {name: given_paths(corpus) for name, corpus in value.items()}
         else:
             given[field.name] = _plain(value)
-    return {name: value for name, value in given.items() if value != {}}
+    # An empty mapping is all defaults of the class, which may differ from those of an adaptation: `documents` does.
+    other = {name for name, kind in _NESTED.items() if given.get(name) == {} and kind() != getattr(default, name)}
+    return {name: value for name, value in given.items() if value != {} or name in other}
 
 
 def _plain(value: Any) -> Any:
@@ -108,7 +112,9 @@ def _plain(value: Any) -> Any:
         required = {"words"} if isinstance(value, WordList) else set()
         defaults = {} if required else {name: _plain(getattr(kind(), name)) for name in named}
         return {name: item for name, item in named.items() if name in required or item != defaults.get(name, object())}
-    return list(value) if isinstance(value, list | tuple | set | frozenset) else value
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return list(value) if isinstance(value, list | tuple) else value
 
 
 def repeat_of(request: Any) -> dict[str, Any]:
