@@ -192,6 +192,20 @@ def test_options_that_are_the_default_elsewhere_and_not_in_an_adaptation_are_rec
     assert request_in(place / "workers")["options"] == {"report": False}  # the number of threads changes nothing
 
 
+def test_strings_of_any_collection_are_recorded_in_a_fixed_order(place):
+    pandas = pytest.importorskip("pandas")
+    protection = tg.Protection(tokens={"Ġcat": 1, "Ġthe": 2}.keys())
+    limits = tg.Limits(deny=pandas.Series(["x y", "ad"]), scripts={"Latin", "Arabic", "Greek"})
+    options = tg.AdaptOptions(
+        report=False, protection=protection, limits=limits, preserve=pandas.Series(["The cat sleeps.", "Yes"])
+    )
+    tg.adapt("model", target="et.txt", swap=8, out="out", options=options)
+    recorded = request_in(place / "out")["options"]
+    assert recorded["protection"] == {"tokens": ["Ġcat", "Ġthe"]}
+    assert recorded["limits"] == {"deny": ["x y", "ad"], "scripts": ["Arabic", "Greek", "Latin"]}
+    assert recorded["preserve"] is None  # text in memory
+
+
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):
     tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
     assert "date" not in request_in(place / "out")

@@ -174,7 +174,7 @@ def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
     counted = [path for path in paths if is_counts_file(path)]
     parts = [PretokenCounts.load(path) for path in counted]
     text = [path for path in paths if path not in counted] if counted else corpus
-    if text:
+    if not counted or text:  # a column of pandas has no truth value
         # Limits, shards and engines are for the text to learn from.
         read_options = replace(job.options.read_options, shard=None)
         given = job.options.count_options

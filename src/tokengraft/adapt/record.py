@@ -112,8 +112,6 @@ def _plain(value: Any) -> Any:
         required = {"words"} if isinstance(value, WordList) else set()
         defaults = {} if required else {name: _plain(getattr(kind(), name)) for name in named}
         return {name: item for name, item in named.items() if name in required or item != defaults.get(name, object())}
-    if isinstance(value, set | frozenset):
-        return sorted(value)
     return list(value) if isinstance(value, list | tuple) else value
 
 
