@@ -206,6 +206,15 @@ def test_strings_of_any_collection_are_recorded_in_a_fixed_order(place):
     assert recorded["preserve"] is None  # text in memory
 
 
+def test_files_with_spaces_in_their_names_are_files_in_the_record_too(place):
+    (place / "da ta").mkdir()
+    (place / "et.txt").rename(place / "da ta" / "my corpus")
+    (place / "lv.txt").rename(place / "da ta" / "b.txt")
+    given = ["--target", "da?ta/my corpus", "da?ta/b.txt", "--add", "12", "--no-report", "--quiet"]
+    assert cli.main(["adapt", "model", *given, "--out", "out"]) == 0
+    assert request_in(place / "out")["targets"]["target"]["corpus"] == ["da?ta/b.txt", "da?ta/my corpus"]
+
+
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):
     tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
     assert "date" not in request_in(place / "out")

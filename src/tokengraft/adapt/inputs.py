@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -43,7 +44,8 @@ def hashing(job: Job, base: Tokenizer) -> "Iterator[Future[list[TextInput]]]":
     stop = Event()
     pool = ThreadPoolExecutor(1, thread_name_prefix="hash")
     try:
-        yield pool.submit(inputs_of, job, base, stop)
+        # A thread has no context of its own, and the context says whether strings are paths.
+        yield pool.submit(copy_context().run, inputs_of, job, base, stop)
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
