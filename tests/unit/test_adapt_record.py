@@ -1,6 +1,8 @@
 """What an adaptation records and repeats, what it keeps of its steps, and what it is measured on."""
 
+import io
 import json
+import shutil
 from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
@@ -126,6 +128,7 @@ def test_a_changed_input_is_refused_before_anything_is_written(recorded, place, 
         (["--target", "et.txt"], "--target was given together"),
         (["model"], "MODEL was given together"),
         (["--documents", "files"], "--documents was given together"),
+        (["--documents", "lines"], "--documents was given together"),
     ],
 )
 @pytest.mark.usefixtures("place")
@@ -213,6 +216,48 @@ def test_files_with_spaces_in_their_names_are_files_in_the_record_too(place):
     given = ["--target", "da?ta/my corpus", "da?ta/b.txt", "--add", "12", "--no-report", "--quiet"]
     assert cli.main(["adapt", "model", *given, "--out", "out"]) == 0
     assert request_in(place / "out")["targets"]["target"]["corpus"] == ["da?ta/b.txt", "da?ta/my corpus"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"inputs": []}, "is not that of the record"),
+        ({"inputs": 5}, "this is not the record of an adaptation"),
+        ({"inputs": [3]}, "it has no list of inputs"),
+        ({"inputs": [{"role": "model", "name": "model"}]}, "bytes, not None"),
+        ({"sizes": {"add": 12, "more": 1}}, "there is no size 'more'"),
+    ],
+)
+def test_a_record_that_was_edited_is_an_error(place, capsys, change, said):
+    tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
+    edited = {"request": request_in(place / "out") | change}
+    (place / "x.json").write_text(json.dumps(edited), encoding="utf-8")
+    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_record_is_not_repeated_with_another_model_of_the_same_tokenizer(place, capsys):
+    tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
+    shutil.rmtree(place / "model")
+    checkpoint(place / "model", dtype="F32")
+    assert cli.main(["adapt", "--from-record", "out/adaptation.json", "--out", "second"]) == 2
+    assert "the model `model` (`model`) is not that of the record: it has" in capsys.readouterr().err
+
+
+def test_what_a_record_cannot_compare_is_a_warning_and_the_machine_may_differ(place, capsys, monkeypatch):
+    def give():
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((place / "et.txt").read_bytes())))
+
+    give()
+    assert cli.main(["adapt", "model", "--target", "-", "--add", "12", "--no-report", "--out", "out"]) == 0
+    edited = {"request": request_in(place / "out") | {"versions": {"tokengraft": "0.0.1"}}}
+    (place / "x.json").write_text(json.dumps(edited), encoding="utf-8")
+    give()
+    capsys.readouterr()
+    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second", "--workers", "1", "--memory", "1GB"]) == 0
+    said = capsys.readouterr().err
+    assert "warning: the record has no hash of the text `target`: it may have changed" in said
+    assert "warning: the record was made by tokengraft 0.0.1" in said
 
 
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):

@@ -114,22 +114,25 @@ def _hash(path: Path, stop: Event) -> str | None:
     return digest.hexdigest()
 
 
-def require_unchanged(job: Job, recorded: list[dict[str, object]]) -> None:
-    """Refuses inputs that are not those of a record.
+def require_unchanged(job: Job, recorded: list[dict[str, object]]) -> list[str]:
+    """Refuses inputs that are not those of a record. Returns the names of those that cannot be compared.
 
     Raises:
         OptionError: An input has another size or hash. The message names it.
     """
-    before = {(item.get("role"), item.get("name")): item for item in recorded}
-    for item in inputs_of(job, load(job.source)):
+    before = {(item["role"], item["name"]): item for item in recorded}
+    found = inputs_of(job, load(job.source))
+    for item in found:
         known = before.get((item.role, item.name), {})
-        if item.role != "model" and known.get("bytes") != item.bytes:
-            found, expected = f"{item.bytes:,} bytes", f"{known.get('bytes'):,}"
-        elif known.get("sha256") != item.sha256:
-            found, expected = f"the SHA-256 hash {item.sha256}", f"{known.get('sha256')}"
-        else:
-            continue
-        raise OptionError(
-            f"the {item.role} `{item.name}` (`{item.path}`) is not that of the record: it has {found}, not {expected}",
-            hint="restore the file, or give all options again instead of --from-record",
-        )
+        if known.get("bytes") != item.bytes:
+            raise _changed(item, f"it has {item.bytes:,} bytes", known.get("bytes"))
+        if known.get("sha256") != item.sha256:
+            raise _changed(item, f"it has the SHA-256 hash {item.sha256}", known.get("sha256"))
+    return [item.name for item in found if item.sha256 is None]
+
+
+def _changed(item: TextInput, found: str, expected: object) -> OptionError:
+    return OptionError(
+        f"the {item.role} `{item.name}` (`{item.path}`) is not that of the record: {found}, not {expected}",
+        hint="restore the file, or give all options again instead of --from-record",
+    )

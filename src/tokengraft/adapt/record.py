@@ -127,7 +127,12 @@ def repeat_of(request: Any) -> dict[str, Any]:
         targets = {name: Target(_corpus(t["corpus"], name), t["weight"]) for name, t in request["targets"].items()}
         keep = {name: _corpus(paths, name) for name, paths in request["keep"].items()}
         options = _options_of(request["options"], request["command"])
-        return {"source": request["source"], "target": targets, "keep": keep, **request["sizes"], "options": options}
+        sizes = {name: request["sizes"][name] for name in request["sizes"]}
+        if unknown := [*(sizes.keys() - {"swap", "add", "remove"})]:
+            raise ValueError(f"there is no size {unknown[0]!r}")
+        if not all(isinstance(item, dict) and {"role", "name"} <= item.keys() for item in request["inputs"]):
+            raise ValueError("it has no list of inputs")
+        return {"source": request["source"], "target": targets, "keep": keep, **sizes, "options": options}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise OptionError(
             f"this is not the record of an adaptation that this version can repeat: {type(error).__name__}: {error}",
