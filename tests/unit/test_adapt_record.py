@@ -468,3 +468,21 @@ def test_missing_arguments_show_the_usage(capsys):
         cli.main(["adapt", "--target", "et.txt", "model", "--swap", "3", "--out", "x"])
     assert stopped.value.code == 2
     assert "required: MODEL; MODEL is before options that take several files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--target", "--keep", "--preserve", "--test"])
+@pytest.mark.parametrize("name", ["x" * 300, "n=" + "x" * 300])
+@pytest.mark.usefixtures("place")
+def test_a_name_that_is_too_long_for_a_file_is_an_error(option, name, capsys):
+    given = [] if option == "--target" else ["--target", "et.txt"]
+    assert cli.main(["adapt", "model", *given, option, name, "--add", "4", "--out", "out"]) == 2
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("place")
+def test_a_long_text_in_place_of_a_path_is_an_error():
+    text = "Kass magab. " * 50
+    with pytest.raises(errors.CorpusError, match="File name too long"):
+        tg.adapt("model", target=text, add=4, out="out")
+    with pytest.raises(errors.CorpusError, match="File name too long"):
+        tg.adapt("model", target="et.txt", keep=text, add=4, out="out")
