@@ -133,7 +133,7 @@ def _require_targets(job: Job) -> None:
             hint="use another name: --target NAME=FILES",
         )
     for name in (*job.targets, *job.kept, *job.tests):
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise OptionError(
                 f"{name!r} is not a valid name for a text: it becomes part of a file name",
                 hint="use letters, digits, - _ and . only, as in --target et=FILES",
@@ -218,7 +218,7 @@ def _input_paths(job: Job) -> Iterator[Path]:
         if items is not None:
             sources = open_corpus(corpus, job.options.read_options)  # refuses names that are too long for the system
             # Folders too: a later run would read what this one wrote into them.
-            names = dict.fromkeys([*map(os.fspath, items), *(source.name for source in sources)])
+            names = dict.fromkeys([*(os.fspath(item) for item in items), *(source.name for source in sources)])
             paths = (local_name(name) for name in names)
             yield from (Path(path) for path in paths if os.path.isdir(path) or os.path.isfile(path))  # noqa: PTH112, PTH113
 

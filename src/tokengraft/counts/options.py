@@ -49,6 +49,7 @@ class CountOptions:
             )
 
 
+@checked
 @dataclass(frozen=True)
 class HoldOut:
     """Which documents are held out of counting.
