@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import sys
 from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
@@ -313,6 +314,18 @@ def test_kept_work_replaces_nothing_and_is_no_input(place, capsys):
     capsys.readouterr()
     for force in ([], ["--force"]):
         assert cli.main([*arguments, "--keep-work", "new", *force]) == 0
+
+
+def test_a_run_that_is_interrupted_while_it_writes_can_go_on_with_the_same_command(place, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    command = ["adapt", "model", "--target", "et.txt", "--swap", "8", "--keep-work", "steps", "--no-report"]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules["tokengraft.adapt.adapt"], "write_result", interrupted)
+        assert cli.main([*command, "--out", "out", "--quiet"]) == 130
+    assert cli.main([*command, "--out", "out", "--quiet"]) == 0
+    assert (place / "steps" / "order.json").exists()
 
 
 def test_prune_reads_back_the_order_that_it_wrote(place, capsys):

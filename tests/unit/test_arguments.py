@@ -72,6 +72,7 @@ def calls(place):
         "BatchCounter.__call__": (batches, {"batch": None}),
         "BatchCounter.count_batches": (batches, {"batches": []}),
         "Evaluation.__getitem__": (found, {"key": ("base", "et")}),
+        "Evaluation.table": (found, {"wide": False}),
         "Extension.__getitem__": (extension, {"cut": slice(2)}),
         "Extension.apply": (extension, {"tokenizer": tok}),
         "Extension.load": (tg.Extension, {"path": extension.save(place / "extension.json")}),

@@ -96,9 +96,11 @@ def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts], inputs: "F
     tests = open_tests(job)
     result = measured(job, start, vocabulary, parts, texts.preserve, tests)
     result = replace(result, request=FrozenDict(request_of(job, inputs.result(), _documents(parts, result.test))))
+    done = write_result(job, result, parts, tests, weighted=start.weights is not None, report=start.report)
+    # Last: an interrupted run must not leave a folder that the same command refuses to replace.
     if job.options.keep_work is not None:
         write_work(Path(job.options.keep_work), result, parts, force=job.options.force)
-    return write_result(job, result, parts, tests, weighted=start.weights is not None, report=start.report)
+    return done
 
 
 def _documents(parts: Mapping[str, HeldOutCounts], test: Evaluation | None) -> dict[tuple[str, str], int]:

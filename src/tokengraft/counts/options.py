@@ -49,6 +49,7 @@ class CountOptions:
             )
 
 
+@shown
 @checked
 @dataclass(frozen=True)
 class HoldOut:
