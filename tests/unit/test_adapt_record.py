@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
 
+import builders
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
@@ -419,6 +420,20 @@ def test_a_test_text_is_measured_apart_from_held_out_documents(place, capsys):
 def test_a_missing_test_text_is_known_before_anything_is_read(place):
     with pytest.raises(errors.CorpusError, match=r"nothing\.txt"):
         tg.adapt("model", target="et.txt", add=12, out="out", options=tg.AdaptOptions(test={"t": "nothing.txt"}))
+    assert not (place / "out.work").exists()
+
+
+@pytest.mark.parametrize(("name", "said"), [("empty.txt", "the text `t` is empty"), ("counts", "another pipeline")])
+def test_a_test_text_that_cannot_be_measured_is_known_before_the_corpora_are_counted(place, name, said):
+    (place / "empty.txt").write_text("\n")
+    builders.write(place / "other", builders.sentencepiece())
+    other = tg.load("other")
+    tg.count(other, "en.txt").save("counts")
+    steps = []
+    options = replace(PLAIN, test={"t": name}, on_step=steps.append)
+    with pytest.raises(errors.TokengraftError, match=said):
+        tg.adapt("model", target="et.txt", add=4, out="out", options=options)
+    assert steps == []
     assert not (place / "out.work").exists()
 
 

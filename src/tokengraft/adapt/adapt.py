@@ -33,6 +33,9 @@ from tokengraft.extend import Parity
 from tokengraft.frozen import FrozenDict
 from tokengraft.log import stage
 
+Parts = Mapping[str, HeldOutCounts]
+Tests = Mapping[str, Text | PretokenCounts]
+
 
 @checked
 @stage("adapting")
@@ -80,20 +83,21 @@ def adapt(
     """
     job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
+    tests = open_tests(job, start.base)  # before the corpora: what is wrong with them is known at once
     cache = CountCache(work_folder(job.out), start.base, job.options)
     with hashing(job, start.base) as inputs:
         parts = _count(job, cache)
         with transformers_started():  # it is imported while the core learns
-            done = _edit(job, start, parts, inputs)
+            done = _edit(job, start, (parts, tests), inputs)
     cache.clear()
     return done
 
 
-def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts], inputs: "Future[list[TextInput]]") -> Adaptation:
+def _edit(job: Job, start: Start, read: tuple[Parts, Tests], inputs: "Future[list[TextInput]]") -> Adaptation:
     """All steps after counting."""
+    parts, tests = read
     texts = _texts(job, start, parts)
     vocabulary = new_vocabulary(start.base, texts, start.protection, job)
-    tests = open_tests(job)
     result = measured(job, start, vocabulary, parts, texts.preserve, tests)
     result = replace(result, request=FrozenDict(request_of(job, inputs.result(), _documents(parts, result.test))))
     done = write_result(job, result, parts, tests, weighted=start.weights is not None, report=start.report)
