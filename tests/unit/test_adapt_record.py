@@ -262,6 +262,22 @@ def test_what_a_record_cannot_compare_is_a_warning_and_the_machine_may_differ(pl
     assert "warning: the record was made by tokengraft 0.0.1" in said
 
 
+def test_a_glob_with_spaces_is_preserved_as_files_and_not_as_text(place, monkeypatch):
+    module, read = sys.modules["tokengraft.adapt.adapt"], []
+    count = module.count
+
+    def counted(*arguments, **options):
+        read.append(count(*arguments, **options))
+        return read[-1]
+
+    monkeypatch.setattr(module, "count", counted)
+    (place / "en.txt").rename(place / "my notes")
+    tg.adapt("model", target="et.txt", add=12, out="out", options=replace(PLAIN, preserve="my note*"))
+    lines, whole = (part.totals for part in read)
+    assert whole.documents == 1
+    assert whole.bytes == (place / "my notes").stat().st_size == lines.bytes + lines.documents - 1
+
+
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):
     tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
     assert "date" not in request_in(place / "out")

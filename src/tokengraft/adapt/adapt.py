@@ -6,6 +6,7 @@ Every step is also available alone. This module only connects them.
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,7 @@ from tokengraft.adapt.work import write_work
 from tokengraft.adapt.write import write_result
 from tokengraft.arguments import checked
 from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.corpus import Corpus, paths_of
+from tokengraft.corpus import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
@@ -171,7 +172,9 @@ def _counts_to_preserve(job: Job, start: Start, corpus: Corpus) -> Iterator[Pret
     files = [path for path in paths_of(corpus) or () if not is_counts_file(path)]
     if options.read_options.documents == "lines" and files and not read_once(files, options.read_options):
         whole = replace(options, read_options=replace(options.read_options, documents="files"))
-        yield _count_all(replace(job, options=whole), start, files)
+        with only_paths():  # a list of strings may be taken for texts
+            by_file = _count_all(replace(job, options=whole), start, files)
+        yield by_file
 
 
 def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
@@ -185,5 +188,6 @@ def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
         read_options = replace(job.options.read_options, shard=None)
         given = job.options.count_options
         count_options = replace(given, max_bytes=None, max_documents=None, engine="local", address=None)
-        parts.append(count(start.base, text, read_options=read_options, count_options=count_options))
+        with only_paths() if paths else nullcontext():
+            parts.append(count(start.base, text, read_options=read_options, count_options=count_options))
     return sum(parts[1:], parts[0])
