@@ -14,9 +14,12 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.adapt.inputs import given_paths
 from tokengraft.adapt.record import read_record, repeat_of
 from tokengraft.adapt.work import is_work_file
 from tokengraft.cli.adapted import _tokens
+from tokengraft.cli.command_line import command_line
+from tokengraft.cli.main import build_parser
 
 PLAIN = tg.AdaptOptions(report=False)
 
@@ -276,6 +279,23 @@ def test_a_glob_with_spaces_is_preserved_as_files_and_not_as_text(place, monkeyp
     lines, whole = (part.totals for part in read)
     assert whole.documents == 1
     assert whole.bytes == (place / "my notes").stat().st_size == lines.bytes + lines.documents - 1
+
+
+@pytest.mark.parametrize(
+    ("url", "recorded"),
+    [
+        ("https://me:SECRET@host:80/a b.txt?signature=SECRET", "https://host:80/a b.txt"),
+        ("https://host/a 'b'.txt?SECRET", "https://host/a 'b'.txt"),
+        ("s3://key:SECRET@bucket/my file.txt", "s3://bucket/my file.txt"),
+        ("s3://bucket/my file?.txt", "s3://bucket/my file?.txt"),
+        ("what?key=1.txt", "what?key=1.txt"),
+    ],
+)
+def test_a_record_has_no_credentials_of_urls(url, recorded):
+    assert given_paths(url) == [recorded]
+    command = build_parser(["adapt"])._subparsers._group_actions[0].choices["adapt"]
+    options = command.parse_args(["model", "--target", f"et={url}", "--out", "out"])
+    assert "SECRET" not in command_line(command, options, ())
 
 
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):

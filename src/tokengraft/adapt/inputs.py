@@ -12,7 +12,7 @@ from threading import Event
 
 from tokengraft.adapt.options import Job
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
-from tokengraft.corpus import Corpus, ReadOptions, open_corpus, paths_of, without_credentials
+from tokengraft.corpus import Corpus, ReadOptions, input_without_credentials, open_corpus, paths_of
 from tokengraft.corpus.files import LocalFile
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -79,7 +79,7 @@ def _model(job: Job, base: Tokenizer) -> TextInput:
 def given_paths(corpus: Corpus | PretokenCounts) -> list[str] | None:
     """The paths of a corpus, sorted, without credentials; None if it was something in memory, such as texts."""
     paths = paths_of(corpus)
-    return None if paths is None else sorted(without_credentials(os.fspath(path)) for path in paths)
+    return None if paths is None else sorted(input_without_credentials(os.fspath(path)) for path in paths)
 
 
 def _text(role: str, name: str, text: Corpus | PretokenCounts, read_options: ReadOptions, stop: Event) -> TextInput:
