@@ -92,8 +92,14 @@ def _checked_function(function: Callable[..., Any], name: str) -> Callable[..., 
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        positional, by_name = tests()
-        given = [*zip(positional(), args, strict=False)]
+        in_order, rest, by_name = tests()
+        if len(args) <= len(in_order) and not kwargs:  # the way of functions that are called for every text: `encode`
+            for (_, test), value in zip(in_order, args, strict=False):
+                if not test.passes(value):
+                    break
+            else:
+                return function(*args)
+        given = [*zip(chain(in_order, repeat(rest)), args, strict=False)]
         given += [((key, by_name.get(key, _ANYTHING)), value) for key, value in kwargs.items()]
         if all(test.passes(value) for (_, test), value in given):
             return function(*args, **kwargs)
@@ -106,8 +112,8 @@ def _checked_function(function: Callable[..., Any], name: str) -> Callable[..., 
 Named = tuple[str, _Test]
 
 
-def _tests_of(function: Callable[..., Any]) -> tuple[Callable[[], Iterator[Named]], dict[str, _Test]]:
-    """What the parameters of a function allow: in their order, without an end, and by name."""
+def _tests_of(function: Callable[..., Any]) -> tuple[list[Named], Named, dict[str, _Test]]:
+    """What the parameters of a function allow: in their order, all further ones, and by name."""
     in_order, rest = list[Named](), ("", _ANYTHING)
     by_name = dict[str, _Test]()
     for parameter in signature(function).parameters.values():
@@ -117,7 +123,7 @@ def _tests_of(function: Callable[..., Any]) -> tuple[Callable[[], Iterator[Named
             rest = (parameter.name, test)
         elif parameter.kind is not Parameter.KEYWORD_ONLY:
             in_order.append((parameter.name, test))
-    return lambda: chain(in_order, repeat(rest)), by_name
+    return in_order, rest, by_name
 
 
 def _converted(function: str, name: str, test: _Test, value: Any) -> Any:
@@ -304,8 +310,26 @@ def _items_of(kind: type, tests: list[_Test]) -> _Test:
     items = [" or ".join(map(_plural, test.expected)) or "values" for test in tests]
     items = [] if items == ["values"] else items
     words = f"{_worded(kind)} of {' to '.join(items)}" if items else _worded(kind)
-    convert = (lambda value: _as_tuple(value, passes)) if kind is tuple else None
+
+    def convert(value: Any) -> Any:
+        if kind is tuple and isinstance(value, list | Iterator):  # the order of a set would depend on chance
+            value = tuple(value)
+        if len(tests) == 1 and tests[0].convert and isinstance(value, list | tuple):
+            value = type(value)(_allowed(tests[0], item) for item in value)
+        if not passes(value):
+            raise TypeError
+        return value
+
     return _Test(passes, (words,), convert, tuple(tests))
+
+
+def _allowed(test: _Test, value: Any) -> Any:
+    """A value that passes, converted if need be; raises TypeError if it cannot be."""
+    if test.passes(value):
+        return value
+    if test.convert is None:
+        raise TypeError
+    return test.convert(value)
 
 
 def _plural(words: str) -> str:

@@ -1,5 +1,6 @@
 """`FrozenDict`: a mapping that cannot be changed and can be pickled. Frozen values hold their mappings in it."""
 
+from collections.abc import Collection
 from typing import Any, NoReturn, TypeVar
 
 Key = TypeVar("Key")
@@ -28,3 +29,12 @@ class FrozenDict(dict[Key, Value]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)  # by default, pickle fills a dict item by item
+
+
+def frozen_strings(strings: Collection[str]) -> tuple[str, ...]:
+    """Strings of any collection as a tuple; those of a set sorted, because their order depends on chance.
+
+    >>> frozen_strings({"b", "a"}), frozen_strings({"b": 1, "a": 2}.keys())
+    (('a', 'b'), ('b', 'a'))
+    """
+    return tuple(sorted(strings) if isinstance(strings, set | frozenset) else strings)

@@ -261,6 +261,15 @@ def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(t
 
 
 @pytest.mark.usefixtures("extended")
+@pytest.mark.usefixtures("place")
+def test_a_curve_says_that_its_support_is_weighted(capsys):
+    curve = ["curve", "model", "--corpus", "et.txt", "--text", "et.txt", "--sizes", "4", "--json", "--quiet"]
+    assert cli.main(curve) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    assert cli.main([*curve, "--weight", "2"]) == 0
+    assert "multiplied by --weight" in json.loads(capsys.readouterr().out)["warnings"][0]
+
+
 def test_evaluate_compare_and_curve_read_what_count_reads(place, capsys):
     folder = place / "corpus"
     folder.mkdir()

@@ -1,17 +1,25 @@
 """What an adaptation records and repeats, what it keeps of its steps, and what it is measured on."""
 
+import io
 import json
+import shutil
+import sys
+from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
 
+import builders
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.adapt.inputs import given_paths
 from tokengraft.adapt.record import read_record, repeat_of
 from tokengraft.adapt.work import is_work_file
 from tokengraft.cli.adapted import _tokens
+from tokengraft.cli.command_line import command_line
+from tokengraft.cli.main import build_parser
 
 PLAIN = tg.AdaptOptions(report=False)
 
@@ -125,6 +133,7 @@ def test_a_changed_input_is_refused_before_anything_is_written(recorded, place, 
         (["--target", "et.txt"], "--target was given together"),
         (["model"], "MODEL was given together"),
         (["--documents", "files"], "--documents was given together"),
+        (["--documents", "lines"], "--documents was given together"),
     ],
 )
 @pytest.mark.usefixtures("place")
@@ -177,6 +186,116 @@ def test_options_of_python_are_recorded_and_made_again():
     assert again["add"] == "auto"
     assert again["target"] == {"et": tg.Target("et.txt", "2")}
     assert again["keep"] == {"keep": "en.txt"}
+
+
+def test_options_that_are_the_default_elsewhere_and_not_in_an_adaptation_are_recorded(place):
+    options = tg.AdaptOptions(report=False, read_options=tg.ReadOptions(), size=tg.SizeOptions())
+    assert options.read_options.documents == "files"
+    (place / "parts").mkdir()
+    for at in range(0, len(ESTONIAN), 2):
+        (place / "parts" / f"{at}.txt").write_text("\n".join(ESTONIAN[at : at + 2]), encoding="utf-8")
+    tg.adapt("model", target="parts", add=12, out="out", options=options)
+    assert repeat_of(read_record("out/adaptation.json"))["options"] == options
+    tg.adapt("model", target="et.txt", add=12, out="workers", options=replace(PLAIN, count_options=tg.CountOptions(1)))
+    assert request_in(place / "workers")["options"] == {"report": False}  # the number of threads changes nothing
+
+
+def test_strings_of_any_collection_are_recorded_in_a_fixed_order(place):
+    pandas = pytest.importorskip("pandas")
+    protection = tg.Protection(tokens={"Ġcat": 1, "Ġthe": 2}.keys())
+    limits = tg.Limits(deny=pandas.Series(["x y", "ad"]), scripts={"Latin", "Arabic", "Greek"})
+    options = tg.AdaptOptions(
+        report=False, protection=protection, limits=limits, preserve=pandas.Series(["The cat sleeps.", "Yes"])
+    )
+    tg.adapt("model", target="et.txt", swap=8, out="out", options=options)
+    recorded = request_in(place / "out")["options"]
+    assert recorded["protection"] == {"tokens": ["Ġcat", "Ġthe"]}
+    assert recorded["limits"] == {"deny": ["x y", "ad"], "scripts": ["Arabic", "Greek", "Latin"]}
+    assert recorded["preserve"] is None  # text in memory
+
+
+def test_files_with_spaces_in_their_names_are_files_in_the_record_too(place):
+    (place / "da ta").mkdir()
+    (place / "et.txt").rename(place / "da ta" / "my corpus")
+    (place / "lv.txt").rename(place / "da ta" / "b.txt")
+    given = ["--target", "da?ta/my corpus", "da?ta/b.txt", "--add", "12", "--no-report", "--quiet"]
+    assert cli.main(["adapt", "model", *given, "--out", "out"]) == 0
+    assert request_in(place / "out")["targets"]["target"]["corpus"] == ["da?ta/b.txt", "da?ta/my corpus"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"inputs": []}, "is not that of the record"),
+        ({"inputs": 5}, "this is not the record of an adaptation"),
+        ({"inputs": [3]}, "it has no list of inputs"),
+        ({"inputs": [{"role": "model", "name": "model"}]}, "bytes, not None"),
+        ({"sizes": {"add": 12, "more": 1}}, "there is no size 'more'"),
+    ],
+)
+def test_a_record_that_was_edited_is_an_error(place, capsys, change, said):
+    tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
+    edited = {"request": request_in(place / "out") | change}
+    (place / "x.json").write_text(json.dumps(edited), encoding="utf-8")
+    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_record_is_not_repeated_with_another_model_of_the_same_tokenizer(place, capsys):
+    tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
+    shutil.rmtree(place / "model")
+    checkpoint(place / "model", dtype="F32")
+    assert cli.main(["adapt", "--from-record", "out/adaptation.json", "--out", "second"]) == 2
+    assert "the model `model` (`model`) is not that of the record: it has" in capsys.readouterr().err
+
+
+def test_what_a_record_cannot_compare_is_a_warning_and_the_machine_may_differ(place, capsys, monkeypatch):
+    def give():
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((place / "et.txt").read_bytes())))
+
+    give()
+    assert cli.main(["adapt", "model", "--target", "-", "--add", "12", "--no-report", "--out", "out"]) == 0
+    edited = {"request": request_in(place / "out") | {"versions": {"tokengraft": "0.0.1"}}}
+    (place / "x.json").write_text(json.dumps(edited), encoding="utf-8")
+    give()
+    capsys.readouterr()
+    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second", "--workers", "1", "--memory", "1GB"]) == 0
+    said = capsys.readouterr().err
+    assert "warning: the record has no hash of the text `target`: it may have changed" in said
+    assert "warning: the record was made by tokengraft 0.0.1" in said
+
+
+def test_a_glob_with_spaces_is_preserved_as_files_and_not_as_text(place, monkeypatch):
+    module, read = sys.modules["tokengraft.adapt.adapt"], []
+    count = module.count
+
+    def counted(*arguments, **options):
+        read.append(count(*arguments, **options))
+        return read[-1]
+
+    monkeypatch.setattr(module, "count", counted)
+    (place / "en.txt").rename(place / "my notes")
+    tg.adapt("model", target="et.txt", add=12, out="out", options=replace(PLAIN, preserve="my note*"))
+    lines, whole = (part.totals for part in read)
+    assert whole.documents == 1
+    assert whole.bytes == (place / "my notes").stat().st_size == lines.bytes + lines.documents - 1
+
+
+@pytest.mark.parametrize(
+    ("url", "recorded"),
+    [
+        ("https://me:SECRET@host:80/a b.txt?signature=SECRET", "https://host:80/a b.txt"),
+        ("https://host/a 'b'.txt?SECRET", "https://host/a 'b'.txt"),
+        ("s3://key:SECRET@bucket/my file.txt", "s3://bucket/my file.txt"),
+        ("s3://bucket/my file?.txt", "s3://bucket/my file?.txt"),
+        ("what?key=1.txt", "what?key=1.txt"),
+    ],
+)
+def test_a_record_has_no_credentials_of_urls(url, recorded):
+    assert given_paths(url) == [recorded]
+    command = build_parser(["adapt"])._subparsers._group_actions[0].choices["adapt"]
+    options = command.parse_args(["model", "--target", f"et={url}", "--out", "out"])
+    assert "SECRET" not in command_line(command, options, ())
 
 
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):
@@ -232,6 +351,18 @@ def test_kept_work_replaces_nothing_and_is_no_input(place, capsys):
     capsys.readouterr()
     for force in ([], ["--force"]):
         assert cli.main([*arguments, "--keep-work", "new", *force]) == 0
+
+
+def test_a_run_that_is_interrupted_while_it_writes_can_go_on_with_the_same_command(place, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    command = ["adapt", "model", "--target", "et.txt", "--swap", "8", "--keep-work", "steps", "--no-report"]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules["tokengraft.adapt.adapt"], "write_result", interrupted)
+        assert cli.main([*command, "--out", "out", "--quiet"]) == 130
+    assert cli.main([*command, "--out", "out", "--quiet"]) == 0
+    assert (place / "steps" / "order.json").exists()
 
 
 def test_prune_reads_back_the_order_that_it_wrote(place, capsys):
@@ -328,6 +459,20 @@ def test_a_missing_test_text_is_known_before_anything_is_read(place):
     assert not (place / "out.work").exists()
 
 
+@pytest.mark.parametrize(("name", "said"), [("empty.txt", "the text `t` is empty"), ("counts", "another pipeline")])
+def test_a_test_text_that_cannot_be_measured_is_known_before_the_corpora_are_counted(place, name, said):
+    (place / "empty.txt").write_text("\n")
+    builders.write(place / "other", builders.sentencepiece())
+    other = tg.load("other")
+    tg.count(other, "en.txt").save("counts")
+    steps = []
+    options = replace(PLAIN, test={"t": name}, on_step=steps.append)
+    with pytest.raises(errors.TokengraftError, match=said):
+        tg.adapt("model", target="et.txt", add=4, out="out", options=options)
+    assert steps == []
+    assert not (place / "out.work").exists()
+
+
 def test_a_test_text_that_is_counted_too_is_a_warning(place):
     (place / "link.txt").symlink_to("et.txt")
     options = tg.AdaptOptions(test={"t": ["link.txt", "other.txt"], "other": "other.txt"}, report=False)
@@ -387,3 +532,21 @@ def test_missing_arguments_show_the_usage(capsys):
         cli.main(["adapt", "--target", "et.txt", "model", "--swap", "3", "--out", "x"])
     assert stopped.value.code == 2
     assert "required: MODEL; MODEL is before options that take several files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--target", "--keep", "--preserve", "--test"])
+@pytest.mark.parametrize("name", ["x" * 300, "n=" + "x" * 300])
+@pytest.mark.usefixtures("place")
+def test_a_name_that_is_too_long_for_a_file_is_an_error(option, name, capsys):
+    given = [] if option == "--target" else ["--target", "et.txt"]
+    assert cli.main(["adapt", "model", *given, option, name, "--add", "4", "--out", "out"]) == 2
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("place")
+def test_a_long_text_in_place_of_a_path_is_an_error():
+    text = "Kass magab. " * 50
+    with pytest.raises(errors.CorpusError, match="File name too long"):
+        tg.adapt("model", target=text, add=4, out="out")
+    with pytest.raises(errors.CorpusError, match="File name too long"):
+        tg.adapt("model", target="et.txt", keep=text, add=4, out="out")

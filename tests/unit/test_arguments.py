@@ -72,6 +72,7 @@ def calls(place):
         "BatchCounter.__call__": (batches, {"batch": None}),
         "BatchCounter.count_batches": (batches, {"batches": []}),
         "Evaluation.__getitem__": (found, {"key": ("base", "et")}),
+        "Evaluation.table": (found, {"wide": False}),
         "Extension.__getitem__": (extension, {"cut": slice(2)}),
         "Extension.apply": (extension, {"tokenizer": tok}),
         "Extension.load": (tg.Extension, {"path": extension.save(place / "extension.json")}),
@@ -230,6 +231,24 @@ def test_numbers_of_numpy_and_lists_in_place_of_tuples_are_converted(calls):
     assert tg.ReadOptions(shard=[0, 4]).shard == (0, 4)
     assert tg.WordList(word for word in ["kass"]).words == ("kass",)
     assert type(tg.SizeOptions(max_rare=np.float32(0.5)).max_rare) is float
+
+
+def test_numbers_of_numpy_in_lists_are_converted(place):
+    tok = tg.load(place / "model")
+    et = tg.count(tok, place / "et.txt")
+    found = tg.curve(tok, et, place / "en.txt", [np.int64(4), 8])
+    assert [point.tokens for point in found.points] == [0, 4, 8]
+    assert all(type(point.tokens) is int for point in found.points)
+    for wrong in ([np.float64(4)], [np.int64(4), "8"], [np.bool_(1)]):
+        with pytest.raises(errors.ArgumentError, match="`sizes` of `curve` is a list"):
+            tg.curve(tok, et, place / "en.txt", wrong)
+
+
+@pytest.mark.parametrize("texts", [{"target": {1: "et.txt"}}, {"target": "et.txt", "keep": {None: "en.txt"}}])
+def test_a_name_of_a_text_that_is_no_string_is_refused(texts, place, monkeypatch):
+    monkeypatch.chdir(place)
+    with pytest.raises(errors.OptionError, match="is not a valid name for a text"):
+        tg.adapt("model", **texts, add=3, out="named")
 
 
 def test_items_of_iterators_are_checked_where_they_are_read(calls):

@@ -65,7 +65,9 @@ def values(tmp_path_factory):
     score = tg.ProbeScore(EVIL, EVIL, 0, 100, 10, 3.0, 0, 0, 0.0)
     found = [
         tg.AdaptOptions(preserve=[long] * 1000, stacks=["vllm"] * 1000, limits=tg.Limits(deny=[EVIL] * 1000)),
-        tg.Adaptation(tok, new, order, extension, changes, check, evaluation, {}, moved, choice, (long,) * 100),
+        tg.Adaptation(
+            tok, new, order, extension, changes, check, evaluation, {}, moved, evaluation, choice, (long,) * 100
+        ),
         tg.AddedToken(3, long, True, True, True, True, True, 3),
         tg.BatchCounter(tok, EVIL),
         check,
@@ -79,6 +81,7 @@ def values(tmp_path_factory):
         evaluation,
         extension,
         finding,
+        tg.HoldOut(),
         tg.IncludedWord(long, long, long),
         tg.inspect(new),
         merges[0],

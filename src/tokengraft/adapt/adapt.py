@@ -6,6 +6,7 @@ Every step is also available alone. This module only connects them.
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,7 @@ from tokengraft.adapt.work import write_work
 from tokengraft.adapt.write import write_result
 from tokengraft.arguments import checked
 from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.corpus import Corpus, paths_of
+from tokengraft.corpus import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
@@ -32,6 +33,9 @@ from tokengraft.evaluate.segments import Text
 from tokengraft.extend import Parity
 from tokengraft.frozen import FrozenDict
 from tokengraft.log import stage
+
+Parts = Mapping[str, HeldOutCounts]
+Tests = Mapping[str, Text | PretokenCounts]
 
 
 @checked
@@ -80,25 +84,28 @@ def adapt(
     """
     job = new_job(source, target, keep, out, (add, remove, swap), options)
     start = check_before_start(job)
+    tests = open_tests(job, start.base)  # before the corpora: what is wrong with them is known at once
     cache = CountCache(work_folder(job.out), start.base, job.options)
     with hashing(job, start.base) as inputs:
         parts = _count(job, cache)
         with transformers_started():  # it is imported while the core learns
-            done = _edit(job, start, parts, inputs)
+            done = _edit(job, start, (parts, tests), inputs)
     cache.clear()
     return done
 
 
-def _edit(job: Job, start: Start, parts: Mapping[str, HeldOutCounts], inputs: "Future[list[TextInput]]") -> Adaptation:
+def _edit(job: Job, start: Start, read: tuple[Parts, Tests], inputs: "Future[list[TextInput]]") -> Adaptation:
     """All steps after counting."""
+    parts, tests = read
     texts = _texts(job, start, parts)
     vocabulary = new_vocabulary(start.base, texts, start.protection, job)
-    tests = open_tests(job)
     result = measured(job, start, vocabulary, parts, texts.preserve, tests)
     result = replace(result, request=FrozenDict(request_of(job, inputs.result(), _documents(parts, result.test))))
+    done = write_result(job, result, parts, tests, weighted=start.weights is not None, report=start.report)
+    # Last: an interrupted run must not leave a folder that the same command refuses to replace.
     if job.options.keep_work is not None:
         write_work(Path(job.options.keep_work), result, parts, force=job.options.force)
-    return write_result(job, result, parts, tests, weighted=start.weights is not None, report=start.report)
+    return done
 
 
 def _documents(parts: Mapping[str, HeldOutCounts], test: Evaluation | None) -> dict[tuple[str, str], int]:
@@ -165,7 +172,9 @@ def _counts_to_preserve(job: Job, start: Start, corpus: Corpus) -> Iterator[Pret
     files = [path for path in paths_of(corpus) or () if not is_counts_file(path)]
     if options.read_options.documents == "lines" and files and not read_once(files, options.read_options):
         whole = replace(options, read_options=replace(options.read_options, documents="files"))
-        yield _count_all(replace(job, options=whole), start, files)
+        with only_paths():  # a list of strings may be taken for texts
+            by_file = _count_all(replace(job, options=whole), start, files)
+        yield by_file
 
 
 def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
@@ -174,10 +183,11 @@ def _count_all(job: Job, start: Start, corpus: Corpus) -> PretokenCounts:
     counted = [path for path in paths if is_counts_file(path)]
     parts = [PretokenCounts.load(path) for path in counted]
     text = [path for path in paths if path not in counted] if counted else corpus
-    if text:
+    if not counted or text:  # a column of pandas has no truth value
         # Limits, shards and engines are for the text to learn from.
         read_options = replace(job.options.read_options, shard=None)
         given = job.options.count_options
         count_options = replace(given, max_bytes=None, max_documents=None, engine="local", address=None)
-        parts.append(count(start.base, text, read_options=read_options, count_options=count_options))
+        with only_paths() if paths else nullcontext():
+            parts.append(count(start.base, text, read_options=read_options, count_options=count_options))
     return sum(parts[1:], parts[0])

@@ -133,7 +133,7 @@ def _require_targets(job: Job) -> None:
             hint="use another name: --target NAME=FILES",
         )
     for name in (*job.targets, *job.kept, *job.tests):
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise OptionError(
                 f"{name!r} is not a valid name for a text: it becomes part of a file name",
                 hint="use letters, digits, - _ and . only, as in --target et=FILES",
@@ -216,12 +216,11 @@ def _input_paths(job: Job) -> Iterator[Path]:
     for corpus in (*job.corpora.values(), *job.other_texts.values()):
         items = paths_of(corpus)
         if items is not None:
+            sources = open_corpus(corpus, job.options.read_options)  # refuses names that are too long for the system
             # Folders too: a later run would read what this one wrote into them.
-            folders = (Path(local_name(os.fspath(item))) for item in items)
-            yield from (folder for folder in folders if folder.is_dir())
-            sources = open_corpus(corpus, job.options.read_options)
-            paths = dict.fromkeys(Path(local_name(source.name)) for source in sources)
-            yield from (path for path in paths if path.is_file())
+            names = dict.fromkeys([*(os.fspath(item) for item in items), *(source.name for source in sources)])
+            paths = (local_name(name) for name in names)
+            yield from (Path(path) for path in paths if os.path.isdir(path) or os.path.isfile(path))  # noqa: PTH112, PTH113
 
 
 def _require_text(job: Job) -> int:
@@ -233,7 +232,7 @@ def _require_text(job: Job) -> int:
         if not inputs:
             raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
         for path in dict.fromkeys(source.name for source in inputs):
-            if not job.options.read_options.skip_bad and Path(path).is_file() and not os.access(path, os.R_OK):
+            if not job.options.read_options.skip_bad and os.path.isfile(path) and not os.access(path, os.R_OK):  # noqa: PTH113
                 raise CorpusError(f"no permission to read `{path}`", hint="change its permissions, or pass --skip-bad")
         size = sum(source.size for source in inputs)
         total += min(size, limit) if limit else size
@@ -261,7 +260,7 @@ def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
     return [
         source.name
         for source in open_corpus(corpus, read_options)
-        if source.name == STDIN or Path(source.name).is_fifo()
+        if source.name == STDIN or (source.file is not None and Path(source.name).is_fifo())
     ]
 
 

@@ -11,7 +11,7 @@ from tokengraft.adapt.inputs import given_paths
 from tokengraft.adapt.options import Job, work_folder
 from tokengraft.adapt.result import Adaptation
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.corpus import Corpus
+from tokengraft.corpus import Corpus, only_paths
 from tokengraft.corpus.open import STDIN, open_corpus
 from tokengraft.errors import OptionError
 
@@ -52,16 +52,17 @@ def write_distilled(job: Job, result: Adaptation, rows: Mapping[str, Any], files
         for path in folder.glob("*.safetensors"):
             os.utime(path, (0, 0))  # an interrupted `distill` goes on only if the times of its inputs are the same
         job.start("learning rows by distillation")
-        distill(
-            job.source,
-            folder,
-            _targets(job),
-            job.out,
-            options=DistillOptions(seed=options.seed or 0),
-            read_options=replace(options.read_options, shard=None, normalize=None, rules=None),
-            force=options.force,
-            progress=options.progress,
-        )
+        with only_paths():  # the names of several targets in one list may be taken for texts
+            distill(
+                job.source,
+                folder,
+                _targets(job),
+                job.out,
+                options=DistillOptions(seed=options.seed or 0),
+                read_options=replace(options.read_options, shard=None, normalize=None, rules=None),
+                force=options.force,
+                progress=options.progress,
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return replace(result, transplant=done)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,7 @@ from threading import Event
 
 from tokengraft.adapt.options import Job
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
-from tokengraft.corpus import Corpus, ReadOptions, open_corpus, paths_of, without_credentials
+from tokengraft.corpus import Corpus, ReadOptions, input_without_credentials, open_corpus, paths_of
 from tokengraft.corpus.files import LocalFile
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
@@ -43,7 +44,8 @@ def hashing(job: Job, base: Tokenizer) -> "Iterator[Future[list[TextInput]]]":
     stop = Event()
     pool = ThreadPoolExecutor(1, thread_name_prefix="hash")
     try:
-        yield pool.submit(inputs_of, job, base, stop)
+        # A thread has no context of its own, and the context says whether strings are paths.
+        yield pool.submit(copy_context().run, inputs_of, job, base, stop)
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
@@ -77,7 +79,7 @@ def _model(job: Job, base: Tokenizer) -> TextInput:
 def given_paths(corpus: Corpus | PretokenCounts) -> list[str] | None:
     """The paths of a corpus, sorted, without credentials; None if it was something in memory, such as texts."""
     paths = paths_of(corpus)
-    return None if paths is None else sorted(without_credentials(os.fspath(path)) for path in paths)
+    return None if paths is None else sorted(input_without_credentials(os.fspath(path)) for path in paths)
 
 
 def _text(role: str, name: str, text: Corpus | PretokenCounts, read_options: ReadOptions, stop: Event) -> TextInput:
@@ -112,22 +114,25 @@ def _hash(path: Path, stop: Event) -> str | None:
     return digest.hexdigest()
 
 
-def require_unchanged(job: Job, recorded: list[dict[str, object]]) -> None:
-    """Refuses inputs that are not those of a record.
+def require_unchanged(job: Job, recorded: list[dict[str, object]]) -> list[str]:
+    """Refuses inputs that are not those of a record. Returns the names of those that cannot be compared.
 
     Raises:
         OptionError: An input has another size or hash. The message names it.
     """
-    before = {(item.get("role"), item.get("name")): item for item in recorded}
-    for item in inputs_of(job, load(job.source)):
+    before = {(item["role"], item["name"]): item for item in recorded}
+    found = inputs_of(job, load(job.source))
+    for item in found:
         known = before.get((item.role, item.name), {})
-        if item.role != "model" and known.get("bytes") != item.bytes:
-            found, expected = f"{item.bytes:,} bytes", f"{known.get('bytes'):,}"
-        elif known.get("sha256") != item.sha256:
-            found, expected = f"the SHA-256 hash {item.sha256}", f"{known.get('sha256')}"
-        else:
-            continue
-        raise OptionError(
-            f"the {item.role} `{item.name}` (`{item.path}`) is not that of the record: it has {found}, not {expected}",
-            hint="restore the file, or give all options again instead of --from-record",
-        )
+        if known.get("bytes") != item.bytes:
+            raise _changed(item, f"it has {item.bytes:,} bytes", known.get("bytes"))
+        if known.get("sha256") != item.sha256:
+            raise _changed(item, f"it has the SHA-256 hash {item.sha256}", known.get("sha256"))
+    return [item.name for item in found if item.sha256 is None]
+
+
+def _changed(item: TextInput, found: str, expected: object) -> OptionError:
+    return OptionError(
+        f"the {item.role} `{item.name}` (`{item.path}`) is not that of the record: {found}, not {expected}",
+        hint="restore the file, or give all options again instead of --from-record",
+    )

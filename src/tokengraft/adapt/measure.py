@@ -82,10 +82,19 @@ def measured(
     )
 
 
-def open_tests(job: Job) -> dict[str, Text | PretokenCounts]:
-    """The test texts. Shards and normalization are for counting."""
+def open_tests(job: Job, base: Tokenizer) -> dict[str, Text | PretokenCounts]:
+    """The test texts. Shards and normalization are for counting.
+
+    Raises:
+        CorpusError: A text cannot be read, or is empty.
+        CountsError: Counts were made for another pipeline, or do not give the length of the text.
+    """
     given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
-    return {name: open_text(name, text, given) for name, text in job.tests.items()}
+    tests = {name: open_text(name, text, given) for name, text in job.tests.items()}
+    for text in tests.values():
+        if isinstance(text, PretokenCounts):
+            text.require(base)
+    return tests
 
 
 def _small(evaluation: Evaluation, *, tests: bool) -> Iterator[str]:

@@ -89,15 +89,19 @@ def _options(options: AdaptOptions) -> dict[str, Any]:
     default, given = AdaptOptions(), dict[str, Any]()
     for field in fields(AdaptOptions):
         value = getattr(options, field.name)
-        if field.name in NOT_RECORDED or value == getattr(default, field.name):
+        if field.name in NOT_RECORDED or value is None:
             continue
-        if field.name == "preserve":
+        if field.name == "preserve":  # may be a column, which cannot be compared
             given[field.name] = given_paths(value)
+        elif value == getattr(default, field.name):
+            continue
         elif field.name in _TEXTS:
             given[field.name] = {name: given_paths(corpus) for name, corpus in value.items()}
         else:
             given[field.name] = _plain(value)
-    return {name: value for name, value in given.items() if value != {}}
+    # An empty mapping is all defaults of the class, which may differ from those of an adaptation: `documents` does.
+    other = {name for name, kind in _NESTED.items() if given.get(name) == {} and kind() != getattr(default, name)}
+    return {name: value for name, value in given.items() if value != {} or name in other}
 
 
 def _plain(value: Any) -> Any:
@@ -108,7 +112,7 @@ def _plain(value: Any) -> Any:
         required = {"words"} if isinstance(value, WordList) else set()
         defaults = {} if required else {name: _plain(getattr(kind(), name)) for name in named}
         return {name: item for name, item in named.items() if name in required or item != defaults.get(name, object())}
-    return list(value) if isinstance(value, list | tuple | set | frozenset) else value
+    return list(value) if isinstance(value, list | tuple) else value
 
 
 def repeat_of(request: Any) -> dict[str, Any]:
@@ -123,7 +127,12 @@ def repeat_of(request: Any) -> dict[str, Any]:
         targets = {name: Target(_corpus(t["corpus"], name), t["weight"]) for name, t in request["targets"].items()}
         keep = {name: _corpus(paths, name) for name, paths in request["keep"].items()}
         options = _options_of(request["options"], request["command"])
-        return {"source": request["source"], "target": targets, "keep": keep, **request["sizes"], "options": options}
+        sizes = {name: request["sizes"][name] for name in request["sizes"]}
+        if unknown := [*(sizes.keys() - {"swap", "add", "remove"})]:
+            raise ValueError(f"there is no size {unknown[0]!r}")
+        if not all(isinstance(item, dict) and {"role", "name"} <= item.keys() for item in request["inputs"]):
+            raise ValueError("it has no list of inputs")
+        return {"source": request["source"], "target": targets, "keep": keep, **sizes, "options": options}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise OptionError(
             f"this is not the record of an adaptation that this version can repeat: {type(error).__name__}: {error}",

@@ -1,13 +1,15 @@
 """`tokengraft adapt`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tokengraft import __version__
 from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
+from tokengraft.adapt.cache import WITHOUT_EFFECT
 from tokengraft.adapt.distilled import DISTILL
 from tokengraft.adapt.inputs import require_unchanged
 from tokengraft.adapt.options import new_job, work_folder
@@ -15,6 +17,7 @@ from tokengraft.adapt.record import read_record, repeat_of
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.adapted import show_estimate, show_result
 from tokengraft.cli.command_line import command_line
+from tokengraft.cli.display import print_warnings
 from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.learning import (
     AUTO,
@@ -208,7 +211,8 @@ def _recorded(command: argparse.ArgumentParser, options: argparse.Namespace) -> 
     """
     for action in command._actions:
         value = getattr(options, action.dest, None)
-        given = action.dest not in _OF_OUTPUT and value != command.get_default(action.dest)
+        given = value != command.get_default(action.dest) or (action.option_strings and action.dest in options.given)
+        given = given and action.dest not in _NOT_RECORDED
         name = action.option_strings[0] if action.option_strings else action.metavar
         require(
             not given or action.dest == "help",
@@ -220,8 +224,18 @@ def _recorded(command: argparse.ArgumentParser, options: argparse.Namespace) -> 
     sizes = (arguments.get("add", 0), arguments.get("remove", 0), arguments.get("swap", 0))
     keep, chosen = arguments["keep"] or None, arguments["options"]
     job = new_job(arguments["source"], arguments["target"], keep, options.out, sizes, chosen)
-    require_unchanged(job, record.get("inputs", []))
-    return arguments
+    print_warnings(_not_compared(require_unchanged(job, record["inputs"]), record))
+    here = count_options_of(options, min_count=1)
+    here = replace(chosen.count_options, **{name: getattr(here, name) for name in WITHOUT_EFFECT})
+    return arguments | {"options": replace(chosen, count_options=here)}
+
+
+def _not_compared(names: Sequence[str], record: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings if the result may differ from the recorded one."""
+    yield from (f"the record has no hash of the text `{name}`: it may have changed" for name in names)
+    made_by = dict(record.get("versions") or {}).get("tokengraft")
+    if made_by != __version__:
+        yield f"the record was made by tokengraft {made_by}, and this is {__version__}: the result may differ"
 
 
 def _unit(step: str) -> Unit:

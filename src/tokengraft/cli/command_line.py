@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from tokengraft.corpus import without_credentials
+from tokengraft.corpus import input_without_credentials
 
 
 def command_line(command: argparse.ArgumentParser, options: argparse.Namespace, without: Collection[str]) -> str:
@@ -42,4 +42,4 @@ def _text(value: Any) -> str:
     """A parsed value as it would be given: a shard is I/N, a rule is NAME=VALUE."""
     if isinstance(value, tuple):
         return f"{value[0]}/{value[1]}" if isinstance(value[0], int) else f"{value[0]}={str(value[1]).lower()}"
-    return without_credentials(str(value))
+    return input_without_credentials(str(value))

@@ -83,6 +83,8 @@ def _run(options: argparse.Namespace) -> int:
         tokenizer, counts, text, options.sizes or default_sizes(options.max_size or MAX_SIZE), rows_width=width
     )
     warnings = [*reading_warnings(counts.totals), *result.warnings]
+    if options.weight:
+        warnings.append("the shares below 10, 100 and 1,000 are of occurrences multiplied by --weight")
     print_warnings(warnings)
     if options.json:
         points = [point._asdict() for point in result.points]

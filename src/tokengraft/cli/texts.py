@@ -1,8 +1,8 @@
 """Texts on the command line: ``FILES``, ``NAME=FILES`` and ``NAME=FILES:WEIGHT``."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.cli.options import named, require
@@ -12,10 +12,15 @@ Files = str | list[str]
 """One path, glob or URL, or several."""
 
 
+def _exists(path: str) -> bool:
+    """Whether a path exists. A name that is too long is none, and not an error as for `Path.exists`."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def has_name(text: str) -> bool:
     """Whether a text is ``NAME=FILES``. A file whose name has ``=`` is no name, and neither is part of a path."""
     name, equals, _ = text.partition("=")
-    return bool(name and equals) and "/" not in name and not Path(text).exists()
+    return bool(name and equals) and "/" not in name and not _exists(text)
 
 
 def texts_of(items: Iterable[str], option: str) -> dict[str, Files]:
@@ -30,7 +35,7 @@ def texts_of(items: Iterable[str], option: str) -> dict[str, Files]:
     texts: dict[str, list[str]] = {}
     given: set[str] = set()
     for item in items:
-        name, file = named(item) if has_name(item) or not Path(item).exists() else (named(f"./{item}")[0], item)
+        name, file = named(item) if has_name(item) or not _exists(item) else (named(f"./{item}")[0], item)
         require(
             name not in texts or (has_name(item) and name in given),
             f"two texts of {option} are called {name!r}",
@@ -132,5 +137,5 @@ def _weighted(text: str) -> tuple[str, str | None]:
     """The files and the weight of ``FILES:WEIGHT``; None without a weight."""
     # In a URL, a number after the name of the host is a port.
     source = ".*?://[^/]*/.*" if is_url(text) else ".+"
-    match = None if Path(text).exists() else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", text)
+    match = None if _exists(text) else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", text)
     return (match[1], match[2]) if match else (text, None)

@@ -52,6 +52,18 @@ def without_credentials(text: str) -> str:
     return re.sub(r"(://[^\s?'\"`]*)\?[^\s'\"`]*=[^\s'\"`]*", r"\1", text)
 
 
+def input_without_credentials(name: str) -> str:
+    """The path or URL of one input without credentials. Unlike a URL in a message, it may have spaces.
+
+    >>> input_without_credentials("et=https://me:secret@host/my file.txt?signature=secret")
+    'et=https://host/my file.txt'
+    """
+    scheme, separator, rest = without_credentials(name).partition("://")
+    path, mark, query = rest.partition("?")
+    secret = mark and (scheme.endswith(("http", "https")) or "=" in query)
+    return f"{scheme}{separator}{path if separator and secret else rest}"
+
+
 @dataclass(frozen=True)
 class RemoteFile:
     """A file that `fsspec` reads. It can be sent to another process."""

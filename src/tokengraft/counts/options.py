@@ -49,6 +49,8 @@ class CountOptions:
             )
 
 
+@shown
+@checked
 @dataclass(frozen=True)
 class HoldOut:
     """Which documents are held out of counting.

@@ -111,6 +111,7 @@ class Evaluation:
         writer.writerows(asdict(score) for score in self.scores)
         return out.getvalue()
 
+    @checked
     def table(self, *, wide: bool = True) -> tuple[list[str], list[list[str]]]:
         """The column heads and rows of the table: all measures, or only the five that matter most."""
         chosen = _COLUMNS if wide else [column for column in _COLUMNS if column[1] in (*_LABELS, *_MAIN)]

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from tokengraft import _core
 from tokengraft.arguments import checked
 from tokengraft.errors import OptionError, require_positive
+from tokengraft.frozen import frozen_strings
 from tokengraft.representation import shown
 
 
@@ -33,6 +34,8 @@ class Limits:
     """
 
     def __post_init__(self) -> None:
+        for name in ("deny", "scripts"):
+            object.__setattr__(self, name, frozen_strings(getattr(self, name)))
         for name in ("min_count", "max_token_bytes"):
             require_positive(name, getattr(self, name))
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokengraft.arguments import checked
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.frozen import FrozenDict
+from tokengraft.frozen import FrozenDict, frozen_strings
 from tokengraft.representation import shown
 from tokengraft.tokenizer.alphabet import SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.rewrite import stale_files
@@ -36,6 +36,7 @@ class Protection:
     """The token with the highest id is kept, so that the embedding keeps its number of rows if ids do not move."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", frozen_strings(self.tokens))
         try:
             re.compile(self.pattern or "")
         except re.error as error:
