@@ -93,7 +93,7 @@ def test_the_overview_says_what_was_asked_and_what_came_out(opened, page):
     assert "parameters" in vocabulary
     assert "checks passed" in vocabulary
     assert "tokengraft:" in shown.locator("#record").inner_text()
-    assert shown.locator("#inputs tbody tr").count() == 3
+    assert shown.locator("#inputs tbody tr").count() == 4  # the model, two targets, the text to keep
 
 
 def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
@@ -108,6 +108,13 @@ def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
     assert shown.locator("#status").input_value() == "removed"
     facts = shown.evaluate("checkFacts([{name: 'a', outcome: 'pass'}, {name: 'b', outcome: 'note'}]).map(f => f.text)")
     assert facts == ["1 check passed", "1 with a note: b"]
+
+
+def test_a_tiny_loss_has_no_minus_zero(opened, page):
+    score = {"bytes_per_token": 4, "tokens_per_word": 1.2, "gain": 0}
+    worse = score | {"bytes_per_token": 3.9999, "tokens_per_word": 1.2003}
+    facts = opened(page).evaluate("scores => effects(scores)", {"base": score, "new": worse})
+    assert "0 tokens saved per 1,000 words" in facts
 
 
 def test_documents_that_lost_open_in_the_reader(opened, folder, tmp_path):

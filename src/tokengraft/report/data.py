@@ -31,7 +31,7 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "curve": _curve(content),
         "size": content.size_reason,
         "checks": [asdict(finding) for finding in content.check.findings] if content.check else None,
-        "warnings": [*content.warnings, *content.evaluation.warnings, *content.evaluation.notes],
+        "warnings": [*dict.fromkeys((*content.warnings, *content.evaluation.warnings, *content.evaluation.notes))],
         "record": dict(content.record),
         "probe": dict(content.probe) if content.probe else None,
         "settings": _settings(content),

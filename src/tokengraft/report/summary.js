@@ -12,7 +12,7 @@ function effects({base, new: after}) {
     facts.push(`${fixed(base.bytes_per_token, 2)} → ${fixed(after.bytes_per_token, 2)} bytes per token`);
     facts.push(`${change(1 / ratio - 1)} tokens and cost for the same text`);
     if (base.tokens_per_word && after.tokens_per_word) {
-      const saved = Math.round(1000 * (base.tokens_per_word - after.tokens_per_word));
+      const saved = Math.round(1000 * (base.tokens_per_word - after.tokens_per_word)) || 0;  // not -0
       facts.push(saved >= 0 ? `${number(saved)} tokens saved per 1,000 words` : `${number(-saved)} more tokens per 1,000 words`);
     }
     facts.push(`a context of ${number(CONTEXT)} tokens holds as much as ${number(Math.round(CONTEXT * ratio))} before`);
@@ -77,14 +77,21 @@ function showScores(texts) {
   $("scores-note").textContent = notes.join(" ");
 }
 
+/** A value of a record in words. What is null, such as the path of a text in memory, was not recorded. */
+function words(value) {
+  if (value === null || value === undefined) return "not recorded";
+  if (Array.isArray(value)) return value.map(words).join(", ");
+  return typeof value === "object" ? Object.entries(value).map(([name, one]) => `${name}: ${words(one)}`).join("; ") : String(value);
+}
+
 /** What was asked, with whichever keys the record has. */
 function showRecord(record) {
   const inputs = Array.isArray(record.inputs) ? record.inputs : [];
-  const columns = [["role", "role"], ["name", "name"], ["path", "path", "long"], ["bytes", "size", "number"], ["documents", "documents", "number"], ["held_out", "held out", "number"], ["weight", "weight", "number"], ["sha256", "SHA-256", "long"]];
+  const columns = [["role", "role"], ["name", "name"], ["path", "path", "long"], ["bytes", "text", "number"], ["documents", "documents", "number"], ["held_out", "held out", "number"], ["weight", "weight", "number"], ["file_bytes", "file size", "number"], ["sha256", "SHA-256", "long"]];
   const used = columns.filter(([key]) => inputs.some(input => input[key] !== undefined && input[key] !== null));
-  const cell = (key, value) => value === undefined || value === null ? "" : key === "bytes" ? megabytes(value) : typeof value === "number" ? number(value) : Array.isArray(value) ? value.join(", ") : String(value);
+  const cell = (key, value) => value === undefined || value === null ? "" : key.endsWith("bytes") ? megabytes(value) : typeof value === "number" ? number(value) : Array.isArray(value) ? value.join(", ") : String(value);
   if (inputs.length) fillTable("inputs", used.map(([, head, look]) => [head, look]), inputs.map(input => used.map(([key]) => cell(key, input[key]))));
-  const list = value => typeof value === "object" && value !== null ? Object.entries(value).map(([name, one]) => `${name}: ${typeof one === "object" ? JSON.stringify(one) : one}`).join("\n") : String(value);
+  const list = value => Array.isArray(value) || typeof value !== "object" ? words(value) : Object.entries(value).map(([name, one]) => `${name}: ${words(one)}`).join("\n");
   const others = Object.entries(record).filter(([key, value]) => key !== "inputs" && value !== null && value !== undefined);
   $("record").replaceChildren(...others.flatMap(([key, value]) => [element("dt", {text: key}), element("dd", {text: list(value)})]));
   $("asked").open = matchMedia("(min-width: 46rem)").matches;
