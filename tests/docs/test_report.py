@@ -363,3 +363,26 @@ def test_the_same_tokenizer_twice_has_a_page(opened, tmp_path):
     shown = opened(tmp_path / "page.html")
     assert shown.locator("#status").input_value() == "all"
     assert "0 tokens added, 0 removed" in shown.locator("#lead").inner_text()
+
+
+def test_a_probe_that_diverged_and_a_record_of_any_values_are_shown(opened, folder, tmp_path):
+    broken = [
+        score | {"bits_per_byte": float("nan"), "new_bits_per_byte": float("inf"), "tokens": 0}
+        for score in PROBE["scores"]
+    ]
+    probe = PROBE | {"scores": [*PROBE["scores"], *(score | {"model": "diverged"} for score in broken)]}
+    record = {"path": tmp_path, "rate": float("nan"), "inputs": [None, "x", {"role": "text", "bytes": "many"}], "n": 3}
+    tg.report(
+        folder / MODEL,
+        folder / "out",
+        {"et": folder / "et.txt"},
+        out=tmp_path / "page.html",
+        probe=probe,
+        record=record,
+    )
+    shown = opened(tmp_path / "page.html")
+    assert shown.locator("#probe-table tbody tr").count() == 8
+    text = shown.locator("#overview").inner_text() + shown.locator("#probe").inner_text()
+    assert not re.search("NaN|null|undefined|Infinity|∞", text)
+    assert str(tmp_path) in text
+    assert "not a number" in shown.locator("#probe-note").inner_text()

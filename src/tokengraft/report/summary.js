@@ -54,9 +54,12 @@ function checkFacts(checks) {
   return facts;
 }
 
+/** The inputs of a record: anything else than objects is left out. */
+const entries = inputs => (Array.isArray(inputs) ? inputs : []).filter(input => input !== null && typeof input === "object");
+
 /** What was asked, in a line. */
 function asked({inputs, date}) {
-  const named = (Array.isArray(inputs) ? inputs : []).filter(input => input.bytes && ["target", "keep", "text"].includes(input.role));
+  const named = entries(inputs).filter(input => input.bytes > 0 && ["target", "keep", "text"].includes(input.role));
   const parts = named.map(input => `${input.name === input.role ? ROLES[input.role] ?? input.role : input.name} ${megabytes(input.bytes)}` + (input.weight && String(input.weight) !== "1" ? ` (weight ${input.weight})` : ""));
   return [parts.length ? `Text: ${parts.join(", ")}.` : "", date ? `${date}.` : ""].filter(Boolean).join(" ");
 }
@@ -86,10 +89,10 @@ function words(value) {
 
 /** What was asked, with whichever keys the record has. */
 function showRecord(record) {
-  const inputs = Array.isArray(record.inputs) ? record.inputs : [];
+  const inputs = entries(record.inputs);
   const columns = [["role", "role"], ["name", "name"], ["path", "path", "long"], ["bytes", "text", "number"], ["documents", "documents", "number"], ["held_out", "held out", "number"], ["weight", "weight", "number"], ["file_bytes", "file size", "number"], ["sha256", "SHA-256", "long"]];
   const used = columns.filter(([key]) => inputs.some(input => input[key] !== undefined && input[key] !== null));
-  const cell = (key, value) => value === undefined || value === null ? "" : key.endsWith("bytes") ? megabytes(value) : typeof value === "number" ? number(value) : Array.isArray(value) ? value.join(", ") : String(value);
+  const cell = (key, value) => value === undefined || value === null ? "" : typeof value !== "number" ? words(value) : key.endsWith("bytes") ? megabytes(value) : number(value);
   if (inputs.length) fillTable("inputs", used.map(([, head, look]) => [head, look]), inputs.map(input => used.map(([key]) => cell(key, input[key]))));
   const list = value => Array.isArray(value) || typeof value !== "object" ? words(value) : Object.entries(value).map(([name, one]) => `${name}: ${words(one)}`).join("\n");
   const others = Object.entries(record).filter(([key, value]) => key !== "inputs" && value !== null && value !== undefined);
@@ -141,16 +144,17 @@ function showProbe(probe) {
   const runs = [...new Map(scores.map(score => [`${score.model}, ${score.steps ? `after ${number(score.steps)} steps` : "not trained"}`, score])).entries()];
   const find = (model, text, steps) => scores.find(score => score.model === model && score.text === text && score.steps === steps);
   const values = text => runs.map(([, {model, steps}]) => find(model, text, steps)?.bits_per_byte ?? null);
-  const best = text => runs[values(text).indexOf(Math.min(...values(text).filter(value => value !== null)))][0];
+  const best = text => runs[values(text).indexOf(Math.min(...values(text).filter(value => value !== null)))]?.[0] ?? "none";
   const summary = "Bits per byte. Lowest: " + texts.map(text => `${text} by ${best(text)}`).join("; ");
   barChart($("probe-chart"), {groups: texts.map(text => ({name: text, values: values(text)})), names: runs.map(run => run[0]), yName: "bits per byte", yText: value => fixed(value, 2), summary});
   fillTable("probe-table", [["model"], ["text"], ["steps", "number"], ["bits per byte", "number"], ["against the base", "number"], ["new tokens", "number"], ["kept tokens", "number"], ["bytes per token", "number"]],
     scores.map(score => {
-      const against = find(base, score.text, score.steps)?.bits_per_byte, worse = score.model === base || !against ? null : score.bits_per_byte / against - 1;
+      const against = find(base, score.text, score.steps)?.bits_per_byte, worse = score.model === base || !against || score.bits_per_byte === null ? null : score.bits_per_byte / against - 1;
       return [score.model, score.text, number(score.steps), fixed(score.bits_per_byte, 3), {text: change(worse), class: worse === null ? "" : tone(-worse)},
-        fixed(score.new_bits_per_byte, 3), fixed(score.kept_bits_per_byte, 3), fixed(score.bytes / score.tokens, 2)];
+        fixed(score.new_bits_per_byte, 3), fixed(score.kept_bits_per_byte, 3), score.tokens ? fixed(score.bytes / score.tokens, 2) : ""];
     }));
-  $("probe-note").textContent = `Bits that a model needs for a byte of text: fewer is better, whatever the tokenizer. All models read the same bytes. “New tokens” are those that ${base} lacks.`;
+  $("probe-note").textContent = `Bits that a model needs for a byte of text: fewer is better, whatever the tokenizer. All models read the same bytes. “New tokens” are those that ${base} lacks.` +
+    (scores.some(score => score.bits_per_byte === null) ? " Where bits per byte are missing, the loss of the model was not a number." : "");
 }
 
 function showChecks(checks) {
