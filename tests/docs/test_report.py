@@ -80,6 +80,44 @@ def test_text_that_looks_like_markup_is_shown_as_text(opened, page):
         assert shown.locator("#before").inner_text() == f"{piece} õ"
 
 
+ATTACK = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{STYLE}}"
+
+
+def test_names_records_and_probes_that_look_like_markup_are_shown_as_text(opened, folder, tmp_path):
+    record = {
+        ATTACK: ATTACK,
+        "inputs": [{"role": ATTACK, "name": ATTACK, "path": [ATTACK]}],
+        "options": {ATTACK: [ATTACK]},
+    }
+    scores = [score | {"model": score["model"] + ATTACK, "text": ATTACK} for score in PROBE["scores"]]
+    probe = {"base": "<b>base" + ATTACK, "scores": scores}
+    tg.report(
+        folder / MODEL,
+        folder / "out",
+        {ATTACK: folder / "et.txt", "en": folder / "en.txt"},
+        out=tmp_path / "page.html",
+        title=ATTACK,
+        record=record,
+        probe=probe,
+    )
+    shown = opened(tmp_path / "page.html")
+    assert shown.title() == shown.locator("h1").inner_text() == ATTACK
+    assert shown.evaluate("document.querySelectorAll('img, h1 *, dd *').length") == 0
+    assert shown.locator("#record").inner_text().count(ATTACK) == 4
+    assert ATTACK in shown.locator("#probe-chart .legend").inner_text()
+    assert ATTACK in shown.locator("#scores").inner_text()
+
+
+def test_the_page_allows_no_request(browser, page):
+    script = """() => new Promise(done => {
+        document.addEventListener("securitypolicyviolation", event => done(event.effectiveDirective));
+        fetch("data:text/plain,a").then(() => done("loaded"), () => {}); })"""
+    shown = browser.new_page()
+    shown.goto(page.as_uri())
+    assert shown.evaluate(script) == "connect-src"
+    shown.close()
+
+
 def test_the_overview_says_what_was_asked_and_what_came_out(opened, page):
     shown = opened(page)
     lead = shown.locator("#lead").inner_text()
