@@ -424,3 +424,11 @@ def test_a_probe_that_diverged_and_a_record_of_any_values_are_shown(opened, fold
     assert not re.search("NaN|null|undefined|Infinity|∞", text)
     assert str(tmp_path) in text
     assert "not a number" in shown.locator("#probe-note").inner_text()
+
+
+def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, folder, tmp_path):
+    lacking = builders.write(tmp_path / "lacking", builders.sentencepiece(byte_fallback=False))
+    tg.report(lacking, folder / "out", {"ja": iter(["猫" * 50])}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.locator(".card b").first.inner_text() == "not comparable"
+    assert shown.locator("#scores tbody td").nth(2).inner_text() == "0.000 → 1.500"

@@ -31,7 +31,7 @@ function showOverview(data) {
   const {summary, texts, checks} = data;
   const kept = summary.kept + summary.moved;
   $("lead").textContent = `${number(summary.added)} tokens added, ${number(summary.removed)} removed, ${number(kept)} kept. ${asked(data.record)}`;
-  const cards = texts.map(text => card(text.name === text.role ? text.name : `${text.name}, ${ROLES[text.role]}`, change(text.new.gain), tone(text.new.gain), effects(text)));
+  const cards = texts.map(text => card(text.name === text.role ? text.name : `${text.name}, ${ROLES[text.role]}`, change(text.new.gain) || "not comparable", change(text.new.gain) ? tone(text.new.gain) : "small", effects(text)));
   const rows = `${number(summary.rows[0])} → ${number(summary.rows[1])} embedding rows`;
   const moved = summary.moved ? `${number(summary.moved)} kept tokens have another id` : "every kept token has its old id";
   const parameters = summary.parameters === null ? [] : [`${summary.parameters > 0 ? "+" : summary.parameters < 0 ? "−" : "±"}${number(Math.abs(summary.parameters))} parameters`];
