@@ -432,3 +432,12 @@ def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, folder, tmp_
     shown = opened(tmp_path / "page.html")
     assert shown.locator(".card b").first.inner_text() == "not comparable"
     assert shown.locator("#scores tbody td").nth(2).inner_text() == "0.000 → 1.500"
+
+
+def test_a_very_long_text_is_counted_whole_and_shown_in_part(opened, page):
+    shown = opened(page)
+    script = "() => { $('own').value = '\\u0001'.repeat(100000); $('own').dispatchEvent(new Event('input')); }"
+    shown.evaluate(script)
+    assert shown.locator("#before-count").inner_text() == "100,000 tokens"
+    assert shown.locator("#before .token").count() == 4000
+    assert "The first 4,000 tokens are shown; all are counted." in shown.locator("#reader-note").inner_text()
