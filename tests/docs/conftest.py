@@ -90,7 +90,7 @@ def opened(browser):
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: problems.append(request.url) if request.url[:5] == "http:" else None)
+        page.on("request", lambda request: problems.append(request.url) if request.url[:4] == "http" else None)
         page.goto(Path(path).as_uri())
         page.wait_for_selector("html[data-ready]", timeout=60_000)
         return page

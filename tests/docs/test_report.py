@@ -80,6 +80,44 @@ def test_text_that_looks_like_markup_is_shown_as_text(opened, page):
         assert shown.locator("#before").inner_text() == f"{piece} õ"
 
 
+ATTACK = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{STYLE}}"
+
+
+def test_names_records_and_probes_that_look_like_markup_are_shown_as_text(opened, folder, tmp_path):
+    record = {
+        ATTACK: ATTACK,
+        "inputs": [{"role": ATTACK, "name": ATTACK, "path": [ATTACK]}],
+        "options": {ATTACK: [ATTACK]},
+    }
+    scores = [score | {"model": score["model"] + ATTACK, "text": ATTACK} for score in PROBE["scores"]]
+    probe = {"base": "<b>base" + ATTACK, "scores": scores}
+    tg.report(
+        folder / MODEL,
+        folder / "out",
+        {ATTACK: folder / "et.txt", "en": folder / "en.txt"},
+        out=tmp_path / "page.html",
+        title=ATTACK,
+        record=record,
+        probe=probe,
+    )
+    shown = opened(tmp_path / "page.html")
+    assert shown.title() == shown.locator("h1").inner_text() == ATTACK
+    assert shown.evaluate("document.querySelectorAll('img, h1 *, dd *').length") == 0
+    assert shown.locator("#record").inner_text().count(ATTACK) == 4
+    assert ATTACK in shown.locator("#probe-chart .legend").inner_text()
+    assert ATTACK in shown.locator("#scores").inner_text()
+
+
+def test_the_page_allows_no_request(browser, page):
+    script = """() => new Promise(done => {
+        document.addEventListener("securitypolicyviolation", event => done(event.effectiveDirective));
+        fetch("data:text/plain,a").then(() => done("loaded"), () => {}); })"""
+    shown = browser.new_page()
+    shown.goto(page.as_uri())
+    assert shown.evaluate(script) == "connect-src"
+    shown.close()
+
+
 def test_the_overview_says_what_was_asked_and_what_came_out(opened, page):
     shown = opened(page)
     lead = shown.locator("#lead").inner_text()
@@ -93,7 +131,7 @@ def test_the_overview_says_what_was_asked_and_what_came_out(opened, page):
     assert "parameters" in vocabulary
     assert "checks passed" in vocabulary
     assert "tokengraft:" in shown.locator("#record").inner_text()
-    assert shown.locator("#inputs tbody tr").count() == 3
+    assert shown.locator("#inputs tbody tr").count() == 4  # the model, two targets, the text to keep
 
 
 def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
@@ -108,6 +146,13 @@ def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
     assert shown.locator("#status").input_value() == "removed"
     facts = shown.evaluate("checkFacts([{name: 'a', outcome: 'pass'}, {name: 'b', outcome: 'note'}]).map(f => f.text)")
     assert facts == ["1 check passed", "1 with a note: b"]
+
+
+def test_a_tiny_loss_has_no_minus_zero(opened, page):
+    score = {"bytes_per_token": 4, "tokens_per_word": 1.2, "gain": 0}
+    worse = score | {"bytes_per_token": 3.9999, "tokens_per_word": 1.2003}
+    facts = opened(page).evaluate("scores => effects(scores)", {"base": score, "new": worse})
+    assert "0 tokens saved per 1,000 words" in facts
 
 
 def test_documents_that_lost_open_in_the_reader(opened, folder, tmp_path):
@@ -356,3 +401,43 @@ def test_the_same_tokenizer_twice_has_a_page(opened, tmp_path):
     shown = opened(tmp_path / "page.html")
     assert shown.locator("#status").input_value() == "all"
     assert "0 tokens added, 0 removed" in shown.locator("#lead").inner_text()
+
+
+def test_a_probe_that_diverged_and_a_record_of_any_values_are_shown(opened, folder, tmp_path):
+    broken = [
+        score | {"bits_per_byte": float("nan"), "new_bits_per_byte": float("inf"), "tokens": 0}
+        for score in PROBE["scores"]
+    ]
+    probe = PROBE | {"scores": [*PROBE["scores"], *(score | {"model": "diverged"} for score in broken)]}
+    record = {"path": tmp_path, "rate": float("nan"), "inputs": [None, "x", {"role": "text", "bytes": "many"}], "n": 3}
+    tg.report(
+        folder / MODEL,
+        folder / "out",
+        {"et": folder / "et.txt"},
+        out=tmp_path / "page.html",
+        probe=probe,
+        record=record,
+    )
+    shown = opened(tmp_path / "page.html")
+    assert shown.locator("#probe-table tbody tr").count() == 8
+    text = shown.locator("#overview").inner_text() + shown.locator("#probe").inner_text()
+    assert not re.search("NaN|null|undefined|Infinity|∞", text)
+    assert str(tmp_path) in text
+    assert "not a number" in shown.locator("#probe-note").inner_text()
+
+
+def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, folder, tmp_path):
+    lacking = builders.write(tmp_path / "lacking", builders.sentencepiece(byte_fallback=False))
+    tg.report(lacking, folder / "out", {"ja": iter(["猫" * 50])}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.locator(".card b").first.inner_text() == "not comparable"
+    assert shown.locator("#scores tbody td").nth(2).inner_text() == "0.000 → 1.500"
+
+
+def test_a_very_long_text_is_counted_whole_and_shown_in_part(opened, page):
+    shown = opened(page)
+    script = "() => { $('own').value = '\\u0001'.repeat(100000); $('own').dispatchEvent(new Event('input')); }"
+    shown.evaluate(script)
+    assert shown.locator("#before-count").inner_text() == "100,000 tokens"
+    assert shown.locator("#before .token").count() == 4000
+    assert "The first 4,000 tokens are shown; all are counted." in shown.locator("#reader-note").inner_text()

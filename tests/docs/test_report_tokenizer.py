@@ -217,6 +217,36 @@ def test_a_pipeline_that_has_no_exact_translation_has_no_box_and_the_page_says_w
     assert "your own text" not in page.locator("#sample").inner_text()
 
 
+def with_model(document, *, merges=(), **model):
+    """A tokenizer.json with more merges and other settings of the model. The products are new tokens."""
+    vocab = document["model"]["vocab"]
+    for left, right in merges:
+        vocab[left + right] = max(vocab.values()) + 1
+    document["model"] |= model | {"merges": [*document["model"]["merges"], *map(list, merges)]}
+    return document
+
+
+MERGES_OF_FALLBACK = {
+    "bytes": with_model(builders.sentencepiece(), merges=[("<0xE7>", "<0x8C>")]),
+    "unknown": with_model(builders.sentencepiece(byte_fallback=False), merges=[("<unk>", "a")]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MERGES_OF_FALLBACK))
+def test_a_model_that_merges_what_stands_for_unknown_characters_has_no_box(opened, tmp_path, name):
+    base = tg.load(builders.write(tmp_path / "base", MERGES_OF_FALLBACK[name]))
+    page = opened_report(opened, tmp_path, base, base)
+    assert page.locator("#own").is_hidden()
+    assert "characters that the vocabulary lacks" in page.locator("#reader-note").inner_text()
+
+
+def test_a_token_without_text_is_no_unknown_token(opened, tmp_path):
+    document = with_model(builders.sentencepiece(byte_fallback=False), merges=(), unk_token=None)
+    document["model"]["vocab"][""] = 990
+    base = tg.load(builders.write(tmp_path / "base", document))
+    require_same_ids(opened_report(opened, tmp_path, base, base), base, base)
+
+
 def test_a_page_whose_documents_are_split_differently_has_no_box(opened, tmp_path, monkeypatch):
     base = tg.load(builders.write(tmp_path / "base", builders.byte_level()))
     new = extended(base)

@@ -87,16 +87,29 @@ def _evaluation(result: Adaptation) -> Evaluation:
 
 
 def _inputs(texts: AdaptationTexts, given: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The inputs of the request with what is known of each text. Sizes are those of the text without held-out text."""
-    known: dict[tuple[Any, Any], dict[str, Any]] = {
-        (texts.role(name), name): {
+    """The inputs of the request with what is known of each text.
+
+    `bytes` are those of the text without held-out documents, and `file_bytes` those of the files, as recorded.
+    """
+    known = {(entry["role"], entry["name"]): entry for entry in (*_counted(texts), *_tested(texts))}
+    listed = []
+    for entry in given:
+        of_file = {**entry, "bytes": None, "file_bytes": entry.get("bytes") or None}
+        listed.append(of_file | known.pop((entry.get("role"), entry.get("name")), {}))
+    return [*listed, *known.values()]
+
+
+def _counted(texts: AdaptationTexts) -> Iterable[dict[str, Any]]:
+    for name, part in texts.parts.items():
+        yield {
             "role": texts.role(name),
             "name": name,
             "bytes": part.counts.totals.bytes,
             "documents": part.counts.totals.documents,
             "held_out": len(part.held_out),
-        }
-        | ({"weight": texts.weights[name]} if name in texts.weights else {})
-        for name, part in texts.parts.items()
-    }
-    return [*({**entry, **known.pop((entry.get("role"), entry.get("name")), {})} for entry in given), *known.values()]
+        } | ({"weight": texts.weights[name]} if name in texts.weights else {})
+
+
+def _tested(texts: AdaptationTexts) -> Iterable[dict[str, Any]]:
+    for name, text in texts.tests.items():
+        yield {"role": "test", "name": name, "bytes": text.totals.bytes, "documents": text.totals.documents}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from tokengraft.checkpoint.tensors import ITEM_BYTES
@@ -31,14 +32,29 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "curve": _curve(content),
         "size": content.size_reason,
         "checks": [asdict(finding) for finding in content.check.findings] if content.check else None,
-        "warnings": [*content.warnings, *content.evaluation.warnings, *content.evaluation.notes],
-        "record": dict(content.record),
-        "probe": dict(content.probe) if content.probe else None,
+        "warnings": [*dict.fromkeys((*content.warnings, *content.evaluation.warnings, *content.evaluation.notes))],
+        "record": json_ready(dict(content.record)),
+        "probe": json_ready(dict(content.probe)) if content.probe else None,
         "settings": _settings(content),
         "samples": [sample for text in content.texts for sample in samples(content, text)],
         "snippets": snippets,
     }
     return data, columns
+
+
+def json_ready(value: Any) -> Any:
+    """A value as JSON can have it: what is not a number is None, and other objects are text.
+
+    >>> json_ready({"rate": float("nan"), "sizes": (1, 2), 3: b"a"})
+    {'rate': None, 'sizes': [1, 2], '3': "b'a'"}
+    """
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): json_ready(one) for name, one in value.items()}
+    return [json_ready(one) for one in value] if isinstance(value, list | tuple) else str(value)
 
 
 def _settings(content: Content) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.plan import VocabPlan
 from tokengraft.token_facts import token_scripts
-from tokengraft.tokenizer.alphabet import spell
+from tokengraft.tokenizer.alphabet import byte_token, spell
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 ADDED, OUTSIDE, UNREACHABLE = 1, 2, 4
@@ -52,7 +52,7 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
         "ignoreMerges": tokenizer.ignore_merges,
         "byteFallback": tokenizer.byte_fallback,
         "fuseUnknown": bool(tokenizer.model.get("fuse_unk")),
-        "unknown": tokenizer.vocab.get(tokenizer.model.get("unk_token") or ""),
+        "unknown": _unknown(tokenizer),
         "added": [[t.id, t.content, t.lstrip, t.rstrip, t.normalized] for t in tokenizer.added],
         "pipeline": _model_reason(tokenizer) or json.loads(_core.Pipeline.describe(tokenizer.skeleton, byte_level)),
     }
@@ -62,10 +62,27 @@ def _model_reason(tokenizer: Tokenizer) -> dict[str, str] | None:
     """Why the page cannot run the model, whatever the pipeline."""
     if tokenizer.kind == "byte-level" and tokenizer.missing_bytes and tokenizer.byte_fallback:
         return {"reason": "the vocabulary lacks bytes, and the model has byte fallback"}
-    unknown = tokenizer.model.get("unk_token")
-    if unknown and unknown not in tokenizer.vocab and not tokenizer.spells_everything:
+    names_unknown = tokenizer.model.get("unk_token") is not None
+    if names_unknown and _unknown(tokenizer) is None and not tokenizer.spells_everything:
         return {"reason": "the model names an unknown token that the vocabulary lacks"}
+    if _merges_fallback(tokenizer):
+        return {"reason": "merges join the tokens that stand for characters that the vocabulary lacks"}
     return None
+
+
+def _unknown(tokenizer: Tokenizer) -> int | None:
+    """The id of the unknown token."""
+    name = tokenizer.model.get("unk_token")
+    return None if name is None else tokenizer.vocab.get(name)
+
+
+def _merges_fallback(tokenizer: Tokenizer) -> bool:
+    """Whether a merge has a byte token or the unknown token as a part: its product is then made of no text alone."""
+    stand_ins = set() if tokenizer.spells_everything else {_unknown(tokenizer)}
+    if tokenizer.kind != "byte-level" and tokenizer.byte_fallback:
+        stand_ins |= {tokenizer.vocab.get(byte_token(byte)) for byte in range(256)}
+    stand_ins.discard(None)
+    return bool(stand_ins) and any(part in stand_ins for pair in tokenizer.merges for part in pair)
 
 
 def _columns(tokenizer: Tokenizer, tokens: Sequence[Token]) -> dict[str, bytes]:

@@ -19,7 +19,9 @@ SCRIPTS = ("vocabulary", "tokenizer", "bpe", "charts", "elements", "summary", "e
 def report_page(content: Content) -> str:
     """The report as HTML that needs no network."""
     data, columns = page_data(content)
-    packed = compressed({"data": json.dumps(data, ensure_ascii=False).encode(errors="replace")} | columns)
+    packed = compressed(
+        {"data": json.dumps(data, ensure_ascii=False, allow_nan=False).encode(errors="replace")} | columns
+    )
     parts = {
         "TITLE": escape(content.title),
         "VERSION": _core.__version__,

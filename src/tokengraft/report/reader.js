@@ -1,5 +1,5 @@
 // The reader: documents and pasted text, split by both tokenizers.
-const OWN = "own", MOST_CHARACTERS = 200000;
+const OWN = "own", MOST_CHARACTERS = 200000, MOST_TOKENS = 4000;  // browsers need minutes to lay out 100,000 tokens
 
 class Reader {
   constructor(data, encoders) {
@@ -57,13 +57,14 @@ class Reader {
     let sides;
     if (chosen === OWN) {
       const text = decoder.decode(encoder.encode($("own").value.slice(0, MOST_CHARACTERS)));
-      if ($("own").value.length > MOST_CHARACTERS) notes.push(`Only the first ${number(MOST_CHARACTERS)} characters are shown.`);
+      if ($("own").value.length > MOST_CHARACTERS) notes.push(`Only the first ${number(MOST_CHARACTERS)} characters are split.`);
       sides = {before: this.idsOf("base", text), after: this.idsOf("new", text)};
     } else if (chosen !== "") {
       const sample = this.data.samples[chosen];
       if (sample.isCut) notes.push("The document is cut.");
       sides = {before: sample.base, after: sample.new};
     }
+    if (sides && Math.max(sides.before.length, sides.after.length) > MOST_TOKENS) notes.push(`The first ${number(MOST_TOKENS)} tokens are shown; all are counted.`);
     if (this.reason) notes.push(`There is no box for your own text: ${this.reason}.`);
     else notes.push("A line begins every token; point at one for its id. Bytes that are no text are shown as hex.");
     $("reader-note").textContent = notes.join(" ");
@@ -75,7 +76,7 @@ class Reader {
   }
 
   render(side, vocabulary, ids) {
-    $(side).replaceChildren(...ids.map(id => token(vocabulary, vocabulary.placeOfId.get(id))));
+    $(side).replaceChildren(...ids.slice(0, MOST_TOKENS).map(id => token(vocabulary, vocabulary.placeOfId.get(id))));
     $(`${side}-count`).textContent = `${number(ids.length)} tokens`;
   }
 }

@@ -146,7 +146,7 @@ def checked_probe(value: Any) -> Mapping[str, Any]:
     is_probe = isinstance(scores, list) and scores and isinstance(value.get("base"), str)
     if not is_probe or not all(map(_is_score, scores or ())):
         raise OptionError("the probe has no scores of models on texts", hint=_PROBE_HINT)
-    return {"base": value["base"], "scores": scores, "settings": dict(value.get("settings") or {})}
+    return {"base": value["base"], "scores": scores}
 
 
 def _is_score(score: Any) -> bool:

@@ -12,7 +12,7 @@ function effects({base, new: after}) {
     facts.push(`${fixed(base.bytes_per_token, 2)} → ${fixed(after.bytes_per_token, 2)} bytes per token`);
     facts.push(`${change(1 / ratio - 1)} tokens and cost for the same text`);
     if (base.tokens_per_word && after.tokens_per_word) {
-      const saved = Math.round(1000 * (base.tokens_per_word - after.tokens_per_word));
+      const saved = Math.round(1000 * (base.tokens_per_word - after.tokens_per_word)) || 0;  // not -0
       facts.push(saved >= 0 ? `${number(saved)} tokens saved per 1,000 words` : `${number(-saved)} more tokens per 1,000 words`);
     }
     facts.push(`a context of ${number(CONTEXT)} tokens holds as much as ${number(Math.round(CONTEXT * ratio))} before`);
@@ -31,7 +31,7 @@ function showOverview(data) {
   const {summary, texts, checks} = data;
   const kept = summary.kept + summary.moved;
   $("lead").textContent = `${number(summary.added)} tokens added, ${number(summary.removed)} removed, ${number(kept)} kept. ${asked(data.record)}`;
-  const cards = texts.map(text => card(text.name === text.role ? text.name : `${text.name}, ${ROLES[text.role]}`, change(text.new.gain), tone(text.new.gain), effects(text)));
+  const cards = texts.map(text => card(text.name === text.role ? text.name : `${text.name}, ${ROLES[text.role]}`, change(text.new.gain) || "not comparable", change(text.new.gain) ? tone(text.new.gain) : "small", effects(text)));
   const rows = `${number(summary.rows[0])} → ${number(summary.rows[1])} embedding rows`;
   const moved = summary.moved ? `${number(summary.moved)} kept tokens have another id` : "every kept token has its old id";
   const parameters = summary.parameters === null ? [] : [`${summary.parameters > 0 ? "+" : summary.parameters < 0 ? "−" : "±"}${number(Math.abs(summary.parameters))} parameters`];
@@ -54,9 +54,12 @@ function checkFacts(checks) {
   return facts;
 }
 
+/** The inputs of a record: anything else than objects is left out. */
+const entries = inputs => (Array.isArray(inputs) ? inputs : []).filter(input => input !== null && typeof input === "object");
+
 /** What was asked, in a line. */
 function asked({inputs, date}) {
-  const named = (Array.isArray(inputs) ? inputs : []).filter(input => input.bytes && ["target", "keep", "text"].includes(input.role));
+  const named = entries(inputs).filter(input => input.bytes > 0 && ["target", "keep", "text"].includes(input.role));
   const parts = named.map(input => `${input.name === input.role ? ROLES[input.role] ?? input.role : input.name} ${megabytes(input.bytes)}` + (input.weight && String(input.weight) !== "1" ? ` (weight ${input.weight})` : ""));
   return [parts.length ? `Text: ${parts.join(", ")}.` : "", date ? `${date}.` : ""].filter(Boolean).join(" ");
 }
@@ -77,14 +80,21 @@ function showScores(texts) {
   $("scores-note").textContent = notes.join(" ");
 }
 
+/** A value of a record in words. What is null, such as the path of a text in memory, was not recorded. */
+function words(value) {
+  if (value === null || value === undefined) return "not recorded";
+  if (Array.isArray(value)) return value.map(words).join(", ");
+  return typeof value === "object" ? Object.entries(value).map(([name, one]) => `${name}: ${words(one)}`).join("; ") : String(value);
+}
+
 /** What was asked, with whichever keys the record has. */
 function showRecord(record) {
-  const inputs = Array.isArray(record.inputs) ? record.inputs : [];
-  const columns = [["role", "role"], ["name", "name"], ["path", "path", "long"], ["bytes", "size", "number"], ["documents", "documents", "number"], ["held_out", "held out", "number"], ["weight", "weight", "number"], ["sha256", "SHA-256", "long"]];
+  const inputs = entries(record.inputs);
+  const columns = [["role", "role"], ["name", "name"], ["path", "path", "long"], ["bytes", "text", "number"], ["documents", "documents", "number"], ["held_out", "held out", "number"], ["weight", "weight", "number"], ["file_bytes", "file size", "number"], ["sha256", "SHA-256", "long"]];
   const used = columns.filter(([key]) => inputs.some(input => input[key] !== undefined && input[key] !== null));
-  const cell = (key, value) => value === undefined || value === null ? "" : key === "bytes" ? megabytes(value) : typeof value === "number" ? number(value) : Array.isArray(value) ? value.join(", ") : String(value);
+  const cell = (key, value) => value === undefined || value === null ? "" : typeof value !== "number" ? words(value) : key.endsWith("bytes") ? megabytes(value) : number(value);
   if (inputs.length) fillTable("inputs", used.map(([, head, look]) => [head, look]), inputs.map(input => used.map(([key]) => cell(key, input[key]))));
-  const list = value => typeof value === "object" && value !== null ? Object.entries(value).map(([name, one]) => `${name}: ${typeof one === "object" ? JSON.stringify(one) : one}`).join("\n") : String(value);
+  const list = value => Array.isArray(value) || typeof value !== "object" ? words(value) : Object.entries(value).map(([name, one]) => `${name}: ${words(one)}`).join("\n");
   const others = Object.entries(record).filter(([key, value]) => key !== "inputs" && value !== null && value !== undefined);
   $("record").replaceChildren(...others.flatMap(([key, value]) => [element("dt", {text: key}), element("dd", {text: list(value)})]));
   $("asked").open = matchMedia("(min-width: 46rem)").matches;
@@ -134,16 +144,17 @@ function showProbe(probe) {
   const runs = [...new Map(scores.map(score => [`${score.model}, ${score.steps ? `after ${number(score.steps)} steps` : "not trained"}`, score])).entries()];
   const find = (model, text, steps) => scores.find(score => score.model === model && score.text === text && score.steps === steps);
   const values = text => runs.map(([, {model, steps}]) => find(model, text, steps)?.bits_per_byte ?? null);
-  const best = text => runs[values(text).indexOf(Math.min(...values(text).filter(value => value !== null)))][0];
+  const best = text => runs[values(text).indexOf(Math.min(...values(text).filter(value => value !== null)))]?.[0] ?? "none";
   const summary = "Bits per byte. Lowest: " + texts.map(text => `${text} by ${best(text)}`).join("; ");
   barChart($("probe-chart"), {groups: texts.map(text => ({name: text, values: values(text)})), names: runs.map(run => run[0]), yName: "bits per byte", yText: value => fixed(value, 2), summary});
   fillTable("probe-table", [["model"], ["text"], ["steps", "number"], ["bits per byte", "number"], ["against the base", "number"], ["new tokens", "number"], ["kept tokens", "number"], ["bytes per token", "number"]],
     scores.map(score => {
-      const against = find(base, score.text, score.steps)?.bits_per_byte, worse = score.model === base || !against ? null : score.bits_per_byte / against - 1;
+      const against = find(base, score.text, score.steps)?.bits_per_byte, worse = score.model === base || !against || score.bits_per_byte === null ? null : score.bits_per_byte / against - 1;
       return [score.model, score.text, number(score.steps), fixed(score.bits_per_byte, 3), {text: change(worse), class: worse === null ? "" : tone(-worse)},
-        fixed(score.new_bits_per_byte, 3), fixed(score.kept_bits_per_byte, 3), fixed(score.bytes / score.tokens, 2)];
+        fixed(score.new_bits_per_byte, 3), fixed(score.kept_bits_per_byte, 3), score.tokens ? fixed(score.bytes / score.tokens, 2) : ""];
     }));
-  $("probe-note").textContent = `Bits that a model needs for a byte of text: fewer is better, whatever the tokenizer. All models read the same bytes. “New tokens” are those that ${base} lacks.`;
+  $("probe-note").textContent = `Bits that a model needs for a byte of text: fewer is better, whatever the tokenizer. All models read the same bytes. “New tokens” are those that ${base} lacks.` +
+    (scores.some(score => score.bits_per_byte === null) ? " Where bits per byte are missing, the loss of the model was not a number." : "");
 }
 
 function showChecks(checks) {
