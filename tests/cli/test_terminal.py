@@ -260,7 +260,6 @@ def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(t
         one_text(["et=a", "en=b"], "--text")
 
 
-@pytest.mark.usefixtures("extended")
 @pytest.mark.usefixtures("place")
 def test_a_curve_says_that_its_support_is_weighted(capsys):
     curve = ["curve", "model", "--corpus", "et.txt", "--text", "et.txt", "--sizes", "4", "--json", "--quiet"]
@@ -270,6 +269,7 @@ def test_a_curve_says_that_its_support_is_weighted(capsys):
     assert "multiplied by --weight" in json.loads(capsys.readouterr().out)["warnings"][0]
 
 
+@pytest.mark.usefixtures("extended")
 def test_evaluate_compare_and_curve_read_what_count_reads(place, capsys):
     folder = place / "corpus"
     folder.mkdir()
