@@ -48,12 +48,17 @@ def trees(pieces) -> Iterator[list[tuple[str, str]]]:
 
 
 def orders(tree) -> Iterator[tuple[tuple[str, str], ...]]:
-    """The merges of a tree in every order."""
-    yield from permutations(dict.fromkeys(tree))
+    """The merges of a tree in every order in which parts are made before wholes, as in training and in rank files."""
+    for order in permutations(dict.fromkeys(tree)):
+        first: dict[str, int] = {}
+        for at, (left, right) in enumerate(order):
+            first.setdefault(left + right, at)
+        if all(first.get(part, -1) < at for at, pair in enumerate(order) for part in pair):
+            yield order
 
 
 def fewest(tokens, merges, word, *, may_merge=lambda _: True) -> float:
-    """The fewest new tokens that make a word one token, by trying all binary trees in all orders."""
+    """The fewest new tokens that make a word one token, by trying all binary trees in all their orders."""
     best = float("inf")
     for tree in trees(pieces_of(word, merges)):
         new = {left + right for left, right in tree} - set(tokens)
