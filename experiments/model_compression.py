@@ -13,8 +13,8 @@ from experiments.tables import Table, distinct, number, only, percent, select
 METHODS = ("leaf-frequency", "merge", "frequency", "last-id-leaf", "last-id")
 SIZES = (12_288, 24_576, 30_720, 39_322)
 """25, 50, 62.5 and 80 % of the 49,152 tokens of SmolLM2."""
-HELD_OUT_BYTES = 30_000
-FLORES_LINES = 60
+HELD_OUT_BYTES = 60_000
+FLORES_LINES = 200
 CHUNK = 2_000
 """Bytes of text that are scored at once."""
 TEXTS = ("held_out", "flores")

@@ -59,13 +59,13 @@ def _require_possible(experiment: Experiment, request: Request) -> None:
     require_matplotlib()
     if request.out.exists() and not request.out.is_dir():
         raise tg.TokengraftError(f"`{request.out}` is no folder", hint="pass --out with a folder")
+    if experiment.needs_model and request.setup.model_folder is None:
+        raise tg.TokengraftError(f"{experiment.name} runs a model, and none was named", hint="pass --model FOLDER")
     missing = [name for name in experiment.needs if find_spec(name) is None]
     if missing:
         raise tg.TokengraftError(
             f"{experiment.name} needs {missing[0]}, which is not installed", hint=f"pip install {missing[0]}"
         )
-    if experiment.needs_model and request.setup.model_folder is None:
-        raise tg.TokengraftError(f"{experiment.name} runs a model, and none was named", hint="pass --model FOLDER")
 
 
 def _with_cell(cell: Cell, row: Row) -> Row:
