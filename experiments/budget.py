@@ -44,7 +44,9 @@ def tables(rows: Rows) -> list[Table]:
             ]
             heads = [f"{method}, {size:,}" for size in sizes for method in ("continued", "naive")]
             title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}: bytes per token on FLORES"
-            note = "A dash: the text is too small for so many tokens. The paper has a plot (Figure 6) without numbers."
+            note = (
+                "Dashes mark sizes for which there is too little text. The paper has a plot (Figure 6) without numbers."
+            )
             found.append(Table(title, ("characters of text", *heads), lines, note))
     return found
 

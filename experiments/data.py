@@ -157,7 +157,7 @@ def open_data(data: str, flores: str | None = None, tokenizers: str | None = Non
 
 
 def up_to(texts: Iterable[str], budget: int) -> Iterator[str]:
-    """The first texts, as many as fit into so many characters.
+    """The first texts, as many as fit into a number of characters.
 
     >>> list(up_to(["abc", "de", "f"], 5))
     ['abc', 'de']

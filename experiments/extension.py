@@ -116,9 +116,9 @@ def _averages(rows: Rows) -> Table:
         "Continued training against naive extension",
         (*heads, "unreachable, continued", "unreachable, naive"),
         lines,
-        "Mean of the languages that the paper has too and whose text gives so many tokens; in brackets the paper's "
-        "mean of 70 languages. Gain: bytes per token on FLORES over those of naive extension. Unreachable: share of "
-        "the added tokens that merges never make; the paper has 0.0 % for continued training.",
+        "Mean over the languages that are also in the paper and have enough text for this number of tokens. The "
+        "paper's mean over 70 languages is in brackets. Gain: bytes per token on FLORES compared with naive extension. "
+        "Unreachable: share of the added tokens that no merges produce. The paper has 0.0 % for continued training.",
     )
 
 
@@ -220,7 +220,7 @@ def _by_language(rows: Rows) -> Table:
             lines.append((name, label, number(base["bytes_per_token"]), learned, f"{size:,}", *rates))
     heads = ("language", "tokenizer", "base", "largest size", "size", "continued", "naive", "from scratch")
     note = (
-        "Bytes per token on FLORES: the base, and with so many added tokens. From scratch: a tokenizer trained on this "
+        "Bytes per token on FLORES: the base, and after adding this number of tokens. From scratch: a tokenizer trained on this "
         "text alone that has so many learned tokens and nothing else. All sizes are in `results.csv`."
     )
     return Table("Every language", heads, lines, note)

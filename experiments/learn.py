@@ -9,7 +9,7 @@ import tokengraft as tg
 NAIVE = "naive-regen"
 """The paper's baseline."""
 LARGEST = 4
-"""A fresh tokenizer has at most so many times the tokens that are asked for."""
+"""A fresh tokenizer has at most this many times the number of tokens asked for."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Fresh:
     extension: tg.Extension
 
     def of_size(self, size: int) -> tg.Tokenizer:
-        """The fresh tokenizer with so many learned tokens."""
+        """The fresh tokenizer with this number of learned tokens."""
         return self.extension[:size].apply(self.bare)
 
     @cached_property
