@@ -220,8 +220,8 @@ def _by_language(rows: Rows) -> Table:
             lines.append((name, label, number(base["bytes_per_token"]), learned, f"{size:,}", *rates))
     heads = ("language", "tokenizer", "base", "largest size", "size", "continued", "naive", "from scratch")
     note = (
-        "Bytes per token on FLORES: the base, and after adding this number of tokens. From scratch: a tokenizer trained on this "
-        "text alone that has so many learned tokens and nothing else. All sizes are in `results.csv`."
+        "Bytes per token on FLORES: the base, and after adding this number of tokens. From scratch: a tokenizer "
+        "trained on this text alone, with this number of learned tokens. All sizes are in `results.csv`."
     )
     return Table("Every language", heads, lines, note)
 
