@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 import tokengraft as tg
 
+END_OF_TEXT = "<|endoftext|>"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -43,7 +44,7 @@ class Models:
         config = self.original.config
         if not config.tie_word_embeddings:
             raise tg.TokengraftError("the model has an output of its own", hint="pass a model with tied tables")
-        self.separator: int = config.bos_token_id
+        self.separator = separator_of(Tokenizer.from_file(str(folder / "tokenizer.json")), config.bos_token_id)
         """The token between two documents, and before every scored text."""
 
     def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
@@ -60,6 +61,15 @@ class Models:
             model.model.norm.weight.copy_(self.original.model.norm.weight)
             model.get_input_embeddings().weight.copy_(rows)
         return model
+
+
+def separator_of(tokenizer: Tokenizer, start: int) -> int:
+    """The token that separated documents in pre-training, if it can be told by its name; else the start token.
+
+    The config of a chat model, such as SmolLM2's, names the token that begins a turn instead.
+    """
+    found = tokenizer.token_to_id(END_OF_TEXT)
+    return start if found is None else found
 
 
 def new_table(folder: Path, arm: Arm, init: str) -> torch.Tensor:

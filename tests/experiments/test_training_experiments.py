@@ -91,3 +91,15 @@ def test_ranks_agree_or_disagree():
     rows = [{"probe": float(n), "before": -float(n), "held_out": 2.0 * n} for n in range(5)]
     assert initialisers.rank_correlation(rows, "probe") == 1
     assert initialisers.rank_correlation(rows, "before") == -1
+
+
+def test_documents_are_separated_as_in_pre_training():
+    """The committed runs of SmolLM2 have id 0 between documents; its config names 1, the begin of a turn."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pytest.importorskip("torch", reason="torch is not installed")
+    from experiments.training.model import separator_of
+
+    named = tokenizers.Tokenizer(tokenizers.models.BPE({"<|endoftext|>": 0, "<|im_start|>": 1}, []))
+    other = tokenizers.Tokenizer(tokenizers.models.BPE({"<s>": 0, "a": 1}, []))
+    assert separator_of(named, 1) == 0
+    assert separator_of(other, 0) == 0
