@@ -1,14 +1,15 @@
 # Two commands for newcomers: `make demo` and `make test`. Both set up a virtual environment in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test docs format benchmark experiments wheel clean
+.PHONY: demo test test-fast docs format benchmark experiments wheel clean
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
 
-test: .venv/dev  ## set up, then lint, type-check and test everything
+test: .venv/test  ## set up, then lint, type-check and test everything; where CI is set, an unexpected skip is a failure
 	cd rust && cargo fmt --check
 	cd rust && cargo clippy --release --locked --all-targets --features python -- -D warnings
 	cd rust && cargo test --release --locked --quiet
@@ -16,8 +17,13 @@ test: .venv/dev  ## set up, then lint, type-check and test everything
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tokengraft._core
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST) $(if $(CI),--no-skips)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+test-fast: .venv/dev  ## lint and tests without torch, Ray, Spark and a browser, for the daily loop
+	cd rust && cargo test --release --locked --quiet
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest $(PYTEST) --fast
 
 docs: .venv/dev  ## the documentation site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
@@ -56,3 +62,7 @@ clean:
 .venv/dev: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+.venv/test: .venv/pip pyproject.toml $(RUST)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,dev-models]'
+	touch $@ .venv/dev
