@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import tokengraft as tg
-from tokengraft.corpus import documents
+from tokengraft.corpus.read import documents
 from tokengraft.train.short_training import learning_rate_factor
 
 OPTIONS = {

@@ -18,34 +18,32 @@ if TYPE_CHECKING:
     from tokengraft.checkpoint.in_memory import transplant_model
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.transplant import transplant
-    from tokengraft.corpus import ReadOptions, Totals
+    from tokengraft.corpus.options import ReadOptions
+    from tokengraft.corpus.totals import Totals
     from tokengraft.counts.batches import BatchCounter, sum_partials
     from tokengraft.counts.count import count
     from tokengraft.counts.options import CountOptions, HoldOut
     from tokengraft.counts.pretoken_counts import PretokenCounts
     from tokengraft.errors import TokengraftError
-    from tokengraft.evaluate import Evaluation, Score, evaluate
     from tokengraft.evaluate.compare import Comparison, compare
     from tokengraft.evaluate.curve import Curve, curve
     from tokengraft.evaluate.curves import Curves, curves
+    from tokengraft.evaluate.evaluation import Evaluation, Score
+    from tokengraft.evaluate.measure import evaluate
     from tokengraft.evaluate.size import SizeChoice, SizeOptions, choose_size
-    from tokengraft.extend import (
-        Extension,
-        IncludedWord,
-        LearnedMerge,
-        Limits,
-        Parity,
-        PreserveCost,
-        RefusedPair,
-        WordList,
-        extend,
-        extend_naively,
-        preserve_cost,
-    )
+    from tokengraft.extend.continued import extend
+    from tokengraft.extend.cost import PreserveCost, preserve_cost
+    from tokengraft.extend.extension import Extension, IncludedWord, LearnedMerge, RefusedPair
+    from tokengraft.extend.include import WordList
+    from tokengraft.extend.limits import Limits
+    from tokengraft.extend.naive import extend_naively
+    from tokengraft.extend.parity import Parity
     from tokengraft.formats import load
     from tokengraft.formats.convert import convert
     from tokengraft.plan import VocabPlan, plan
-    from tokengraft.prune import Protection, PruneOrder, Removal, prune_order
+    from tokengraft.prune.methods import prune_order
+    from tokengraft.prune.order import PruneOrder, Removal
+    from tokengraft.prune.removable import Protection
     from tokengraft.report.report import report
     from tokengraft.tokenizer.added import AddedToken
     from tokengraft.tokenizer.inspect import Inspection, inspect
@@ -145,34 +143,32 @@ _EXPORTS = {
     "checkpoint.in_memory": ("transplant_model",),
     "checkpoint.result": ("Transplant",),
     "checkpoint.transplant": ("transplant",),
-    "corpus": ("ReadOptions", "Totals"),
+    "corpus.options": ("ReadOptions",),
+    "corpus.totals": ("Totals",),
     "counts.batches": ("BatchCounter", "sum_partials"),
     "counts.count": ("count",),
     "counts.options": ("CountOptions", "HoldOut"),
     "counts.pretoken_counts": ("PretokenCounts",),
     "errors": ("TokengraftError",),
-    "evaluate": ("Evaluation", "Score", "evaluate"),
     "evaluate.compare": ("Comparison", "compare"),
     "evaluate.curve": ("Curve", "curve"),
     "evaluate.curves": ("Curves", "curves"),
+    "evaluate.evaluation": ("Evaluation", "Score"),
+    "evaluate.measure": ("evaluate",),
     "evaluate.size": ("SizeChoice", "SizeOptions", "choose_size"),
-    "extend": (
-        "Extension",
-        "IncludedWord",
-        "LearnedMerge",
-        "Limits",
-        "Parity",
-        "PreserveCost",
-        "RefusedPair",
-        "WordList",
-        "extend",
-        "extend_naively",
-        "preserve_cost",
-    ),
+    "extend.continued": ("extend",),
+    "extend.cost": ("PreserveCost", "preserve_cost"),
+    "extend.extension": ("Extension", "IncludedWord", "LearnedMerge", "RefusedPair"),
+    "extend.include": ("WordList",),
+    "extend.limits": ("Limits",),
+    "extend.naive": ("extend_naively",),
+    "extend.parity": ("Parity",),
     "formats": ("load",),
     "formats.convert": ("convert",),
     "plan": ("VocabPlan", "plan"),
-    "prune": ("Protection", "PruneOrder", "Removal", "prune_order"),
+    "prune.methods": ("prune_order",),
+    "prune.order": ("PruneOrder", "Removal"),
+    "prune.removable": ("Protection",),
     "report.report": ("report",),
     "tokenizer.added": ("AddedToken",),
     "tokenizer.inspect": ("Inspection", "inspect"),

@@ -149,3 +149,14 @@ def sentences(caption: str, texts: Iterable[str]) -> Iterator[Table]:
     listed = [[text] for text in texts]
     if listed:
         yield Table(caption, (), listed, len(listed))
+
+
+def aligned(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """A table as lines of text, in columns.
+
+    >>> aligned(["a", "b"], [["1", "2"], ["333", "4"]])
+    ['a    b', '1    2', '333  4']
+    """
+    lines = [heads, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    return ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -8,7 +8,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.options import READ_OPTIONS, named
+from tokengraft.cli.options import named
+from tokengraft.cli.reading import READ_OPTIONS
 
 
 def commands(parser=None, name=""):

@@ -13,7 +13,7 @@ from test_training import words_over
 
 import tokengraft as tg
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.prune import METHODS
+from tokengraft.prune.methods import METHODS
 
 SAFE = ["leaf-frequency", "merge", "last-id-leaf"]
 

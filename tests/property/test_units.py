@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.corpus import Cut, open_corpus
+from tokengraft.corpus.block import Cut
 from tokengraft.corpus.blocks import file_blocks
+from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.ranges import RangeInput, split_input
 from tokengraft.counts.count import HoldOut, count_with_hold_out
 from tokengraft.counts.engines import units as work

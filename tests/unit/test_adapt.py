@@ -20,7 +20,7 @@ from tokengraft.adapt.mix import Mix, Size, extend_by_mix, mix, shares, whole_fa
 from tokengraft.adapt.options import AdaptOptions, Sizes
 from tokengraft.adapt.protect import chat_templates, protection
 from tokengraft.cli.adapt import targets_of
-from tokengraft.corpus import ReadOptions
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.tokenizer.alphabet import CHARACTER_OF
 from tokengraft.tokenizer.edit import add_tokens, remove_tokens
 

@@ -19,8 +19,9 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.corpus import ReadOptions, binary_buffers
 from tokengraft.corpus import blocks as corpus_module
+from tokengraft.corpus.arrow import binary_buffers
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count_to_file, merge_counts
 from tokengraft.tokenizer.alphabet import token_bytes
 

@@ -221,12 +221,15 @@ LAYERS = [
     "cli.interrupt",
     "cli.command_line",
     "cli.options",
+    "cli.reading",
+    "cli.rows",
     "cli.texts",
     "cli.learning",
     "cli.stacks",
     "cli.hardware",
     "cli.extended",
     "cli.report",
+    "cli.report_option",
     "cli.adapted",
     "cli.adapt",
     "cli.check",
@@ -415,3 +418,17 @@ def test_a_mistake_ends_in_the_error_that_is_meant_for_it(tmp_path, error):
 def test_an_error_reads_as_message_and_hint():
     error = errors.TokengraftError("812 found, 8,000 asked", hint="pass --add 812")
     assert str(error) == "812 found, 8,000 asked\nhint: pass --add 812"
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        ("inspect", ["numpy", "pyarrow", "rich", "tokengraft.checkpoint", "tokengraft.counts.count"]),
+        ("count", ["numpy", "pyarrow", "rich", "tokengraft.checkpoint", "tokengraft.evaluate"]),
+        ("extend", ["pyarrow", "rich", "tokengraft.report", "tokengraft.checkpoint.transplant"]),
+        ("transplant", ["pyarrow", "rich", "torch", "tokengraft.report", "tokengraft.extend"]),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(command, unneeded):
+    code = f"import sys, tokengraft.cli.{command}; print([name for name in {unneeded} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

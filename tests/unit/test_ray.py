@@ -19,7 +19,7 @@ import tokengraft as tg
 from tokengraft import errors
 from tokengraft.adapt import cache
 from tokengraft.cli import main
-from tokengraft.corpus import open_corpus
+from tokengraft.corpus.open import open_corpus
 from tokengraft.counts.count import HoldOut, count_to_file, count_with_hold_out
 from tokengraft.counts.engines import units
 from tokengraft.counts.fingerprint import Fingerprint

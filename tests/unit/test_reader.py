@@ -18,7 +18,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.corpus import blocks, documents, read_documents
+from tokengraft.corpus import blocks
+from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
 from tokengraft.evaluate.segments import read_text, segment

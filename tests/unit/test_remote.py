@@ -17,8 +17,10 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.adapt.cache import cache_key
 from tokengraft.adapt.options import AdaptOptions
-from tokengraft.corpus import blocks, open_corpus, read_documents, remote
+from tokengraft.corpus import blocks, remote
+from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.ranges import split_input
+from tokengraft.corpus.read import read_documents
 from tokengraft.counts.engines.units import corpus_inputs
 
 fsspec = pytest.importorskip("fsspec")

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.corpus import Cut, blocks, open_corpus, read_documents, shards
+from tokengraft.corpus import blocks, shards
+from tokengraft.corpus.block import Cut
+from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.ranges import split_input
+from tokengraft.corpus.read import read_documents
 
 TEXTS = ["tere õhtust, kass!", "the cat  sat<|start|>on 12345 mats", "", "猫 ja kass", "\ufeffa\rb", "x" * 700]
 

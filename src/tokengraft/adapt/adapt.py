@@ -24,13 +24,14 @@ from tokengraft.adapt.work import write_work
 from tokengraft.adapt.write import write_result
 from tokengraft.arguments import checked
 from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.corpus import Corpus, only_paths, paths_of
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, count, engine_kept
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
-from tokengraft.evaluate import Evaluation
+from tokengraft.evaluate.evaluation import Evaluation
 from tokengraft.evaluate.segments import Text
-from tokengraft.extend import Parity
+from tokengraft.extend.parity import Parity
 from tokengraft.frozen import FrozenDict
 from tokengraft.log import stage
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.adapt.options import AdaptOptions
-from tokengraft.corpus import Corpus, open_corpus
+from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.counts.count import HeldOutCounts, count_with_hold_out
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, CountsError, Progress

@@ -24,18 +24,19 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import DEFAULT, RANDOM, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
-from tokengraft.corpus import Corpus, ReadOptions, local_name, open_corpus, paths_of
-from tokengraft.corpus.open import STDIN
+from tokengraft.corpus.open import STDIN, Corpus, open_corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.remote import local_name
+from tokengraft.corpus.strings import paths_of
 from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
-from tokengraft.extend import Limits
 from tokengraft.extend.continued import require_extendable
+from tokengraft.extend.limits import Limits
 from tokengraft.extend.parity import reference_of, require_max_share
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.prune import Protection
-from tokengraft.prune.removable import removable_tokens
+from tokengraft.prune.removable import Protection, removable_tokens
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known

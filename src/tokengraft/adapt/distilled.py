@@ -11,8 +11,8 @@ from tokengraft.adapt.inputs import given_paths
 from tokengraft.adapt.options import Job, work_folder
 from tokengraft.adapt.result import Adaptation
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.corpus import Corpus, only_paths
-from tokengraft.corpus.open import STDIN, open_corpus
+from tokengraft.corpus.open import STDIN, Corpus, open_corpus
+from tokengraft.corpus.strings import only_paths
 from tokengraft.errors import OptionError
 
 DISTILL = "distill"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tokengraft.adapt.checks import check_before_start
 from tokengraft.adapt.options import AdaptOptions, Size, Source, Target, new_job
 from tokengraft.arguments import checked
-from tokengraft.corpus import Corpus
+from tokengraft.corpus.open import Corpus
 from tokengraft.representation import shown
 
 _BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6

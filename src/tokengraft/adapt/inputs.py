@@ -12,8 +12,11 @@ from threading import Event
 
 from tokengraft.adapt.options import Job
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
-from tokengraft.corpus import Corpus, ReadOptions, input_without_credentials, open_corpus, paths_of
 from tokengraft.corpus.files import LocalFile
+from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.remote import input_without_credentials
+from tokengraft.corpus.strings import paths_of
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.formats.sources import load

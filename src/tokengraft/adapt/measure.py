@@ -11,7 +11,8 @@ from tokengraft.check.check import check
 from tokengraft.check.finding import Check, Finding, Outcome
 from tokengraft.counts.count import HeldOutCounts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.evaluate.evaluation import Evaluation
+from tokengraft.evaluate.measure import evaluate
 from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.plan import plan
 from tokengraft.tokenizer.edit import left_out

@@ -15,8 +15,11 @@ import numpy as np
 
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.errors import OptionError, Progress
-from tokengraft.extend import Extension, Limits, WordList, extend
-from tokengraft.prune import PruneOrder
+from tokengraft.extend.continued import extend
+from tokengraft.extend.extension import Extension
+from tokengraft.extend.include import WordList
+from tokengraft.extend.limits import Limits
+from tokengraft.prune.order import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_BYTES = 10**15 - 1

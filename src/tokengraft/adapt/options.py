@@ -9,14 +9,16 @@ from typing import Literal, NamedTuple
 
 from tokengraft.arguments import checked
 from tokengraft.checkpoint.unused import HoleRows
-from tokengraft.corpus import Corpus, ReadOptions
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.options import CountOptions, HoldOut
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, Progress, require_positive
 from tokengraft.evaluate.size import MAX_ADD, SizeOptions
-from tokengraft.extend import Limits, WordList
+from tokengraft.extend.include import WordList
+from tokengraft.extend.limits import Limits
 from tokengraft.log import logger
-from tokengraft.prune import Protection
+from tokengraft.prune.removable import Protection
 from tokengraft.representation import shown
 
 KEEP = "keep"

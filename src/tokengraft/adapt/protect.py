@@ -9,7 +9,7 @@ from typing import Any
 from tokengraft.adapt.options import Source
 from tokengraft.checkpoint.ids import CONFIGS, named_ids
 from tokengraft.errors import UnreadableFileError
-from tokengraft.prune import Protection
+from tokengraft.prune.removable import Protection
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TOKENIZER_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")

@@ -18,12 +18,13 @@ from tokengraft import _core
 from tokengraft.adapt.cache import WITHOUT_EFFECT
 from tokengraft.adapt.inputs import TextInput, given_paths
 from tokengraft.adapt.options import AdaptOptions, Job, Target
-from tokengraft.corpus import ReadOptions
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.options import CountOptions, HoldOut
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.size import SizeOptions
-from tokengraft.extend import Limits, WordList
-from tokengraft.prune import Protection
+from tokengraft.extend.include import WordList
+from tokengraft.extend.limits import Limits
+from tokengraft.prune.removable import Protection
 from tokengraft.tokenizer.sentencepiece import PieceRules
 
 STEP = "adapt"

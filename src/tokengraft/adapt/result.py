@@ -9,12 +9,12 @@ from tokengraft.arguments import checked
 from tokengraft.check.finding import Check
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate import Evaluation
+from tokengraft.evaluate.evaluation import Evaluation
 from tokengraft.evaluate.size import SizeChoice
-from tokengraft.extend import Extension
+from tokengraft.extend.extension import Extension
 from tokengraft.frozen import FrozenDict
 from tokengraft.plan import VocabPlan
-from tokengraft.prune import PruneOrder
+from tokengraft.prune.order import PruneOrder
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -10,8 +10,12 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError
 from tokengraft.evaluate.segments import Text
 from tokengraft.evaluate.size import SizeChoice, choose_size
-from tokengraft.extend import Extension, Parity, extend
-from tokengraft.prune import Protection, PruneOrder, prune_order
+from tokengraft.extend.continued import extend
+from tokengraft.extend.extension import Extension
+from tokengraft.extend.parity import Parity
+from tokengraft.prune.methods import prune_order
+from tokengraft.prune.order import PruneOrder
+from tokengraft.prune.removable import Protection
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import __version__
-from tokengraft.adapt import KEEP, AdaptOptions, Target, adapt, estimate
+from tokengraft.adapt.adapt import adapt
 from tokengraft.adapt.cache import WITHOUT_EFFECT
 from tokengraft.adapt.distilled import DISTILL
+from tokengraft.adapt.estimate import estimate
 from tokengraft.adapt.inputs import require_unchanged
-from tokengraft.adapt.options import new_job, work_folder
+from tokengraft.adapt.options import KEEP, AdaptOptions, Target, new_job, work_folder
 from tokengraft.adapt.record import read_record, repeat_of
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.cli.adapted import show_estimate, show_result
@@ -31,26 +32,15 @@ from tokengraft.cli.learning import (
     size_options,
     word_list_of,
 )
-from tokengraft.cli.options import (
-    Commands,
-    add_engine,
-    add_hole_rows,
-    add_json,
-    add_output,
-    add_read_options,
-    add_wide,
-    count_options_of,
-    lines_of,
-    number,
-    read_options_of,
-    require,
-)
+from tokengraft.cli.options import Commands, add_json, add_output, add_wide, lines_of, number, require
 from tokengraft.cli.progress import Unit, stages
+from tokengraft.cli.reading import add_engine, add_read_options, count_options_of, read_options_of
+from tokengraft.cli.rows import add_hole_rows
 from tokengraft.cli.stacks import add_stacks
 from tokengraft.cli.texts import kept_texts, texts_of, weighted_texts
 from tokengraft.evaluate.size import SizeOptions
 from tokengraft.formats import load
-from tokengraft.prune import Protection
+from tokengraft.prune.removable import Protection
 
 _OF_OUTPUT = ("out", "force", "json", "quiet", "wide", "keep_work", "dry_run", "from_record")
 _NOT_RECORDED = (*_OF_OUTPUT, "workers", "memory", "engine", "address")

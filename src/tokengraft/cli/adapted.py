@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tokengraft.adapt import Adaptation, Estimate
+from tokengraft.adapt.estimate import Estimate
+from tokengraft.adapt.result import Adaptation
 from tokengraft.check.finding import Check
 from tokengraft.cli.display import print_columns, print_table, print_warnings
 from tokengraft.cli.extended import guarantees

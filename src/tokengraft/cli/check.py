@@ -10,7 +10,8 @@ from tokengraft.check.serving.check_serving import check_serving
 from tokengraft.check.transformers_loader import transformers_started
 from tokengraft.cli.display import print_table
 from tokengraft.cli.learning import counts_of_files
-from tokengraft.cli.options import Commands, add_json, add_read_options, add_source, require, require_unread
+from tokengraft.cli.options import Commands, add_json, add_source, require
+from tokengraft.cli.reading import add_read_options, require_unread
 from tokengraft.cli.stacks import add_stacks
 from tokengraft.formats import load
 

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from tokengraft.corpus import input_without_credentials
+from tokengraft.corpus.remote import input_without_credentials
 
 
 def command_line(command: argparse.ArgumentParser, options: argparse.Namespace, without: Collection[str]) -> str:

@@ -6,7 +6,8 @@ import sys
 from dataclasses import asdict
 
 from tokengraft.cli.display import print_table, print_warnings, readable, visible
-from tokengraft.cli.options import Commands, add_json, add_text_read_options, text_read_options_of
+from tokengraft.cli.options import Commands, add_json
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of
 from tokengraft.cli.texts import one_text
 from tokengraft.evaluate.compare import Comparison, Document, compare
 from tokengraft.evaluate.segments import read_text

@@ -6,21 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tokengraft.cli.display import print_table, print_warnings
-from tokengraft.cli.options import (
-    Commands,
+from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, say
+from tokengraft.cli.progress import one_stage
+from tokengraft.cli.reading import (
     add_engine,
-    add_json,
     add_memory,
     add_min_count,
-    add_output,
     add_read_options,
-    add_source,
     count_options_of,
-    input_paths,
     read_options_of,
-    say,
 )
-from tokengraft.cli.progress import one_stage
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts

@@ -4,19 +4,8 @@ import argparse
 import json
 
 from tokengraft.cli.display import print_columns, print_warnings
-from tokengraft.cli.options import (
-    Commands,
-    add_counts,
-    add_json,
-    add_read_options,
-    add_source,
-    counts_of,
-    named,
-    number,
-    require,
-    text_read_options_of,
-    without_text_reading,
-)
+from tokengraft.cli.options import Commands, add_json, add_source, named, number, require
+from tokengraft.cli.reading import add_counts, add_read_options, counts_of, text_read_options_of, without_text_reading
 from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-from tokengraft.evaluate.evaluation import aligned
+from tokengraft.representation import aligned
 from tokengraft.tokenizer.alphabet import Kind, token_bytes
 from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection
 

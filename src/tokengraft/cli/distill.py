@@ -9,18 +9,9 @@ from pathlib import Path
 from tokengraft.cli.display import print_table
 from tokengraft.cli.hardware import add_hardware
 from tokengraft.cli.interrupt import resumable
-from tokengraft.cli.options import (
-    Commands,
-    add_json,
-    add_text_read_options,
-    input_paths,
-    number,
-    require,
-    say,
-    size,
-    text_read_options_of,
-)
+from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say, size
 from tokengraft.cli.progress import one_stage
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of
 from tokengraft.output.atomic import require_distinct
 from tokengraft.train.distill import DistillOptions, distill
 from tokengraft.train.distill_result import Distillation

@@ -3,21 +3,13 @@
 import argparse
 
 from tokengraft.cli.display import print_columns, print_warnings
-from tokengraft.cli.options import (
-    Commands,
-    add_json,
-    add_text_read_options,
-    add_wide,
-    input_paths,
-    named,
-    require,
-    say,
-    text_read_options_of,
-    warn_of_spelling,
-)
-from tokengraft.cli.report import add_report, report_evaluation, require_report
+from tokengraft.cli.options import Commands, add_json, add_wide, input_paths, named, require, say
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of, warn_of_spelling
+from tokengraft.cli.report import report_evaluation
+from tokengraft.cli.report_option import add_report, require_report
 from tokengraft.cli.texts import files_of, texts_of
-from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.evaluate.evaluation import Evaluation
+from tokengraft.evaluate.measure import evaluate
 from tokengraft.evaluate.segments import open_text
 from tokengraft.formats import load
 

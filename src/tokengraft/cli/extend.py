@@ -30,33 +30,29 @@ from tokengraft.cli.learning import (
     whole,
     word_list_of,
 )
-from tokengraft.cli.options import (
-    Commands,
+from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, named, require, say
+from tokengraft.cli.progress import one_stage
+from tokengraft.cli.reading import (
     add_counts,
-    add_json,
-    add_output,
     add_read_options,
-    add_source,
     counts_of,
-    input_paths,
-    named,
-    require,
     require_unread,
-    say,
     text_read_options_of,
     warn_of_spelling,
     without_text_reading,
 )
-from tokengraft.cli.progress import one_stage
-from tokengraft.cli.report import add_report, report_edit, require_report
+from tokengraft.cli.report_option import add_report, report_if_asked, require_report
 from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.segments import open_text
 from tokengraft.evaluate.size import SizeChoice, choose_size
-from tokengraft.extend import NAIVE_METHODS, Extension, Parity, extend, extend_naively, preserve_cost
-from tokengraft.extend.continued import CHARACTER_COVERAGE, require_extendable
+from tokengraft.extend.continued import CHARACTER_COVERAGE, extend, require_extendable
+from tokengraft.extend.cost import preserve_cost
+from tokengraft.extend.extension import Extension
+from tokengraft.extend.naive import NAIVE_METHODS, extend_naively
+from tokengraft.extend.parity import Parity
 from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
@@ -169,7 +165,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     else:
         print_table(rows_of(learned))
         say(f"wrote `{options.out}`", options)
-    report_edit(options, (tokenizer, extended), texts, extension=extension, warnings=warnings)
+    report_if_asked(options, (tokenizer, extended), texts, extension=extension, warnings=warnings)
     return 0
 
 
@@ -300,5 +296,5 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         ]
         print_table(rows)
     say(f"wrote `{options.out}`", options)
-    report_edit(options, (tokenizer, extended), {"text": counts} if counts else {}, warnings=warnings)
+    report_if_asked(options, (tokenizer, extended), {"text": counts} if counts else {}, warnings=warnings)
     return 0

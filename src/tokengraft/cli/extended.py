@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from tokengraft.check.verify import Verification
 from tokengraft.cli.display import readable
 from tokengraft.evaluate.size import SizeChoice
-from tokengraft.extend import Extension, PreserveCost
+from tokengraft.extend.cost import PreserveCost
+from tokengraft.extend.extension import Extension
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tokengraft.cli.options import count_options_of, lines_of, number, read_options_of, require
+from tokengraft.cli.options import lines_of, number, require
 from tokengraft.cli.progress import one_stage
+from tokengraft.cli.reading import count_options_of, read_options_of
 from tokengraft.cli.texts import Files, texts_of
 from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.llama_cpp import check_text_counts
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import require_positive
 from tokengraft.evaluate.size import MAX_ADD, MAX_RARE
-from tokengraft.extend import Limits, WordList
+from tokengraft.extend.include import WordList
+from tokengraft.extend.limits import Limits
 from tokengraft.tokenizer.llama_cpp import require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -4,17 +4,9 @@ import argparse
 
 from tokengraft.cli.display import print_columns, print_warnings
 from tokengraft.cli.hardware import add_hardware
-from tokengraft.cli.options import (
-    Commands,
-    add_json,
-    add_text_read_options,
-    named,
-    number,
-    require,
-    size,
-    text_read_options_of,
-)
+from tokengraft.cli.options import Commands, add_json, named, number, require, size
 from tokengraft.cli.progress import one_stage
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of
 from tokengraft.cli.texts import texts_of
 from tokengraft.train.probe import ProbeOptions, probe
 

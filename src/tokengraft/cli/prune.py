@@ -11,28 +11,25 @@ from tokengraft.check.verify import Verification, sample_pretokens
 from tokengraft.cli.display import print_table, print_warnings, readable
 from tokengraft.cli.options import (
     Commands,
-    add_counts,
     add_json,
     add_output,
-    add_read_options,
     add_source,
-    counts_of,
     input_paths,
     lines_of,
     number,
     require,
-    require_unread,
     say,
-    warn_of_spelling,
 )
-from tokengraft.cli.report import add_report, report_edit, require_report
+from tokengraft.cli.reading import add_counts, add_read_options, counts_of, require_unread, warn_of_spelling
+from tokengraft.cli.report_option import add_report, report_if_asked, require_report
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
 from tokengraft.formats.files import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.prune import METHODS, Method, Protection, PruneOrder, prune_order
-from tokengraft.prune.methods import COUNTED
+from tokengraft.prune.methods import COUNTED, METHODS, Method, prune_order
+from tokengraft.prune.order import PruneOrder
+from tokengraft.prune.removable import Protection
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import check_tokens, require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -150,7 +147,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     if options.order and not reads:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, text, verified, options)
-    report_edit(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
+    report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`tokengraft report`, and the option `--report` of other commands."""
+"""`tokengraft report`, and the pages of other commands that have `--report` (`report_option`)."""
 
 import argparse
 import json
@@ -11,22 +11,15 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.check.check import check
-from tokengraft.cli.options import (
-    Commands,
-    add_json,
-    add_output,
-    add_text_read_options,
-    input_paths,
-    say,
-    text_read_options_of,
-    warn_of_spelling,
-)
+from tokengraft.cli.options import Commands, add_json, add_output, input_paths, say
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of, warn_of_spelling
 from tokengraft.cli.texts import files_of, texts_of
-from tokengraft.corpus import without_credentials
+from tokengraft.corpus.remote import without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate import Evaluation, evaluate
+from tokengraft.evaluate.evaluation import Evaluation
+from tokengraft.evaluate.measure import evaluate
 from tokengraft.evaluate.segments import Text
-from tokengraft.extend import Extension
+from tokengraft.extend.extension import Extension
 from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.plan import plan
@@ -97,20 +90,6 @@ def request(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def add_report(command: argparse.ArgumentParser) -> None:
-    """Adds --report, for commands that make or measure a tokenizer."""
-    command.add_argument(
-        "--report", type=Path, metavar="FILE", help="also write a page about the result, as `tokengraft report` does"
-    )
-
-
-def require_report(options: argparse.Namespace, inputs: Iterable[str], *outputs: str | os.PathLike[str] | None) -> None:
-    """Refuses a report that cannot be written, before any work is done."""
-    if options.report:
-        require_new(options.report, force=getattr(options, "force", False))
-        require_distinct(inputs, options.report, *outputs)
-
-
 def report_edit(
     options: argparse.Namespace,
     tokenizers: tuple[Tokenizer, Tokenizer],
@@ -119,7 +98,7 @@ def report_edit(
     extension: Extension | None = None,
     warnings: Iterable[str] = (),
 ) -> None:
-    """Writes the report of an edited tokenizer, if it was asked for. It is measured on the counts.
+    """Writes the report of an edited tokenizer. It is measured on the counts.
 
     Args:
         options: The parsed options.
@@ -128,8 +107,6 @@ def report_edit(
         extension: What was learned.
         warnings: What was replaced or skipped when text was read.
     """
-    if not options.report:
-        return
     base, new = tokenizers
     measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
     if len(measured) < len(counts):

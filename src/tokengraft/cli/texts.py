@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tokengraft.cli.options import named, require
-from tokengraft.corpus import is_url
+from tokengraft.corpus.remote import is_url
 
 Files = str | list[str]
 """One path, glob or URL, or several."""

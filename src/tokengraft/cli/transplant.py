@@ -10,8 +10,9 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_hole_rows, add_json, input_paths, number, require, say
+from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say
 from tokengraft.cli.progress import one_stage
+from tokengraft.cli.rows import add_hole_rows
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.output.atomic import require_distinct, require_new
 

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
 from tokengraft.arguments import checked
-from tokengraft.corpus import Block, Input, ReadOptions, Totals, arrow_block, files_at, require_column, require_text
-from tokengraft.corpus.arrow import in_parts
+from tokengraft.corpus.arrow import arrow_block, in_parts, require_column, require_text
+from tokengraft.corpus.block import Block
+from tokengraft.corpus.input import Input
+from tokengraft.corpus.open import files_at
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import MEMORY, finished_tables, other_rows, pretoken_rows, summed_partials

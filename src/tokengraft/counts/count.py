@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from tokengraft import _core
 from tokengraft.arguments import checked, wrong_type
-from tokengraft.corpus import Corpus, ReadOptions, Totals, open_corpus, paths_of
+from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.strings import paths_of
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.engines.units import corpus_inputs, require_countable
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.options import CountOptions, Engine, HoldOut

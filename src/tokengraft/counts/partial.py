@@ -14,7 +14,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tokengraft import _core
-from tokengraft.corpus import ReadOptions, Totals, binary_buffers
+from tokengraft.corpus.arrow import binary_buffers
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts
 from tokengraft.errors import CountsError

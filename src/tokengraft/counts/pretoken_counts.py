@@ -15,7 +15,8 @@ from typing import Any, TypeGuard
 
 from tokengraft import _core
 from tokengraft.arguments import checked, wrong_type
-from tokengraft.corpus import Totals, binary_buffers
+from tokengraft.corpus.arrow import binary_buffers
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import CountsError, OptionError
 from tokengraft.frozen import FrozenDict

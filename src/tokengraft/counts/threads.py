@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Cut, Input, ReadOptions, Totals, whole_documents
-from tokengraft.corpus.blocks import BLOCK
+from tokengraft.corpus.block import Block, Cut
+from tokengraft.corpus.blocks import BLOCK, whole_documents
+from tokengraft.corpus.input import Input
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import cutter
 from tokengraft.counts.options import CountOptions, HoldOut
 from tokengraft.errors import CorpusError, InvalidTokenizerError, Progress

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tokengraft.arguments import checked
-from tokengraft.corpus import Corpus, ReadOptions
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.evaluate.measure import token_names
 from tokengraft.evaluate.segments import Segments, Text, lost_bytes, read_text, segment, text_warnings
 from tokengraft.log import stage

@@ -7,13 +7,16 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from tokengraft.arguments import checked, wrong_type
-from tokengraft.corpus import Corpus, ReadOptions
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text, text_warnings
 from tokengraft.evaluate.support import rare_share, support
-from tokengraft.extend import Extension, Limits, extend
+from tokengraft.extend.continued import extend
+from tokengraft.extend.extension import Extension
+from tokengraft.extend.limits import Limits
 from tokengraft.log import stage
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from tokengraft.errors import OptionError
 from tokengraft.evaluate.curve import checked_sizes, reached
 from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text
-from tokengraft.extend import Extension
+from tokengraft.extend.extension import Extension
 from tokengraft.frozen import FrozenDict
 from tokengraft.log import stage
 from tokengraft.representation import Table, shown

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokengraft.arguments import checked
 from tokengraft.errors import OptionError
-from tokengraft.representation import Table, sentences, short, shown
+from tokengraft.representation import Table, aligned, sentences, short, shown
 
 AVERAGE = "average"
 
@@ -157,17 +157,6 @@ _COLUMNS = (
     ("edits", "edit_distance", ".3f"),
     ("new used", "added_used", ".1%"),
 )
-
-
-def aligned(heads: list[str], rows: list[list[str]]) -> list[str]:
-    """A table as lines of text, in columns.
-
-    >>> aligned(["a", "b"], [["1", "2"], ["333", "4"]])
-    ['a    b', '1    2', '333  4']
-    """
-    lines = [heads, *rows]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
-    return ["  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _shown(value: Any, form: str) -> str:

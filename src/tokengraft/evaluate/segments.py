@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tokengraft.corpus import Corpus, ReadOptions, Totals, read_documents
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.read import read_documents
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.count import count, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import CorpusError, OptionError

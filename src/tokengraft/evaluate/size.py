@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokengraft.arguments import checked
-from tokengraft.corpus import Corpus, ReadOptions
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, require_positive
 from tokengraft.evaluate.curve import Curve, CurvePoint, curve_of, curve_point, knee_of
 from tokengraft.evaluate.rate import base_rate, rate_on
 from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.evaluate.support import rare_share, support
-from tokengraft.extend import Extension
+from tokengraft.extend.extension import Extension
 from tokengraft.log import stage
 from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.edit import require_base

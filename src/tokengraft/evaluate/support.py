@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate.metrics import share
-from tokengraft.extend import Extension
+from tokengraft.extend.extension import Extension
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Support = Callable[[int], list[int]]

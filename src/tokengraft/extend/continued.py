@@ -10,7 +10,7 @@ from unicodedata import category
 
 from tokengraft import _core
 from tokengraft.arguments import checked
-from tokengraft.corpus import Totals
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, Progress, UnsupportedTokenizerError
 from tokengraft.extend.extension import Extension, LearnedMerge, RefusedPair

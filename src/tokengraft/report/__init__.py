@@ -1,5 +1,1 @@
 """`report`: two tokenizers in one HTML page that needs no network. `adaptation_page` is the report of an adaptation."""
-
-from tokengraft.report.report import report
-
-__all__ = ["report"]

@@ -7,7 +7,7 @@ from typing import Any
 from tokengraft.adapt.result import Adaptation
 from tokengraft.counts.count import HeldOutCounts
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate import Evaluation
+from tokengraft.evaluate.evaluation import Evaluation
 from tokengraft.evaluate.segments import Text
 from tokengraft.report.content import Content, ReportText, Role
 from tokengraft.report.page import report_page

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from tokengraft.check.finding import Check
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate import Evaluation
+from tokengraft.evaluate.evaluation import Evaluation
 from tokengraft.evaluate.segments import Segments, Text, segment
-from tokengraft.extend import Extension
+from tokengraft.extend.extension import Extension
 from tokengraft.plan import VocabPlan
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -11,10 +11,11 @@ from tokengraft import _core
 from tokengraft.arguments import checked
 from tokengraft.check.check import check
 from tokengraft.check.finding import Check
-from tokengraft.corpus import Corpus, ReadOptions
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
-from tokengraft.evaluate import evaluate
+from tokengraft.evaluate.measure import evaluate
 from tokengraft.evaluate.segments import Text, open_text
 from tokengraft.formats.sources import load
 from tokengraft.output.atomic import new_file, require_new

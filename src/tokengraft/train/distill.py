@@ -20,7 +20,9 @@ from tokengraft.arguments import checked
 from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_files import written_before
 from tokengraft.checkpoint.tensors import ITEM_BYTES, RowReader
-from tokengraft.corpus import Corpus, ReadOptions, documents
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.read import documents
 from tokengraft.errors import CheckpointError, CorpusError, OptionError, Progress, require_positive
 from tokengraft.evaluate.segments import LINES
 from tokengraft.formats.files import load_folder

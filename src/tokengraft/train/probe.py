@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.arguments import checked
-from tokengraft.corpus import Corpus, ReadOptions, documents, open_corpus
+from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.corpus.read import documents
 from tokengraft.errors import CorpusError, OptionError, Progress, require_positive
 from tokengraft.evaluate.measure import token_names
 from tokengraft.evaluate.segments import LINES, Text, lost_bytes, lost_characters, read_text, text_warnings

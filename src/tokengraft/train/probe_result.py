@@ -7,8 +7,7 @@ from typing import Any
 
 from tokengraft.arguments import checked
 from tokengraft.errors import OptionError
-from tokengraft.evaluate.evaluation import aligned
-from tokengraft.representation import Table, sentences, short, shown
+from tokengraft.representation import Table, aligned, sentences, short, shown
 
 
 @shown

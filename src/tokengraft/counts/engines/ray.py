@@ -30,7 +30,7 @@ from ray.data.context import ShuffleStrategy
 from ray.data.datasource import ReadTask
 
 from tokengraft import _core
-from tokengraft.corpus import Input
+from tokengraft.corpus.input import Input
 from tokengraft.corpus.ranges import RangeInput
 from tokengraft.counts.engines.units import (
     Summary,

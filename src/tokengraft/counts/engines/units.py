@@ -12,11 +12,15 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from tokengraft import _core
-from tokengraft.corpus import Block, Corpus, Cut, Input, ReadOptions, Totals, open_paths, paths_of
+from tokengraft.corpus.block import Block, Cut
 from tokengraft.corpus.files import LocalFile
-from tokengraft.corpus.open import STDIN
+from tokengraft.corpus.input import Input
+from tokengraft.corpus.open import STDIN, Corpus, open_paths
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.corpus.ranges import RangeInput, split_input
 from tokengraft.corpus.remote import is_url
+from tokengraft.corpus.strings import paths_of
+from tokengraft.corpus.totals import Totals
 from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import adding_counter
 from tokengraft.counts.pretoken_counts import ROWS
