@@ -2,7 +2,8 @@
 
 import random
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -135,8 +136,12 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[
     if tokenizer.main == MAIN:
         announce(folder)
     samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
-    expected = [tokenizer.encode(text) for text in samples]
-    yield from _tokenizers_problems(folder, tokenizer, samples, expected)
+    with ThreadPoolExecutor(1) as thread:  # the library takes half a second to load a large vocabulary
+        known = _without(samples, _unlisted(tokenizer))
+        waiting = thread.submit(_ids_of_tokenizers, folder, tokenizer, known)
+        expected = [tokenizer.encode(text) for text in samples]
+        upstream = waiting.result()
+    yield from _tokenizers_problems(tokenizer, dict(zip(samples, expected, strict=True)), upstream)
     if tokenizer.main == MAIN:
         yield from _transformers_problems(folder, tokenizer, samples, expected)
     if tokenizer.piece_file:
@@ -162,22 +167,24 @@ def _installed(tokenizer: Tokenizer) -> list[str]:
     return ["tokenizers", *others, *([library] if library else [])]
 
 
+def _ids_of_tokenizers(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> dict[str, list[int]]:
+    """The ids that the `tokenizers` library gives, which reads `tokenizer.json` alone."""
+    written = (folder / MAIN).read_bytes() if tokenizer.main == MAIN else write_tokenizer_json(tokenizer)
+    return dict(zip(texts, _core.encode_with_tokenizers(written.decode(), texts), strict=True))
+
+
 def _tokenizers_problems(
-    folder: Path, tokenizer: Tokenizer, samples: list[str], expected: list[list[int]]
+    tokenizer: Tokenizer, expected: Mapping[str, list[int]], upstream: Mapping[str, list[int]]
 ) -> Iterator[_Problem]:
-    """Compares with the `tokenizers` library, which reads `tokenizer.json` alone.
+    """Compares with the `tokenizers` library, on text without tokens that only other files list.
 
     Raises:
-        InvalidTokenizerError: It gives different ids for text without tokens that only other files list.
+        InvalidTokenizerError: It gives different ids.
     """
-    unlisted = _unlisted(tokenizer)
-    without = {*_without(samples, unlisted)}
-    pairs = [(text, ids) for text, ids in zip(samples, expected, strict=True) if text in without]
-    written = (folder / MAIN).read_bytes() if tokenizer.main == MAIN else write_tokenizer_json(tokenizer)
-    upstream = _core.encode_with_tokenizers(written.decode(), [text for text, _ in pairs])
-    for (text, ids), upstream_ids in zip(pairs, upstream, strict=True):
-        if ids != upstream_ids:
+    for text, ids in upstream.items():
+        if ids != expected[text]:
             raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
+    unlisted = _unlisted(tokenizer)
     if unlisted:
         yield _Problem(
             "tokenizers",
