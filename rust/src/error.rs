@@ -101,8 +101,10 @@ pub enum Error {
         pretoken: String,
     },
     /// Temporary files cannot be written or read.
-    #[error("cannot keep counts on disk: {reason}")]
+    #[error("cannot keep counts on disk, in `{path}`: {reason}")]
     Spill {
+        /// The temporary file.
+        path: String,
         /// What the operating system said.
         reason: String,
     },

@@ -162,6 +162,23 @@ def test_what_is_no_record_is_refused(place, content, capsys):
     assert "hint: pass " in said
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.json", "cannot read the record `missing.json`: No such file or directory"),
+        ("model", "cannot read the record `model`: Is a directory"),
+        ("et.txt", "the record `et.txt` is not valid JSON"),
+    ],
+)
+@pytest.mark.usefixtures("place")
+def test_a_record_that_cannot_be_read_is_named_without_an_exception(name, said, capsys):
+    assert cli.main(["adapt", "--from-record", name, "--out", "second"]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Error" not in shown
+    assert "Errno" not in shown
+
+
 def test_a_record_of_a_text_in_memory_says_so_and_cannot_be_repeated(place):
     tg.adapt("model", target=iter(ESTONIAN), add=12, out="out", options=PLAIN)
     request = request_in(place / "out")
@@ -374,6 +391,19 @@ def test_prune_reads_back_the_order_that_it_wrote(place, capsys):
     assert cli.main(["prune", "model", "--order", "order.json", "--remove", "4", "--out", "less", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["removed"] == 4
     assert (place / "order.json").read_bytes() == before
+
+
+def test_prune_removes_the_whole_order_only_if_asked(place, capsys):
+    tokenizer = tg.load("model")
+    order = tg.prune_order(tokenizer, tg.count(tokenizer, "en.txt"))
+    order.save("order.json")
+    assert cli.main(["prune", "model", "--order", "order.json", "--out", "out"]) == 2
+    assert f"the order in `order.json` has {len(order):,} tokens\nhint: pass --remove N" in capsys.readouterr().err
+    assert not (place / "out").exists()
+    assert cli.main(["prune", "model", "--order", "order.json", "--remove", "all", "--out", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == len(order)
+    assert cli.main(["prune", "model", "--corpus", "en.txt", "--remove", "all", "--out", "same", "--quiet"]) == 0
+    assert files_of(place / "out") == files_of(place / "same")
 
 
 @pytest.mark.parametrize(

@@ -231,14 +231,69 @@ def test_what_a_running_process_writes_is_left_alone(writer, tmp_path):
     assert content(tmp_path / "killed") == {"half": b"half"}
 
 
-@pytest.mark.parametrize("named", [b"", b"another kernel"])
+@pytest.mark.parametrize("named", ["", "0123456789ab-"])
 def test_what_another_machine_may_be_writing_is_left_alone(writer, tmp_path, named):
     writer.send_signal(signal.SIGKILL)
     writer.wait()
     (left,) = partials(tmp_path)
-    (left / partial.LOCK).write_bytes(named)
+    left = left.rename(tmp_path / f".tokengraft-{named}x.partial")
     write(tmp_path / "next", NEW)
     assert partials(tmp_path) == [left]
+
+
+def test_without_locks_no_run_removes_the_folder_of_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(partial, "_lock", lambda *_, **__: False)
+    write(tmp_path / "one", NEW, meanwhile=lambda: write(tmp_path / "two", NEW))
+    assert content(tmp_path / "one") == content(tmp_path / "two") == NEW
+    monkeypatch.undo()
+    folder = tmp_path / ".tokengraft-x.partial"
+    folder.mkdir()
+    (folder / partial.LOCK).touch()
+    partial.remove_abandoned(tmp_path)
+    assert folder.exists()
+
+
+def test_a_run_whose_folder_another_run_removes_before_it_is_locked_takes_a_new_one(tmp_path, monkeypatch):
+    lock, calls = partial._lock, []
+
+    def lock_late(descriptor, **options):
+        calls.append(options)
+        if len(calls) == 1:
+            partial.remove_abandoned(tmp_path)
+        return lock(descriptor, **options)
+
+    monkeypatch.setattr(partial, "_lock", lock_late)
+    write(tmp_path / "next", NEW)
+    assert len(calls) == 3
+    assert content(tmp_path / "next") == NEW
+    assert partials(tmp_path) == []
+
+
+def test_a_link_with_the_name_of_an_unfinished_output_is_not_followed(tmp_path):
+    other = tmp_path / "other"
+    write(other, {partial.LOCK: b"", f"{partial.RESULT}/kept": b"mine"})
+    (tmp_path / f"{partial.PREFIX}{partial._kernel()}-x{partial.SUFFIX}").symlink_to(other)
+    write(tmp_path / "next", NEW)
+    assert content(other) == {partial.LOCK: b"", f"{partial.RESULT}/kept": b"mine"}
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with (
+        pytest.raises(errors.OutputError, match=r"missing`: No such file(?s:.*)set TMPDIR"),
+        partial.temporary_folder(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EPIPE, "pipe"), OSError(errno.EIO, "input", "elsewhere"), ValueError()]
+)
+def test_errors_about_other_things_than_temporary_files_are_not_changed(error):
+    with pytest.raises(type(error)) as raised, partial.temporary_folder() as folder:
+        raise error
+    assert raised.value is error
+    assert not folder.exists()
 
 
 def test_an_input_that_cannot_be_read_is_not_called_a_full_disk(tmp_path):

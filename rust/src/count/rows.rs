@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::path::PathBuf;
 
 use super::counts::Counts;
@@ -23,16 +23,19 @@ pub struct Rows {
     memory: Counts,
     /// How many rows of `memory` are read.
     done: usize,
-    runs: Vec<BufReader<File>>,
+    runs: Vec<(PathBuf, BufReader<File>)>,
     /// The next row of each source; the last source is memory.
     heap: BinaryHeap<Reverse<(Vec<u8>, usize, u64)>>,
 }
 
 impl Rows {
     pub(crate) fn new(memory: Counts, runs: &[PathBuf]) -> Result<Self> {
-        let open = |path: &PathBuf| File::open(path).map(|file| BufReader::with_capacity(1 << 18, file));
-        let runs: io::Result<Vec<_>> = runs.iter().map(open).collect();
-        let runs = runs.map_err(|error| spill_error(&error))?;
+        let open = |path: &PathBuf| {
+            let file = File::open(path).map_err(|error| spill_error(path, &error))?;
+            Ok((path.clone(), BufReader::with_capacity(1 << 18, file)))
+        };
+        let runs: Result<Vec<_>> = runs.iter().map(open).collect();
+        let runs = runs?;
         let mut rows = Self { memory, done: 0, runs, heap: BinaryHeap::new() };
         let sources = if rows.runs.is_empty() { 0 } else { rows.runs.len() + 1 };
         for source in 0..sources {
@@ -43,7 +46,7 @@ impl Rows {
 
     fn advance(&mut self, source: usize, mut key: Vec<u8>) -> Result<()> {
         let count = match self.runs.get_mut(source) {
-            Some(run) => read_row(run, &mut key).map_err(|error| spill_error(&error))?,
+            Some((path, run)) => read_row(run, &mut key).map_err(|error| spill_error(path, &error))?,
             None => self.next_in_memory(&mut key),
         };
         if let Some(count) = count {

@@ -47,7 +47,9 @@ impl Spill {
             let merged = self.new_path();
             let mut rows = Rows::new(Counts::default(), &runs)?;
             write_run(&merged, |key| rows.next(key))?;
-            runs.drain(..).try_for_each(std::fs::remove_file).map_err(|error| spill_error(&error))?;
+            for run in runs.drain(..) {
+                std::fs::remove_file(&run).map_err(|error| spill_error(&run, &error))?;
+            }
             runs.push(merged);
         }
         Ok(())
@@ -71,13 +73,13 @@ fn write_run(path: &Path, mut next: impl FnMut(&mut Vec<u8>) -> Result<Option<u6
         file.write_all(&count.to_le_bytes())?;
         file.write_all(key)
     };
-    let file = File::create(path).map_err(|error| spill_error(&error))?;
+    let file = File::create(path).map_err(|error| spill_error(path, &error))?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
     let mut key = Vec::new();
     while let Some(count) = next(&mut key)? {
-        write(&mut file, &key, count).map_err(|error| spill_error(&error))?;
+        write(&mut file, &key, count).map_err(|error| spill_error(path, &error))?;
     }
-    file.flush().map_err(|error| spill_error(&error))
+    file.flush().map_err(|error| spill_error(path, &error))
 }
 
 /// The next row of a run: its key, copied to `key`, and its count.
@@ -93,6 +95,6 @@ pub(super) fn read_row(file: &mut BufReader<File>, key: &mut Vec<u8>) -> io::Res
     Ok(Some(u64::from_le_bytes(count)))
 }
 
-pub(super) fn spill_error(error: &io::Error) -> Error {
-    Error::Spill { reason: error.to_string() }
+pub(super) fn spill_error(path: &Path, error: &io::Error) -> Error {
+    Error::Spill { path: path.display().to_string(), reason: error.to_string() }
 }

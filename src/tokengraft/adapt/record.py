@@ -176,15 +176,17 @@ def read_record(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     Raises:
         OptionError: The file cannot be read, or records none.
     """
+    name, hint = (
+        os.fspath(path),
+        "pass the adaptation.json or tokengraft.json of a folder that `tokengraft adapt` wrote",
+    )
     try:
-        request = json.loads(Path(path).read_bytes())["request"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise OptionError(
-            f"`{os.fspath(path)}` does not record a request: {type(error).__name__}: {error}",
-            hint="pass the adaptation.json or tokengraft.json of a folder that `tokengraft adapt` wrote",
-        ) from error
+        content = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise OptionError(f"cannot read the record `{name}`: {error.strerror or error}", hint=hint) from error
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON or UTF-8; or a NUL in the path
+        raise OptionError(f"the record `{name}` is not valid JSON: {error}", hint=hint) from error
+    request = content.get("request") if isinstance(content, dict) else None
     if not isinstance(request, dict):
-        raise OptionError(
-            f"`{os.fspath(path)}` does not record a request", hint="pass an adaptation.json of `tokengraft adapt`"
-        )
+        raise OptionError(f"`{name}` does not record a request", hint=hint)
     return request

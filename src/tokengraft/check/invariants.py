@@ -1,8 +1,6 @@
 """Checks of any tokenizer; with a base, problems that the base has too are notes."""
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from tokengraft.check.finding import EVIDENCE, Finding, Outcome, finding
 from tokengraft.check.settings_file import read_settings
@@ -12,6 +10,7 @@ from tokengraft.formats.files import save
 from tokengraft.formats.ranks import require_rank_agreement
 from tokengraft.formats.sentencepiece import require_agreement
 from tokengraft.output.json_file import parse_settings
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import AddedToken
 from tokengraft.tokenizer.alphabet import CHARACTER_OF, byte_token, token_bytes
 from tokengraft.tokenizer.inspect import id_layout
@@ -169,9 +168,9 @@ def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
 
 def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+    with temporary_folder() as folder:
         try:
-            out = save(tokenizer, Path(folder) / "tokenizer")
+            out = save(tokenizer, folder / "tokenizer")
             verified = verify_folder(out, tokenizer, base=base)
         except TokengraftError as error:
             return Finding("loaders", "fail", error.message)

@@ -1,7 +1,6 @@
 """`verify_folder`: loads a written tokenizer with every installed library and compares the ids."""
 
 import random
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tokengraft.formats.files import MAIN, save
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.formats.ranks import require_rank_agreement
 from tokengraft.formats.sentencepiece import read_piece_model
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.alphabet import SPACE, Kind, token_bytes
 from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.settings import FLAGS
@@ -154,8 +154,8 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[
 
 def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
     """The problems of the base: pairs of library and kind."""
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
-        folder = save(base, Path(parent) / "base")
+    with temporary_folder() as parent:
+        folder = save(base, parent / "base")
         return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts)}
 
 
@@ -352,8 +352,8 @@ def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -
     """Added tokens of the base that transformers finds in text with the files of the base, and not with the folder."""
     contents = {token.content for token in base.added if token.content in tokenizer.ids}
     texts = added_texts(base)
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
-        folders = [save(base, Path(parent) / "base"), folder]
+    with temporary_folder() as parent:
+        folders = [save(base, parent / "base"), folder]
         loaded = [load_with_transformers(path, texts, tokens=True) for path in folders]
     was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
     different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)

@@ -36,11 +36,22 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SCRIPTS = ("script", "script-leaf")
 WHOLE = (*SCRIPTS, "unreachable")
+ALL = "all"
+"""The value of --remove for the whole order."""
 _OF_ORDER = (
     *("protect", "protect_pattern", "protect_defaults", "scripts", "by_merges", "prune_characters", "reuse_reserved"),
     *("keep_llama_cpp_hash", "weight"),
 )
 """Options that decide an order."""
+
+
+def _number_or_all(text: str) -> int | str:
+    return ALL if text == ALL else number(text)
+
+
+def _n_removed(options: argparse.Namespace) -> int | None:
+    """How many tokens of the order are removed; None for all."""
+    return None if options.remove == ALL else options.remove
 
 
 class _Text(NamedTuple):
@@ -64,9 +75,9 @@ def add(commands: Commands) -> None:
     add_counts(command, required=False)
     command.add_argument(
         "--remove",
-        type=number,
+        type=_number_or_all,
         metavar="N",
-        help="number of tokens to remove (default for the script and unreachable methods: all)",
+        help="number of tokens to remove, or `all` of the order (default for the script and unreachable methods: all)",
     )
     command.add_argument(
         "--method",
@@ -113,7 +124,7 @@ def add(commands: Commands) -> None:
         type=Path,
         metavar="FILE",
         help="with text or --method: also write the complete order as JSON; without: remove the first tokens of an "
-        "order that was written before",
+        "order that was written before, as many as --remove says",
     )
     add_report(command)
     add_output(command, "folder for the pruned tokenizer")
@@ -136,7 +147,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     print_warnings(warnings)
     reads = reads_order(options)
     order = _read_order(tokenizer, options) if reads else _order(tokenizer, counts, options)
-    chosen = order[: options.remove]
+    chosen = order[: _n_removed(options)]
     pruned = chosen.apply(tokenizer)
     if options.ids == "compact":
         pruned = pruned.compact()
@@ -184,8 +195,13 @@ def reads_order(options: argparse.Namespace) -> bool:
 def _read_order(tokenizer: Tokenizer, options: argparse.Namespace) -> PruneOrder:
     """The order in the file of --order, with a warning if --ids keep cannot keep the number of embedding rows."""
     order = PruneOrder.load(options.order)
+    require(
+        options.remove is not None,
+        f"--remove was not given, and the order in `{options.order}` has {len(order):,} tokens",
+        hint=f"pass --remove N to remove the first N of them, or --remove {ALL}",
+    )
     highest = tokenizer.n_rows - 1
-    if options.ids == "keep" and any(removal.id == highest for removal in order.removals[: options.remove]):
+    if options.ids == "keep" and any(removal.id == highest for removal in order.removals[: _n_removed(options)]):
         print_warnings(
             [
                 f"the order removes the token with the highest id, {highest:,}: there are fewer embedding rows until "
@@ -214,7 +230,7 @@ def _require_options(options: argparse.Namespace) -> None:
         require_distinct(inputs, options.out, options.order)
         _require_method(options)
     require(
-        options.remove is None or options.remove > 0,
+        options.remove in (None, ALL) or options.remove > 0,
         f"--remove is {options.remove}; it must be at least 1",
         hint="pass --remove 1 or more",
     )
@@ -256,7 +272,7 @@ def _require_method(options: argparse.Namespace) -> None:
     require(
         options.remove is not None or method in WHOLE,
         f"the method {method} needs the number of tokens to remove",
-        hint="pass --remove N",
+        hint=f"pass --remove N, or --remove {ALL} for all tokens that may be removed",
     )
 
 

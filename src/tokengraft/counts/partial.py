@@ -6,7 +6,6 @@ rows too, under keys that begin with the byte 0xFF. UTF-8 never has that byte, a
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -21,6 +20,7 @@ from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts
 from tokengraft.errors import CountsError
 from tokengraft.frozen import FrozenDict
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -148,13 +148,13 @@ def finished_tables(counter: _core.Counter, min_count: int) -> Iterator[_core.Co
 @contextmanager
 def adding_counter(memory: int) -> Iterator[_core.Counter]:
     """A counter that only adds up counts, on disk beyond so many bytes of memory."""
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+    with temporary_folder() as folder:
         yield _core.Counter(
             _EMPTY_PIPELINE,
             byte_level=True,
             cutter=None,
             through_upstream=False,
-            spill_folder=folder,
+            spill_folder=str(folder),
             # A table doubles before it is written to disk, and meanwhile the old one still exists.
             bytes_per_table=memory // 3,
             document_memory=0,

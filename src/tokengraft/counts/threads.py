@@ -5,7 +5,6 @@ The result does not depend on the number of threads or the order of blocks.
 
 import json
 import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import cutter
 from tokengraft.counts.options import CountOptions, HoldOut
 from tokengraft.errors import CorpusError, InvalidTokenizerError, Progress
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.sentencepiece import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -43,8 +43,8 @@ class CountJob:
 @contextmanager
 def new_counter(job: CountJob) -> Iterator[_core.Counter]:
     """A counter for a job. What it writes to disk is removed when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
-        yield counter_of(job, folder)
+    with temporary_folder() as folder:
+        yield counter_of(job, str(folder))
 
 
 def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:

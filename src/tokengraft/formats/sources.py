@@ -5,7 +5,6 @@ Code in a model folder is never executed. The hub is asked only if there is no s
 
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tokengraft.errors import SourceNotFoundError, UnsupportedTokenizerError
 from tokengraft.formats.files import PATTERNS, load_file, load_folder
 from tokengraft.formats.huggingface import read_tokenizer_json
 from tokengraft.formats.ranks import Given, SpecialTokens
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -74,9 +74,9 @@ def load(
 def _load_object(source: Any) -> Tokenizer:
     """The tokenizer in a `transformers` fast tokenizer or a `tokenizers.Tokenizer`, known by what it can do."""
     if hasattr(source, "backend_tokenizer") and hasattr(source, "save_pretrained"):
-        with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
-            source.save_pretrained(folder)
-            return load_folder(Path(folder), name=f"a {type(source).__name__} object")
+        with temporary_folder() as folder:
+            source.save_pretrained(str(folder))
+            return load_folder(folder, name=f"a {type(source).__name__} object")
     if hasattr(source, "to_str"):
         raw = source.to_str(pretty=True).encode()
         return read_tokenizer_json(raw, name=f"a {type(source).__name__} object", files={})

@@ -1,13 +1,14 @@
-"""`partial_path`: a folder for unfinished output. A later run can tell whether it is still in use.
+"""`partial_path` and `temporary_folder`: unfinished output. A later run can tell whether it is still in use.
 
-The folder is called `.tokengraft-*.partial` and holds the unfinished output and a file `lock`. The process that writes
-holds a lock on that file (`flock`), which the system releases when the process ends. The file contains an id of the
+The folder is called `.tokengraft-KERNEL-*.partial` and holds the unfinished output and a file `lock`. The process that
+writes holds a lock on that file (`flock`), which the system releases when the process ends. KERNEL is an id of the
 running kernel, because a lock is not visible to other machines on a network file system. A later run removes a folder
-if its file has the same kernel id and the lock is free, or if the folder is empty: then its process was killed before
-it had a lock, or while removing the folder. It does not touch other folders: those of other machines, of systems
-without `flock`, and from before a reboot.
+if it has the same kernel id and the lock is free, or if the folder is empty: then its process was killed before it had
+a lock file, or while removing the folder. It does not touch other folders: those of other machines, of systems without
+`flock`, and from before a reboot.
 """
 
+import errno
 import os
 import platform
 import shutil
@@ -16,10 +17,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
+
+from tokengraft.errors import OutputError
 
 PREFIX, SUFFIX = ".tokengraft-", ".partial"
 LOCK, RESULT = "lock", "result"
+_OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 
 @contextmanager
@@ -28,7 +33,6 @@ def partial_path(parent: Path) -> Iterator[Path]:
     remove_abandoned(parent)
     folder, lock = _new_folder(parent)
     try:
-        _claim(lock)
         yield folder / RESULT
     finally:
         _remove(folder / RESULT)
@@ -36,24 +40,66 @@ def partial_path(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for temporary files, in the system's folder for them. It is removed at the end with its content.
+
+    Raises:
+        OutputError: It cannot be written to.
+    """
+    folder = None
+    try:
+        with partial_path(Path(tempfile.gettempdir())) as folder:
+            folder.mkdir()
+            yield folder
+    except OSError as error:
+        if folder and not _is_about(error, folder):
+            raise
+        raise OutputError(
+            f"cannot write temporary files to `{tempfile.tempdir or 'TMPDIR'}`: {error.strerror or error}",
+            hint="free space there, or set TMPDIR to another folder",
+        ) from error
+
+
+def _is_about(error: OSError, folder: Path) -> bool:
+    """Whether an error is about a file in a folder. Errors of writing name no file."""
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return any(Path(name).is_relative_to(folder) for name in names) or (not names and error.errno in _OF_WRITING)
+
+
 def _new_folder(parent: Path) -> tuple[Path, int]:
-    """A new folder, and its open lock file."""
+    """A new folder, and its open and locked lock file. If the system has no locks, the folder has no kernel id."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, suffix=SUFFIX, dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{_kernel()}-", suffix=SUFFIX, dir=parent))
         try:
-            return folder, os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        except FileNotFoundError:  # another run removed the empty folder as abandoned
+            lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            if not _lock(lock, wait=True):
+                return folder.rename(folder.with_name(folder.name.replace(f"{_kernel()}-", ""))), lock
+            if _is_at(lock, folder / LOCK):
+                return folder, lock
+            os.close(lock)  # another run had the lock first, and removed the folder as abandoned
+        except FileNotFoundError:  # another run removed the empty folder
             continue
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
 
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still at its path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
 def remove_abandoned(parent: Path) -> None:
     """Removes the folders that killed processes of this machine left in ``parent``."""
     for folder in parent.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):  # not ours to open, or another process is removing it
-            if not _remove_empty(folder):
+            if folder.is_symlink() or _remove_empty(folder):
+                continue
+            if folder.name.startswith(f"{PREFIX}{_kernel()}-"):
                 _remove_unlocked(folder)
 
 
@@ -66,19 +112,13 @@ def _remove_empty(folder: Path) -> bool:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    lock = os.open(folder / LOCK, os.O_RDWR)
+    lock = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     try:
-        if _lock(lock) and os.read(lock, 1000) == _kernel():
+        if _lock(lock):
             _remove(folder / RESULT)  # before the lock file, without which a later run would keep the folder
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
-
-
-def _claim(lock: int) -> None:
-    """Locks the file, then writes the kernel id. Without a lock no id is written, so that no run removes the folder."""
-    if _lock(lock, wait=True):
-        os.write(lock, _kernel())
 
 
 def _lock(descriptor: int, *, wait: bool = False) -> bool:
@@ -95,12 +135,13 @@ def _lock(descriptor: int, *, wait: bool = False) -> bool:
 
 
 @cache
-def _kernel() -> bytes:
+def _kernel() -> str:
     """An id of the running kernel, different for every machine and after every reboot."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        name = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
-        return platform.node().encode()
+        name = platform.node().encode()
+    return sha256(name).hexdigest()[:12]
 
 
 def _remove(path: Path) -> None:

@@ -1,13 +1,12 @@
 """A tokenizer as an object of `tokenizers` or of transformers. Both libraries are optional and imported on demand."""
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
+from tokengraft.output.partial import temporary_folder
 
 SETTINGS = "tokenizer_config.json"
 
@@ -31,13 +30,13 @@ def transformers_object(files: Mapping[str, bytes]) -> Any:
     transformers = _imported("transformers")
     # Without settings, `AutoTokenizer` of transformers 4 does not know which class to take.
     loader = transformers.AutoTokenizer if SETTINGS in files else transformers.PreTrainedTokenizerFast
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as folder:
+    with temporary_folder() as folder:
         for name, raw in files.items():
-            path = Path(folder) / name
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw)
         try:
-            return loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            return loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # transformers raises OSError, ValueError, KeyError and its dependencies' errors
             raise UnsupportedTokenizerError(
                 f"transformers cannot load the tokenizer: {type(error).__name__}: {error}",

@@ -6,7 +6,6 @@ on `model_type` in `config.json` too, so the folder itself is loaded, not the to
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from tokengraft.checkpoint.ids import MAIN
 from tokengraft.formats.files import MAIN as TOKENIZER_JSON
 from tokengraft.formats.files import folder_files
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.settings import SETTINGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -60,8 +60,8 @@ def _different(path: Path, samples: _Samples) -> list[str]:
 
 def _fix(path: Path, tokenizer: Tokenizer, samples: _Samples) -> str:
     """The setting that makes the ids equal, tried on a copy of the tokenizer files; empty if it does not help."""
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
-        copy = _with_plain_class(path, tokenizer, Path(parent) / "model")
+    with temporary_folder() as parent:
+        copy = _with_plain_class(path, tokenizer, parent / "model")
         try:
             helps = not _different(copy, samples)
         except CannotLoadError:

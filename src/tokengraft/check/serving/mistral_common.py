@@ -5,9 +5,7 @@ Checked with mistral-common 1.13.
 
 import importlib.util
 import json
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from tokengraft.check.finding import EVIDENCE, Finding, Outcome
 from tokengraft.check.serving.model import not_checked
@@ -15,6 +13,7 @@ from tokengraft.check.serving.model_folder import ModelFolder
 from tokengraft.check.serving.tiktoken import compared, conversion_fix
 from tokengraft.check.transformers_loader import summary
 from tokengraft.check.verify import sample_texts
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TEKKEN = "tekken.json"
@@ -81,8 +80,8 @@ def same_ids(tokenizer: Tokenizer, raw: bytes) -> Finding:
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
     texts = sample_texts(tokenizer)
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
-        path = Path(parent) / TEKKEN
+    with temporary_folder() as parent:
+        path = parent / TEKKEN
         path.write_bytes(raw)
         try:
             loaded = Tekkenizer.from_file(path)

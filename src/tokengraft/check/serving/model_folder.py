@@ -1,7 +1,6 @@
 """`ModelFolder`: a folder as a serving stack finds it: tokenizer, configs, and the shapes of its tables of tokens."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from tokengraft.checkpoint.layout import VocabTensor, has_weights, open_checkpoi
 from tokengraft.errors import CheckpointError
 from tokengraft.formats import load
 from tokengraft.formats.files import load_folder, save
+from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.settings import SETTINGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -104,8 +104,8 @@ def open_model_folder(source: str | os.PathLike[str] | Tokenizer) -> Iterator[Mo
         yield _read(Path(source))
         return
     tokenizer = source if isinstance(source, Tokenizer) else load(source)
-    with tempfile.TemporaryDirectory(prefix="tokengraft-") as parent:
-        yield ModelFolder(save(tokenizer, Path(parent) / "tokenizer"), tokenizer, unread="there is no model")
+    with temporary_folder() as parent:
+        yield ModelFolder(save(tokenizer, parent / "tokenizer"), tokenizer, unread="there is no model")
 
 
 def _read(path: Path) -> ModelFolder:

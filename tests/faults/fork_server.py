@@ -1,0 +1,120 @@
+"""Runs commands of tokengraft in forked processes, each with a fault. Started by `injection.Server`, with the injector.
+
+Everything is imported once; a run then takes as long as its work. Requests and answers are lines of JSON. Processes are
+forked before this one has a thread, and each has its own standard streams, working folder and temporary folder.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import select
+import signal
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+sys.modules["transformers"] = None  # as if it were not installed: the process that imports it takes seconds
+
+import gguf  # noqa: F401, E402
+import numpy as np  # noqa: F401, E402
+import pyarrow.parquet  # noqa: F401, E402
+import tokenizers  # noqa: F401, E402
+
+import tokengraft as tg  # noqa: E402
+from tokengraft.cli.main import build_parser, main  # noqa: E402
+from tokengraft.output import rename  # noqa: E402
+
+
+class Fault(ctypes.Structure):
+    """`struct fault` of the injector."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("calls", "at", "action", "value", "repeated", "groups")),
+        ("last", ctypes.c_char * 4096),
+    ]
+
+
+NUMBERS = ("at", "action", "value", "repeated", "groups")
+SHARED = mmap.mmap(-1, ctypes.sizeof(Fault))
+FAULT = Fault.from_buffer(SHARED)
+WATCH = ctypes.CDLL(None).watch
+DEADLINE = 120
+
+
+def import_all():
+    """Imports every module of the package that needs no torch, and what they import when they run."""
+    for name in tg.__all__:
+        getattr(tg, name)
+    build_parser()
+    from tokengraft.adapt import adapt  # noqa: F401
+    from tokengraft.report import adaptation  # noqa: F401
+
+
+def run(request):
+    """The process of a command: never returns."""
+    try:
+        os.setsid()
+        os.chdir(request["folder"])
+        os.environ.update(request["environment"])
+        tempfile.tempdir = request["environment"]["TMPDIR"]  # else Python writes a file there to try it
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+        if request["without_renameat2"]:
+            rename.renameat2 = lambda *_: False
+        WATCH(ctypes.byref(FAULT))
+        status = status_of(request["arguments"])
+        WATCH(None)
+    except BaseException:
+        WATCH(None)
+        traceback.print_exc()
+        status = 70
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
+def status_of(arguments):
+    """The exit status of a command; 70 and a traceback for an exception that it does not handle."""
+    try:
+        return main(arguments)
+    except SystemExit as error:
+        return error.code
+
+
+def wait(child):
+    """The exit status of a process, negative for a signal; None if it was still running after two minutes."""
+    handle = os.pidfd_open(child)
+    ended, _, _ = select.select([handle], [], [], DEADLINE)
+    os.close(handle)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return status if ended else None
+
+
+def serve():
+    """Answers requests until stdin ends."""
+    import_all()
+    for line in sys.stdin:
+        request = json.loads(line)
+        ctypes.memset(ctypes.byref(FAULT), 0, ctypes.sizeof(Fault))
+        for name in NUMBERS:
+            setattr(FAULT, name, request[name])
+        child = os.fork()
+        if not child:
+            run(request)
+        answer = {
+            "status": wait(child),
+            "calls": FAULT.calls,
+            "last": FAULT.last.decode(errors="replace"),
+            "stdout": Path(request["stdout"]).read_text(errors="replace"),
+            "stderr": Path(request["stderr"]).read_text(errors="replace"),
+        }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

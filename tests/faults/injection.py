@@ -1,0 +1,115 @@
+"""`Server.run`: runs a command of tokengraft with a fault at the n-th call that changes a file."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from enum import IntEnum, IntFlag
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+ALL = os.environ.get("FAULTS") == "all"
+"""Whether every call of a command is tried, as `make faults` does, or a selection."""
+
+
+class Action(IntEnum):
+    """What happens at a call."""
+
+    NOTHING, KILL, KILL_HALFWAY, FAIL, SHORT, SIGNAL = range(6)
+
+
+class Group(IntFlag):
+    """Groups of calls."""
+
+    WRITE, CREATE, RENAME, REMOVE, SYNC = 1, 2, 4, 8, 16
+    ALL = 31
+    NEEDS_SPACE = 3
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens at the n-th call of some groups, or from there on."""
+
+    action: Action = Action.NOTHING
+    value: int = 0
+    """An errno for `FAIL`, a signal for `SIGNAL`."""
+    at: int = 0
+    repeated: bool = False
+    groups: Group = Group.ALL
+    without_renameat2: bool = False
+
+    def at_call(self, n):
+        return replace(self, at=n)
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    calls: int
+    last: str
+    """The call at which the fault happened."""
+    stdout: str
+    stderr: str
+
+
+class Server:
+    """A process that has everything imported, and forks for each run."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        library = folder / "injector.so"
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, HERE / "injector.c", "-ldl"], check=True)
+        paths = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+        quiet = {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, **quiet, "LD_PRELOAD": str(library), "PYTHONPATH": paths}
+        pipe = subprocess.PIPE
+        command = [sys.executable, HERE / "fork_server.py"]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, encoding="utf-8")
+
+    def run(self, arguments, folder, fault=Fault()):  # noqa: B008 (frozen)
+        """Runs a command in a folder, with a temporary folder `tmp` there."""
+        (folder / "tmp").mkdir(exist_ok=True)
+        request = {
+            "arguments": [*map(str, arguments)],
+            "folder": str(folder),
+            "environment": {"TMPDIR": str(folder / "tmp"), "SOURCE_DATE_EPOCH": "0"},
+            "stdout": str(self.folder / "stdout"),
+            "stderr": str(self.folder / "stderr"),
+        }
+        request |= {name: getattr(fault, name) for name in ("at", "action", "value", "repeated", "groups")}
+        request["without_renameat2"] = fault.without_renameat2
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        answer = json.loads(self.process.stdout.readline())
+        assert answer["status"] is not None, f"{arguments} hung after {answer['last']}"
+        return Ended(**answer)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def selected(n_calls):
+    """The calls to try: all of them, or a few with the first and the last ones."""
+    if ALL:
+        return range(1, n_calls + 1)
+    return sorted({1, 2, *range(3, n_calls - 2, max(n_calls // 3, 1)), *range(max(n_calls - 2, 1), n_calls + 1)})
+
+
+def content(path):
+    """What is at a path: the bytes of a file, the files of a folder, or None."""
+    if path.is_dir():
+        return {p.relative_to(path).as_posix(): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+    return path.read_bytes() if path.exists() else None
+
+
+def scratch(parent):
+    """A new, empty folder."""
+    return Path(tempfile.mkdtemp(dir=parent))
