@@ -219,7 +219,7 @@ def record_file() -> Iterator[Seed]:
         "options": {
             "read_options": {"documents": "lines", "rules": {"split_digits": False}, "shard": [0, 2]},
             "count_options": {"min_count": 2},
-            "limits": {"max_length": 8},
+            "limits": {"max_token_bytes": 8},
             "include": {"words": ["kass"], "exact": True},
             "hold_out": {"one_in": 10},
             "preserve": ["en.txt"],
@@ -296,3 +296,10 @@ def cache_files() -> Iterator[Seed]:
     """Counts and held out documents, as `adapt` keeps them."""
     held_out = json.dumps(["a document", "õ"]).encode()
     yield {"held_out.json": held_out} | _folder(lambda folder: counts().save(folder / "counts.parquet"))
+
+
+def probe_file() -> Iterator[Seed]:
+    """What `tokengraft probe --json` prints."""
+    score = {"model": "old", "text": "et", "steps": 0, "bytes": 100, "tokens": 20, "bits_per_byte": 1.5}
+    scores = [score, score | {"model": "new", "bits_per_byte": 2.5, "steps": 10}]
+    yield {"probe.json": json.dumps({"base": "old", "scores": scores}).encode(), MODEL: as_json(documents()["whole"])}

@@ -18,7 +18,7 @@ from tokengraft.formats.huggingface import read_tokenizer_json
 
 TEXTS = ("the cat sat", " kass õues 12345 ", "a\n\n  b\t猫 e\u0301 ﬁ İ", "<|end|>x<s> y</s>", "don't WE'LL x=1", "\0\u2028 \ud7ff")
 COUNTED = ("the cat sat on the mat", "the other cat", "kass istus matil, õhtu õdus", "x1 22 333\n\n<s>")
-SAVED_SHARE, WHOLE_SHARE = 0.5, 0.05
+SAVED_SHARE, WHOLE_SHARE = 0.2, 0.02
 """The shares of accepted tokenizers that are also saved and loaded, and that are counted with, extended and pruned."""
 
 
@@ -142,7 +142,8 @@ def _extended(tokenizer: tg.Tokenizer, random: Random) -> None:
     if spelled:
         raise Difference(f"the new token {spelled.pop()!r} is not reachable")
     tg.plan(tokenizer, extended)
-    if sum(counts.tokens(extended).values()) > sum(counts.tokens(tokenizer).values()):
+    spells = tokenizer.spells_everything  # otherwise a run of unknown characters may have been one token
+    if spells and sum(counts.tokens(extended).values()) > sum(counts.tokens(tokenizer).values()):
         raise Difference("the training text has more tokens after extending")
 
 
