@@ -115,8 +115,9 @@ def _load(counts: Path, held_out: Path) -> HeldOutCounts | None:
     """The cached counts; None if there are none, or they cannot be read."""
     try:
         texts = json.loads(held_out.read_bytes())
-        return HeldOutCounts(PretokenCounts.load(counts), tuple(texts))
-    except (OSError, ValueError, CountsError):
+        are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        return HeldOutCounts(PretokenCounts.load(counts), tuple(texts)) if are_texts else None
+    except (OSError, ValueError, RecursionError, CountsError):
         return None
 
 

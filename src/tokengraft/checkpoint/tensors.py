@@ -84,6 +84,7 @@ class TensorFile:
             _require_strings(metadata)
         tensors = [_tensor(name, entry, data, size) for name, entry in header.items()]
         ordered = sorted(tensors, key=lambda tensor: (tensor.start, tensor.size, tensor.name))
+        _require_no_gaps(ordered, data, size)
         return cls(path, MappingProxyType({tensor.name: tensor for tensor in ordered}), metadata)
 
 
@@ -98,6 +99,17 @@ def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInf
     if not begin <= end <= size - data or (item and prod(shape) * item != end - begin):
         raise ValueError(f"the tensor {name!r} is not inside the file")
     return TensorInfo(name, dtype, shape, data + begin, end - begin)
+
+
+def _require_no_gaps(ordered: list[TensorInfo], data: int, size: int) -> None:
+    """Refuses data that two tensors share or none has, as the library does: rows of one would be written as another's."""
+    at = data
+    for tensor in ordered:
+        if tensor.start != at:
+            raise ValueError(f"the data of {tensor.name!r} does not begin where the data before it ends")
+        at += tensor.size
+    if at != size:
+        raise ValueError(f"{size - at:,} bytes at its end belong to no tensor")
 
 
 def _count(value: Any) -> int:

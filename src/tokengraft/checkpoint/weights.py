@@ -114,7 +114,8 @@ class CheckpointWriter:
         """Writes a weight file in which new tables replace the old ones."""
         after = [self._resized(tensor) if tensor.name in changed else tensor for tensor in file.tensors.values()]
         header, _ = header_bytes(after, file.metadata)
-        with file.path.open("rb", buffering=0) as old, out.open("wb") as new:
+        # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
+        with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
             new.write(header)
             for tensor in file.tensors.values():
                 if tensor.name in changed:

@@ -80,7 +80,7 @@ def _left_out(source: Tokenizer, converted: Tokenizer) -> list[str]:
 def _special_tokens(path: Path | None) -> Any:
     try:
         return json.loads(path.read_bytes()) if path else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint="check --special-tokens") from error
 
 

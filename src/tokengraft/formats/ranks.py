@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
-from tokengraft.formats.huggingface import require_added_ids
+from tokengraft.formats.huggingface import MAX_ID, require_added_ids
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.tokenizer.families import ENCODING, PATTERNS, Encoding, family_encoding, read_encoding
@@ -114,9 +114,14 @@ def _tokenizer(ranks: RankFile, encoding: Encoding, files: FrozenDict[str, bytes
 
 
 def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -> None:
-    """Refuses special tokens whose text or id a token has."""
+    """Refuses special tokens whose text or id a token has, or whose id is beyond what ids can be."""
     taken = {token_id: token for token, token_id in ranks.ids.items()}
     for text, token_id in specials.items():
+        if token_id > MAX_ID:
+            raise InvalidTokenizerError(
+                f"`{name}`: the special token {text!r} has the id {token_id:,}, and ids end at {MAX_ID:,}",
+                hint="give it another id: --special-tokens; in a list, ids follow the highest rank",
+            )
         if text in ranks.ids or token_id in taken:
             other = text if text in ranks.ids else taken[token_id]
             raise InvalidTokenizerError(

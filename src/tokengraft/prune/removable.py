@@ -102,7 +102,7 @@ def _named(tokenizer: Tokenizer) -> Iterator[str]:
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             content = json.loads(tokenizer.files.get(name, b"{}"))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         for key, value in content.items() if isinstance(content, dict) else ():
             if key.endswith(("_token", "_tokens")):

@@ -129,7 +129,7 @@ def read_probe(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     """
     try:
         return checked_probe(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=_PROBE_HINT) from error
 
 

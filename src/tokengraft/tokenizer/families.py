@@ -194,7 +194,7 @@ def read_encoding(raw: bytes) -> Encoding:
     """
     try:
         content = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidTokenizerError(
             f"`{ENCODING}` is not JSON: {error}", hint="write it again, or remove it"
         ) from error

@@ -146,7 +146,7 @@ def _by_class(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
     """The ids that the class puts before and after a text; None if the post-processor of the file decides."""
     try:
         settings = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(settings, dict) or str(settings.get("tokenizer_class")).removesuffix("Fast") not in ADDING:
         return None

@@ -34,6 +34,8 @@ _UNUSED = b"\xff<unused rank %d>"
 """The bytes at a rank that no token has. No text gives them: UTF-8 has no byte 0xFF."""
 MAX_UNUSED = 2**20
 """Ranks that may have a placeholder."""
+MAX_SPECIALS = 2**16
+"""Special tokens of a tekken file, which need not list them. Known files have 1,000."""
 _OLD_SPECIALS = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
     *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
@@ -255,6 +257,8 @@ def _read_tekken(raw: bytes, name: str) -> RankFile:
     size, first = _number(config, "default_vocab_size"), _number(config, "default_num_special_tokens")
     if not 0 <= first <= size <= len(vocab) + first:
         _unreadable(name, f"`config` gives {size:,} tokens, {first:,} of them special, and `vocab` has {len(vocab):,}")
+    if first > MAX_SPECIALS:
+        _unreadable(name, f"`config` gives {first:,} special tokens, and at most {MAX_SPECIALS:,} are read")
     entries = []
     for rank, entry in enumerate(vocab[: size - first]):
         try:
@@ -288,6 +292,8 @@ def _checked(entries: list[tuple[bytes, int]], name: str, first: int = 0) -> tup
         problem = "a token is empty"
     elif missing := [byte for byte, character in CHARACTER_OF.items() if character not in tokens]:
         problem = f"{len(missing)} of the 256 bytes have no rank, such as 0x{missing[0]:02X}"
+    elif min(by_rank) < 0:
+        problem = f"the rank {min(by_rank):,} is negative"
     elif max(by_rank) + first >= 2**32:
         problem = f"the rank {max(by_rank):,} is too high for an id"
     if problem:

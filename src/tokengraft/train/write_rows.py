@@ -64,7 +64,7 @@ def _write_report(folder: Path, partial: Path, summary: Mapping[str, Any]) -> No
     """Adds to the report of the folder, which lists the files that a later run may replace."""
     try:
         report = json.loads((folder / REPORT).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         report = {}
     names = {path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file()} | {REPORT}
     report = (report if isinstance(report, dict) else {}) | {"files": sorted(names), "distill": dict(summary)}
