@@ -19,7 +19,7 @@ from tokengraft.counts.count import count
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
 from tokengraft.counts.options import DEFAULT_MEMORY, CountOptions, Engine
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, escaped
 from tokengraft.tokenizer.inspect import spelling_warning
 from tokengraft.tokenizer.sentencepiece import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -159,7 +159,7 @@ def add_wide(command: argparse.ArgumentParser) -> None:
 def say(text: str, options: argparse.Namespace) -> None:
     """Prints a message to stderr, unless --quiet was given."""
     if not options.quiet:
-        print(text, file=sys.stderr)
+        print(escaped(text), file=sys.stderr)
 
 
 def add_output(command: argparse.ArgumentParser, what: str) -> None:

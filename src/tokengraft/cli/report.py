@@ -22,7 +22,7 @@ from tokengraft.cli.options import (
     warn_of_spelling,
 )
 from tokengraft.cli.texts import files_of, texts_of
-from tokengraft.corpus import without_credentials
+from tokengraft.corpus import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate import Evaluation, evaluate
 from tokengraft.evaluate.segments import Text
@@ -92,7 +92,7 @@ def request(options: argparse.Namespace) -> dict[str, Any]:
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     moment = time.gmtime(int(seconds) if seconds.isdecimal() else time.time())
     return {
-        "command": shlex.join(["tokengraft", *map(without_credentials, options.arguments)]),
+        "command": shlex.join(["tokengraft", *map(input_without_credentials, options.arguments)]),
         "date": time.strftime("%Y-%m-%d", moment),
     }
 

@@ -9,7 +9,7 @@ from tokengraft.corpus.blocks import whole_documents
 from tokengraft.corpus.input import Input
 from tokengraft.corpus.open import Corpus, files_at, open_corpus, open_paths
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
-from tokengraft.corpus.read import documents, read_documents
+from tokengraft.corpus.read import documents, input_documents, read_documents
 from tokengraft.corpus.remote import input_without_credentials, is_url, local_name, without_credentials
 from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.corpus.totals import Totals
@@ -29,6 +29,7 @@ __all__ = [
     "binary_buffers",
     "documents",
     "files_at",
+    "input_documents",
     "input_without_credentials",
     "is_url",
     "local_name",
