@@ -17,7 +17,6 @@ from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.errors import TokengraftError
 from tokengraft.report.report import read_probe
 
-
 USED_SHARE = 0.03
 """The share of files that were read that are also used, where that takes much longer than reading."""
 
@@ -131,7 +130,9 @@ def _short_counts(tokenizer: tg.Tokenizer) -> tg.PretokenCounts:
 
 def check_special(folder: Path, _: Random) -> None:
     """Special tokens for a tiktoken file."""
-    tokenizer = tg.load(folder / "x" / "x.tiktoken", pattern="cl100k_base", special_tokens=_special_tokens(folder / "special.json"))
+    tokenizer = tg.load(
+        folder / "x" / "x.tiktoken", pattern="cl100k_base", special_tokens=_special_tokens(folder / "special.json")
+    )
     repr(tokenizer)
 
 

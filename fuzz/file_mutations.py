@@ -13,9 +13,29 @@ from fuzz.wire_mutations import mutate_wire, parse
 
 BYTES_SHARE = 0.2
 """The share of cases in which a file is mutated as bytes, whatever its format."""
-LINES = (b"", b" ", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"{}", b"[]", b"null", b'{"text": 1}', b'{"text": null}')
+LINES = (
+    b"",
+    b" ",
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"text": 1}',
+    b'{"text": null}',
+)
 LINES += (b'{"text": "a"} x', b'{"text": "\\ud800"}', b'{"text": "a", "text": "b"}', b'"text"', b"= 0", b"YQ== -1")
-LINES += (b"YQ== 99999999999", b"YWI= 5", b"YQ", b"a b c", b"x" * 70_000, b"[" * 3000, b'{"text": "' + b"y" * 9000 + b'"}')
+LINES += (
+    b"YQ== 99999999999",
+    b"YWI= 5",
+    b"YQ",
+    b"a b c",
+    b"x" * 70_000,
+    b"[" * 3000,
+    b'{"text": "' + b"y" * 9000 + b'"}',
+)
 
 Mutation = Callable[[bytes, Random, list[bytes]], bytes]
 
@@ -78,7 +98,16 @@ def _changed_table(table: "object", random: Random) -> "object":
     column = table.column(place)
     kind = random.randrange(8)
     if kind == 0:
-        types = (pa.string(), pa.large_binary(), pa.int8(), pa.uint64(), pa.float64(), pa.bool_(), pa.int64(), pa.null())
+        types = (
+            pa.string(),
+            pa.large_binary(),
+            pa.int8(),
+            pa.uint64(),
+            pa.float64(),
+            pa.bool_(),
+            pa.int64(),
+            pa.null(),
+        )
         return table.set_column(place, name, column.cast(random.choice(types)))
     if kind == 1:
         values = column.to_pylist()
@@ -87,11 +116,15 @@ def _changed_table(table: "object", random: Random) -> "object":
     if kind == 2:
         return table.remove_column(place)
     if kind == 3:
-        return table.rename_columns([random.choice((name, "text", "count", "pretoken", "")) for name in table.column_names])
+        return table.rename_columns(
+            [random.choice((name, "text", "count", "pretoken", "")) for name in table.column_names]
+        )
     if kind == 4:
         return table.append_column(random.choice((name, "more")), column)
     if kind == 5:
-        return table.take(pa.array([random.randrange(len(table)) for _ in range(random.randrange(len(table) + 9))], pa.int64()))
+        return table.take(
+            pa.array([random.randrange(len(table)) for _ in range(random.randrange(len(table) + 9))], pa.int64())
+        )
     if kind == 6:
         values = column.to_pylist()
         values[random.randrange(len(values))] = random.choice((-1, 0, 2**63 - 1, 2**40, "", b"", b"\xff", "x" * 300))

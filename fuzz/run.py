@@ -206,7 +206,9 @@ def _collect(worker: Worker, tallies: dict[str, Tally]) -> None:
         worker.restart()
         worker.batch = None
         # What the process knew of the cases before it is lost; they are run again.
-        tallies[name].add({"kinds": {FINDING: 1}, "reasons": {}, "slowest": (0, -1), "largest": (0, -1), "findings": []}, 0)
+        tallies[name].add(
+            {"kinds": {FINDING: 1}, "reasons": {}, "slowest": (0, -1), "largest": (0, -1), "findings": []}, 0
+        )
         for first, n in ((start, index - start), (index + 1, start + count - index - 1)):
             if n > 0:
                 _finish(worker, tallies[name], name, first, n)

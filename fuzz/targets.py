@@ -39,7 +39,12 @@ TARGETS = {
         Target("special-tokens", seeds.special_tokens, ("*",), file_checks.check_special),
         Target("safetensors", seeds.checkpoint, ("old/*.safetensors",), checkpoint_checks.check_checkpoint),
         Target("index", seeds.sharded_checkpoint, ("old/*.index.json",), checkpoint_checks.check_checkpoint),
-        Target("config", seeds.checkpoint, ("old/config.json", "old/generation_config.json"), checkpoint_checks.check_checkpoint),
+        Target(
+            "config",
+            seeds.checkpoint,
+            ("old/config.json", "old/generation_config.json"),
+            checkpoint_checks.check_checkpoint,
+        ),
         Target("gguf", seeds.gguf_file, ("model.gguf",), checkpoint_checks.check_gguf),
         Target("counts", seeds.counts_file, ("counts.parquet",), file_checks.check_counts),
         Target("partial-counts", seeds.partial_counts, ("partial.parquet",), file_checks.check_partial),

@@ -16,7 +16,14 @@ from tokengraft.errors import TokengraftError
 from tokengraft.formats.files import folder_files
 from tokengraft.formats.huggingface import read_tokenizer_json
 
-TEXTS = ("the cat sat", " kass õues 12345 ", "a\n\n  b\t猫 e\u0301 ﬁ İ", "<|end|>x<s> y</s>", "don't WE'LL x=1", "\0\u2028 \ud7ff")
+TEXTS = (
+    "the cat sat",
+    " kass õues 12345 ",
+    "a\n\n  b\t猫 e\u0301 ﬁ İ",
+    "<|end|>x<s> y</s>",
+    "don't WE'LL x=1",
+    "\0\u2028 \ud7ff",
+)
 COUNTED = ("the cat sat on the mat", "the other cat", "kass istus matil, õhtu õdus", "x1 22 333\n\n<s>")
 SAVED_SHARE, WHOLE_SHARE = 0.2, 0.02
 """The shares of accepted tokenizers that are also saved and loaded, and that are counted with, extended and pruned."""

@@ -146,6 +146,17 @@ pub enum Error {
         /// The longest document that memory allows.
         longest: usize,
     },
+    /// A part of a document that cannot be cut is too long to be encoded.
+    #[error(
+        "a document has {bytes} bytes that cannot be cut into parts; at most {longest} can be encoded at once with this \
+         tokenizer"
+    )]
+    LongPart {
+        /// Its length.
+        bytes: usize,
+        /// The longest one that is encoded.
+        longest: usize,
+    },
     /// A pretoken, or the number of them, is beyond what training counts with.
     #[error("training cannot count {number} {what}; the limit is 2^31")]
     TooMany {
@@ -178,7 +189,7 @@ impl Error {
     /// Whether one document is at fault, so that the others can be read without it.
     #[must_use]
     pub fn is_bad_document(&self) -> bool {
-        matches!(self, Self::BadLine { .. } | Self::BadRow { .. } | Self::CostlyDocument { .. })
+        matches!(self, Self::BadLine { .. } | Self::BadRow { .. } | Self::CostlyDocument { .. } | Self::LongPart { .. })
     }
 
     /// What the user can do about it.
@@ -203,6 +214,10 @@ impl Error {
             }
             Self::CostlyDocument { .. } => {
                 "raise --memory, or give the text as smaller documents, such as lines: --documents lines"
+            }
+            Self::LongPart { .. } => {
+                "give the text as smaller documents, such as lines: --documents lines; or count it (`tokengraft count`) \
+                 and pass the counts"
             }
             Self::TooMany { .. } => "leave out rare pretokens: `tokengraft count --min-count`",
             Self::Parquet { .. } => "give the text as smaller documents, such as lines: --documents lines",

@@ -7,6 +7,7 @@
 //! * `bpe`: the merge table, and the encoding of pretokens with it.
 //! * `pretokenize`: text to pretokens.
 //! * `count`: blocks of a corpus to pretoken counts.
+//! * `segment`: documents to token ids.
 //! * `train`: pretoken counts to new tokens and merges.
 //! * `tokenizer_json`: vocabulary and merges from the bytes of a file, and back.
 //!
@@ -45,6 +46,7 @@ mod pretokenize;
 mod py;
 mod read;
 mod rows;
+mod segment;
 mod tokenizer_json;
 mod train;
 
@@ -56,6 +58,7 @@ pub use pretokenize::{
 };
 pub use read::{FileReader, Part};
 pub use rows::bf16_means;
+pub use segment::{Segmented, Segmenter};
 pub use train::{
     pairs_of, script_properties, Callbacks, Learned, LearnedMerge, MaxShare, RefusedPair, ScriptFilter, Task, Texts,
 };

@@ -12,6 +12,7 @@ __all__ = [
     "Part",
     "Pipeline",
     "Rows",
+    "Segmenter",
     "Vocabulary",
     "__version__",
     "bf16_means",
@@ -25,6 +26,13 @@ __all__ = [
 ]
 
 __version__: str
+
+@final
+class Segmenter:
+    """Splits documents into tokens. Long documents are processed in parts."""
+    def __new__(cls, bpe: Bpe, skeleton: str, *, byte_level: bool, cutter: Cutter | None) -> Segmenter: ...
+    def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
+        """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
 
 @final
 class Vocabulary:

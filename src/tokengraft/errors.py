@@ -24,7 +24,7 @@ class TokengraftError(Exception):
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message, hint)
         self.message = printable(message)
-        self.hint = hint
+        self.hint = printable(hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.hint)
@@ -33,9 +33,18 @@ class TokengraftError(Exception):
         return f"{self.message}\nhint: {self.hint}"
 
 
+def escaped(text: str) -> str:
+    """Text that is safe for a terminal: control characters other than line breaks are escaped, those of direction too.
+
+    >>> escaped("a\\n\\x1b[31mb\\u202e")
+    'a\\n\\\\x1b[31mb\\\\u202e'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 def printable(message: str) -> str:
     """Text that quotes tokens, safe for a terminal: no control characters, and cut where very long."""
-    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
+    shown = escaped(message)
     return shown if len(shown) <= MAX_CHARACTERS else shown[:MAX_CHARACTERS] + " …"
 
 

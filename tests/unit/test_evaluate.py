@@ -11,7 +11,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.evaluate import metrics
 from tokengraft.evaluate.curve import default_sizes
-from tokengraft.evaluate.segments import read_text, segment
+from tokengraft.evaluate.segments import Segmenter, read_text
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad"] * 4
 ENGLISH = ["the cat sat on the mat", "that other cat"] * 3
@@ -133,8 +133,9 @@ def test_bad_input_is_refused(base, tmp_path):
 
 def test_segments_are_those_of_the_tokenizer_repeated_words_included(base):
     text = read_text("t", iter(["kass kass kass", "kass"]))
-    assert segment(base, text).counted() == Counter(i for t in text.documents for i in base.encode(t))
-    assert segment(base, text, by_merges=True).lengths == segment(base, text).lengths
+    segments = Segmenter(base).segment([*text.documents])
+    assert segments.counted() == Counter(i for t in text.documents for i in base.encode(t))
+    assert segments.n_by_merges == segments.lengths.sum()
 
 
 def test_a_comparison_names_what_gained_and_what_earns(base, extended):

@@ -166,6 +166,7 @@ LAYERS = [
     "evaluate.evaluation",
     "evaluate.metrics",
     "evaluate.segments",
+    "evaluate.documents",
     "evaluate.rate",
     "evaluate.support",
     "evaluate.curve",

@@ -22,7 +22,7 @@ from tokengraft.corpus import blocks
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
-from tokengraft.evaluate.segments import read_text, segment
+from tokengraft.evaluate.segments import read_text, token_totals
 
 counting = import_module("tokengraft.counts.threads")
 
@@ -69,7 +69,7 @@ def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, nam
     assert counts.totals == totals + tg.Totals(pretokens=counts.totals.pretokens)
     text = read_text("t", tmp_path / name, SKIPPING)
     assert (text.documents, text.totals) == (texts, totals)
-    assert segment(tokenizer, text).counted() == Counter(counts.tokens(tokenizer))
+    assert token_totals(tokenizer, text.documents).counted == Counter(counts.tokens(tokenizer))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")

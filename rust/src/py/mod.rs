@@ -7,6 +7,7 @@ mod extend;
 mod pipeline;
 mod read;
 mod rows;
+mod segment;
 mod vocabulary;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -52,6 +53,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<counter::PyRows>()?;
     module.add_class::<read::PyFileReader>()?;
     module.add_class::<read::PyPart>()?;
+    module.add_class::<segment::PySegmenter>()?;
     module.add_class::<vocabulary::PyVocabulary>()?;
     module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
     module.add_function(wrap_pyfunction!(extend::extend, module)?)?;

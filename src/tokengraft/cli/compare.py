@@ -68,13 +68,18 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+MAX_TOKENS = 2000
+"""Tokens of a document that are printed."""
+
+
 def _show(document: Document) -> None:
     """Prints the two segmentations of a document: tokens separated by `|`, on a terminal also in alternating colours.
 
     Bytes that are not text by themselves are shown as in ``\\xe6``.
     """
     for label, tokens in (("before", document.before), ("after", document.after)):
-        texts = [visible(token.decode(errors="backslashreplace")) for token in tokens]
+        texts = [visible(token.decode(errors="backslashreplace")) for token in tokens[:MAX_TOKENS]]
+        texts += ["…"] * (len(tokens) > MAX_TOKENS)
         head = f"  {label:<6} {len(tokens):>4}  "
         if not sys.stdout.isatty():
             print(head + "|".join(texts))

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable
 
+from tokengraft.errors import escaped
 from tokengraft.representation import aligned
 from tokengraft.tokenizer.alphabet import Kind, token_bytes
 from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection
@@ -40,6 +41,7 @@ def describe(inspection: Inspection) -> list[tuple[str, str]]:
 
 def print_table(rows: Iterable[tuple[str, str]]) -> None:
     """Prints rows of (label, text): a grid on a terminal, otherwise one line per row."""
+    rows = [(label, escaped(text)) for label, text in rows]
     if not sys.stdout.isatty():
         for label, text in rows:
             print(f"{label:<16}{text}")
@@ -60,7 +62,7 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
 def print_warnings(warnings: Iterable[str]) -> None:
     """Prints warnings to stderr, one per line."""
     for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {escaped(warning)}", file=sys.stderr)
 
 
 def print_columns(heads: list[str], rows: list[list[str]]) -> None:
@@ -69,12 +71,14 @@ def print_columns(heads: list[str], rows: list[list[str]]) -> None:
     Columns of text are folded if the terminal is narrow. If the numbers alone are wider than the terminal, so are the
     lines.
     """
+    heads, *rows = ([escaped(cell).replace("\n", "\\n") for cell in line] for line in [heads, *rows])
     if not sys.stdout.isatty():
         print("\n".join(aligned(heads, rows)))
         return
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold cyan", pad_edge=False, padding=(0, 2, 0, 0))
     narrowest = 0
@@ -82,10 +86,10 @@ def print_columns(heads: list[str], rows: list[list[str]]) -> None:
         is_text = not any(row[at].strip("+-.%0123456789,") == "" and row[at] for row in rows)
         width = max(cell_len(line[at]) for line in [heads, *rows])
         least = min(width, NARROW_TEXT) if is_text else width
-        table.add_column(head, justify="left" if is_text else "right", min_width=least, overflow="fold")
+        table.add_column(Text(head), justify="left" if is_text else "right", min_width=least, overflow="fold")
         narrowest += least + 2
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # a string would be read as markup
     console = Console()
     console.width = max(console.width, narrowest)
     console.print(table, soft_wrap=console.width == narrowest)

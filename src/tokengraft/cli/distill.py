@@ -12,6 +12,7 @@ from tokengraft.cli.interrupt import resumable
 from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say, size
 from tokengraft.cli.progress import one_stage
 from tokengraft.cli.reading import add_text_read_options, text_read_options_of
+from tokengraft.errors import escaped
 from tokengraft.output.atomic import require_distinct
 from tokengraft.train.distill import DistillOptions, distill
 from tokengraft.train.distill_result import Distillation
@@ -99,7 +100,7 @@ def _resumable(options: argparse.Namespace) -> AbstractContextManager[None]:
 
 def _announce(planned: Distillation) -> None:
     for label, text in _rows(planned):
-        print(f"{label}: {text}", file=sys.stderr)
+        print(escaped(f"{label}: {text}"), file=sys.stderr)
 
 
 def _rows(done: Distillation) -> list[tuple[str, str]]:

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tokengraft.corpus.remote import input_without_credentials
+from tokengraft.errors import escaped
+
 
 class Stopped(BaseException):
     """A signal asked the process to stop. Raised as an exception, so that all cleanup code runs."""
@@ -29,8 +32,11 @@ def resumable(work: Path, arguments: Sequence[str], what: str) -> Iterator[None]
         yield
     except (KeyboardInterrupt, Stopped):
         if work.is_dir() and any(work.iterdir()):
-            print(f"kept: {what} in `{work}`", file=sys.stderr)
-            print(f"go on with the same command: `{shlex.join(['tokengraft', *arguments])}`", file=sys.stderr)
+            shown = [input_without_credentials(argument) for argument in arguments]
+            again = "" if shown == [*arguments] else "; credentials in URLs are not shown: add them again"
+            print(escaped(f"kept: {what} in `{work}`"), file=sys.stderr)
+            command = escaped(shlex.join(["tokengraft", *shown]))
+            print(f"go on with the same command: `{command}`{again}", file=sys.stderr)
         else:
             print("nothing was kept: the command starts again from the beginning", file=sys.stderr)
         raise

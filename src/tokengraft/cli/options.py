@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS
 from tokengraft.corpus.remote import local_name, without_credentials
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, escaped
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -84,7 +84,7 @@ def add_wide(command: argparse.ArgumentParser) -> None:
 def say(text: str, options: argparse.Namespace) -> None:
     """Prints a message to stderr, unless --quiet was given."""
     if not options.quiet:
-        print(text, file=sys.stderr)
+        print(escaped(text), file=sys.stderr)
 
 
 def add_output(command: argparse.ArgumentParser, what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tokengraft.errors import Progress
+from tokengraft.errors import Progress, escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -97,7 +97,7 @@ class _Lines:
         self.started = self.last = time.monotonic()
 
     def start(self, name: str, unit: Unit = "bytes") -> None:
-        print(name, file=sys.stderr)
+        print(escaped(name), file=sys.stderr)
         self.name, self.unit, self.done = name, unit, 0
         self.started = self.last = time.monotonic()
 
@@ -110,7 +110,7 @@ class _Lines:
         speed = self.done / (now - self.started)
         left = f"{duration((total - self.done) / speed)} left" if speed and total > self.done else ""
         facts = (amount(self.done, total, unit), rate(speed, unit), left, part)  # type: ignore[arg-type]
-        print(f"{self.name}: {', '.join(filter(None, facts))}", file=sys.stderr)
+        print(escaped(f"{self.name}: {', '.join(filter(None, facts))}"), file=sys.stderr)
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def _bars() -> Iterator["_Bars"]:
         def render(self, task: "Task") -> Text:
             return Text(_facts(task), no_wrap=True)
 
-    columns = (TextColumn("{task.description}", table_column=None), BarColumn(bar_width=16), Facts())
+    columns = (TextColumn("{task.description}", markup=False, table_column=None), BarColumn(bar_width=16), Facts())
     with Bars(*columns, console=Console(stderr=True)) as bars:
         shown = _Bars(bars)
         yield shown
@@ -142,7 +142,7 @@ class _Bars:
 
     def start(self, name: str, unit: Unit = "bytes") -> None:
         self.end()
-        self.task = self.bars.add_task(name, total=None, unit=unit)
+        self.task = self.bars.add_task(escaped(name), total=None, unit=unit)
 
     def update(self, part: str, more: int, total: int) -> None:  # noqa: ARG002 (part: a bar has no room for it)
         if self.task is not None:

@@ -14,7 +14,7 @@ from tokengraft.check.check import check
 from tokengraft.cli.options import Commands, add_json, add_output, input_paths, say
 from tokengraft.cli.reading import add_text_read_options, text_read_options_of, warn_of_spelling
 from tokengraft.cli.texts import files_of, texts_of
-from tokengraft.corpus.remote import without_credentials
+from tokengraft.corpus.remote import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate.evaluation import Evaluation
 from tokengraft.evaluate.measure import evaluate
@@ -85,7 +85,7 @@ def request(options: argparse.Namespace) -> dict[str, Any]:
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     moment = time.gmtime(int(seconds) if seconds.isdecimal() else time.time())
     return {
-        "command": shlex.join(["tokengraft", *map(without_credentials, options.arguments)]),
+        "command": shlex.join(["tokengraft", *map(input_without_credentials, options.arguments)]),
         "date": time.strftime("%Y-%m-%d", moment),
     }
 

@@ -99,7 +99,7 @@ def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut) -> Iterator[Bl
         line += part.newlines() if kind != "text" else 0
         at_start, done = False, reader.position
     if cut.longest is not None and reader.pending:
-        raise too_long(str(path), reader.pending, cut.longest)
+        raise too_long(str(path), reader.pending, cut)
 
 
 def _stream_blocks(
@@ -113,7 +113,8 @@ def _stream_blocks(
         return
     kind = _kind(read_options)
     # A part of a JSON line cannot be read, so lines of JSON are always read completely.
-    by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, None if kind == "jsonl" else cut.enough)
+    enough = None if kind == "jsonl" else cut.enough
+    by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, enough, cut.counter)
     line, at_start, done = 1, True, 0
     for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
         position = tell() if tell else 0
@@ -145,7 +146,7 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
             yield _whole_characters(b"".join(pending)[: cut.enough + _MARGIN])
             return
         if cut.longest is not None and gathered > cut.longest:
-            raise too_long(name, gathered, cut.longest)
+            raise too_long(name, gathered, cut)
     if any(pending):
         yield b"".join(pending)
 
@@ -182,12 +183,18 @@ def _whole_characters(data: bytes) -> bytes:
     return data
 
 
-def too_long(name: str, size: int, longest: int) -> CorpusError:
+def too_long(name: str, size: int, cut: Cut) -> CorpusError:
     """The error of a text that cannot be cut and needs more memory than allowed."""
+    found = f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts"
+    if cut.counter:
+        return CorpusError(
+            f"{found}; --memory allows {cut.longest:,} with this tokenizer",
+            hint="raise --memory, or give the text as smaller documents, such as lines: --documents lines",
+        )
     return CorpusError(
-        f"`{name}`: {size:,} bytes or more in one document or line that cannot be cut into parts; --memory allows "
-        f"{longest:,} with this tokenizer",
-        hint="raise --memory, or give the text as smaller documents, such as lines: --documents lines",
+        f"{found}; documents that are compared have at most {cut.longest:,}",
+        hint="give the text as smaller documents, such as lines: --documents lines; or count it (`tokengraft count`) "
+        "and pass the counts",
     )
 
 

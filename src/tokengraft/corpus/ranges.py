@@ -96,7 +96,7 @@ def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
                 line, pending = line + data.count(b"\n"), []
             pending.append(data[at:])
             if cut.longest is not None and (size := sum(map(len, pending))) > cut.longest:
-                raise too_long(name, size, cut.longest)
+                raise too_long(name, size, cut)
         if any(pending) and part.end == part.file.size:  # otherwise the line is in the next part
             yield Block(part.form, b"".join(pending), name, field=part.field, first=line, start=start)
 

@@ -1,8 +1,9 @@
 """`read_documents`: the documents of a corpus as Python strings."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
 from tokengraft.corpus.block import Cut
+from tokengraft.corpus.blocks import too_long
 from tokengraft.corpus.input import Input
 from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
@@ -26,9 +27,20 @@ def documents(corpus: Corpus, read_options: ReadOptions, read: Read | None = Non
         >>> list(documents(iter(["a", "b"]), ReadOptions()))
         ['a', 'b']
     """
+    return (yield from input_documents(open_corpus(corpus, read_options), read_options, read))
+
+
+def input_documents(
+    inputs: Iterable[Input], read_options: ReadOptions, read: Read | None = None, *, longest: int | None = None
+) -> Generator[str, None, Totals]:
+    """As `documents`, for inputs that are open. Documents of more than ``longest`` bytes are refused.
+
+    Raises:
+        CorpusError: An input cannot be read, or has a document that is too long.
+    """
     totals = Totals()
-    for source in open_corpus(corpus, read_options):
-        totals += yield from _input_documents(source, read_options, read)
+    for source in inputs:
+        totals += yield from _input_documents(source, read_options, read, longest)
     return totals
 
 
@@ -51,10 +63,13 @@ def read_documents(corpus: Corpus, read_options: ReadOptions) -> tuple[tuple[str
             return tuple(texts), end.value
 
 
-def _input_documents(source: Input, read_options: ReadOptions, read: Read | None) -> Generator[str, None, Totals]:
+def _input_documents(
+    source: Input, read_options: ReadOptions, read: Read | None, longest: int | None
+) -> Generator[str, None, Totals]:
     totals = Totals()
     try:
-        for block in source.blocks(Cut(_never)):
+        cut = Cut(_never, longest)
+        for block in source.blocks(cut):
             texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
             totals += Totals(
                 documents=len(texts),
@@ -63,6 +78,8 @@ def _input_documents(source: Input, read_options: ReadOptions, read: Read | None
                 replaced=replaced,
                 skipped=skipped,
             )
+            if longest is not None and max(map(len, texts), default=0) > longest:
+                raise too_long(source.name, max(map(len, texts)), cut)
             yield from texts
             if read:
                 read(source.name, block.progress)

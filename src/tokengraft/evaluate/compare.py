@@ -8,8 +8,16 @@ from typing import NamedTuple
 from tokengraft.arguments import checked
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.evaluate.measure import token_names
-from tokengraft.evaluate.segments import Segments, Text, lost_bytes, read_text, segment, text_warnings
+from tokengraft.evaluate.documents import token_names
+from tokengraft.evaluate.segments import (
+    Segmenter,
+    Text,
+    TokenTotals,
+    lost_bytes,
+    read_text,
+    text_warnings,
+    token_totals,
+)
 from tokengraft.log import stage
 from tokengraft.plan import plan
 from tokengraft.representation import Table, sentences, shown
@@ -99,23 +107,25 @@ def compare(
         (18127, 9327)
     """
     text = text if isinstance(text, Text) else read_text("text", text, read_options)
-    old, new = segment(before, text), segment(after, text)
-    ratios = [b / a if a else 1.0 for a, b in zip(old.lengths, new.lengths, strict=True)]
+    old, new = token_totals(before, text.documents), token_totals(after, text.documents)
+    lengths = zip(old.lengths.tolist(), new.lengths.tolist(), strict=True)
+    ratios = [b / a if a else 1.0 for a, b in lengths]
     by_ratio = sorted(range(len(ratios)), key=lambda at: (ratios[at], at))
     names, base_names = token_names(after, before)
     known = set(base_names.values())
     lacking = {i: name for i, name in names.items() if name not in known}
-    counted = new.counted()
-    spelled = [{token.id: token.bytes for token in tok.tokens} for tok in (before, after)]
+    counted = new.counted
+    spelled = [(Segmenter(tok), {token.id: token.bytes for token in tok.tokens}) for tok in (before, after)]
 
     def document(at: int) -> Document:
-        sides = [tuple(table[i] for i in side.documents[at]) for table, side in zip(spelled, (old, new), strict=True)]
+        ids = [(segmenter.segment([text.documents[at]]).ids.tolist(), table) for segmenter, table in spelled]
+        sides = [tuple(table[token_id] for token_id in found) for found, table in ids]
         return Document(text.documents[at], sides[0], sides[1])
 
     return Comparison(
         documents=len(text.documents),
-        tokens_before=sum(old.lengths),
-        tokens_after=sum(new.lengths),
+        tokens_before=int(old.lengths.sum()),
+        tokens_after=int(new.lengths.sum()),
         shorter=sum(ratio < 1 for ratio in ratios),
         longer=sum(ratio > 1 for ratio in ratios),
         gained=tuple(document(at) for at in by_ratio[:SHOWN] if ratios[at] < 1),
@@ -127,7 +137,7 @@ def compare(
     )
 
 
-def _dropped(which: str, segments: Segments) -> Iterator[str]:
+def _dropped(which: str, segments: TokenTotals) -> Iterator[str]:
     if segments.lost:
         yield (
             f"the {which} tokenizer drops {lost_bytes(segments.lost):,} bytes of the text or replaces them by its "

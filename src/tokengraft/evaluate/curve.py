@@ -114,7 +114,7 @@ def curve(
     wanted = checked_sizes(sizes)
     measured = open_text("text", text, read_options)
     extension = extend(tokenizer, counts, wanted[-1], limits=limits)
-    rate = rate_on(tokenizer, measured)
+    rate = rate_on(measured)
     base = base_rate(rate, tokenizer)
     points = [CurvePoint(0, base, 0.0, 0 if rows_width else None)]
     occurrences = support(tokenizer, extension, counts)

@@ -98,7 +98,7 @@ def curves(
         raise OptionError("no text was given", hint="pass at least one, with the name of its language")
     wanted = checked_sizes(sizes)
     require_base(tokenizer, extension.base_hash, what="extension")
-    rates = {name: rate_on(tokenizer, open_text(name, text, None)) for name, text in texts.items()}
+    rates = {name: rate_on(open_text(name, text, None)) for name, text in texts.items()}
     base = {name: base_rate(rate, tokenizer, name) for name, rate in rates.items()}
 
     def point(size: int, measured: Mapping[str, float]) -> CurvesPoint:

@@ -1,7 +1,7 @@
 """`evaluate`: measures tokenizers on texts, with the measures of the paper and a few more."""
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +10,11 @@ from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError
+from tokengraft.evaluate.documents import Comparison as DocumentComparison
+from tokengraft.evaluate.documents import TextSize, TokenCounts
 from tokengraft.evaluate.evaluation import Evaluation, Score
-from tokengraft.evaluate.metrics import edit_distances, exact_match, renyi_efficiency, share, used_share, win_rate
-from tokengraft.evaluate.segments import Segments, Text, lost_bytes, open_text, segment, text_warnings
+from tokengraft.evaluate.metrics import LONGEST_DIFFERENCE, levenshtein, renyi_efficiency, share, used_share
+from tokengraft.evaluate.segments import Text, batches, lost_bytes, stream_text, text_warnings
 from tokengraft.formats.sources import load
 from tokengraft.log import stage
 from tokengraft.tokenizer.alphabet import token_bytes
@@ -55,29 +57,42 @@ def evaluate(
     chosen = base if base is not None else next(iter(loaded)) if len(loaded) > 1 else None
     if chosen is not None and chosen not in loaded:
         raise OptionError(f"there is no tokenizer {chosen!r}", hint=f"the base is one of {', '.join(loaded)}")
-    opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
+    opened = {name: stream_text(name, source, read_options) for name, source in texts.items()}
     if read_options and all(isinstance(text, PretokenCounts) for text in opened.values()):
         raise OptionError(
             "options for reading text were given, but all texts are counts", hint="leave them out, or pass text"
         )
-    scores = []
+    scores, unmeasured = [], dict[tuple[str, str], int]()
     for name, text in opened.items():
         if isinstance(text, PretokenCounts):
             measured = {key: _from_counts(key, tok, name, text) for key, tok in loaded.items()}
         else:
-            measured = _from_text(loaded, replace(text, name=name), chosen)
+            measured, without = _from_text(loaded, name, text.documents, chosen)
+            unmeasured |= {(key, name): n for key, n in without.items()}
         scores += [_against(measured, key, chosen) for key in loaded]
     warnings = tuple(warning for name, text in opened.items() for warning in text_warnings(name, text))
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
-    missing = "rapidfuzz is not installed: edit distances are not computed"
-    lacking = chosen and len(loaded) > 1 and edit_distances([], []) is None
-    dropped = [
-        f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text} or replaces "
-        "them by its unknown token: measures by bytes or characters do not include them"
-        for score in ordered
-        if score.dropped_bytes
-    ]
-    return Evaluation(tuple(ordered), chosen, (*dropped, *((missing,) if lacking else ())), warnings)
+    compares = chosen is not None and len(loaded) > 1
+    return Evaluation(tuple(ordered), chosen, (*_notes(ordered, unmeasured, compares=compares),), warnings)
+
+
+def _notes(scores: Iterable[Score], unmeasured: Mapping[tuple[str, str], int], *, compares: bool) -> Iterator[str]:
+    """What some measures leave out."""
+    for score in scores:
+        if score.dropped_bytes:
+            yield (
+                f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text} or "
+                "replaces them by its unknown token: measures by bytes or characters do not include them"
+            )
+    if compares and levenshtein() is None:
+        yield "rapidfuzz is not installed: edit distances are not computed"
+        return
+    for score in scores:
+        if n := unmeasured.get((score.tokenizer, score.text)):
+            yield (
+                f"{score.tokenizer}: {n:,} of the {score.documents:,} documents of {score.text} are left out of the "
+                f"edit distances, because they differ over more than {LONGEST_DIFFERENCE:,} tokens"
+            )
 
 
 @dataclass(frozen=True)
@@ -154,44 +169,42 @@ def _with_merges_alone(score: Score, size: _TextSize, n_tokens: int, lost: Mappi
     return replace(score, bytes_per_token_by_merges=share(size.without(lost).n_bytes, n_tokens))
 
 
-def _from_text(loaded: Mapping[str, Tokenizer], text: Text, base: str | None) -> dict[str, Score]:
-    characters = sum(map(len, text.documents))
-    size = _TextSize(text.name, len(text.documents), text.n_bytes, characters, text.n_words)
-    segments = {name: segment(tok, text) for name, tok in loaded.items()}
-    scores = {}
-    for name, tok in loaded.items():
-        ours = segments[name]
-        scores[name] = _score(name, tok, size, ours.counted(), ours.lost, ours.n_pretokens)
-        if tok.ignore_merges:
-            slow = segment(tok, text, by_merges=True)
-            scores[name] = _with_merges_alone(scores[name], size, sum(slow.lengths), slow.lost)
-        if base is not None:
-            scores[name] = _with_documents(scores[name], tok, ours, loaded[base], segments[base])
-    return scores
+def _from_text(
+    loaded: Mapping[str, Tokenizer], name: str, documents: Iterable[str], base: str | None
+) -> tuple[dict[str, Score], dict[str, int]]:
+    """The scores by tokenizer, and of how many documents the edit distance is unknown."""
+    total, counts = TextSize(), {key: TokenCounts(tok) for key, tok in loaded.items()}
+    compared = {key: DocumentComparison(tok, loaded[base]) for key, tok in loaded.items()} if base is not None else {}
+    for batch in batches(documents):
+        total.add(batch)
+        segments = {key: found.add(batch) for key, found in counts.items()}
+        for key, comparison in compared.items():
+            comparison.add(segments[key], segments[base or key])
+    size = _TextSize(name, total.documents, total.n_bytes, total.n_characters, total.n_words)
+    scores = {key: _text_score(key, size, found) for key, found in counts.items()}
+    for key, comparison in compared.items():
+        scores[key] = _with_documents(scores[key], comparison, counts[key].counted)
+    return scores, {key: comparison.unmeasured for key, comparison in compared.items() if comparison.unmeasured}
 
 
-def _with_documents(score: Score, ours: Tokenizer, segments: Segments, base: Tokenizer, before: Segments) -> Score:
+def _text_score(name: str, size: _TextSize, found: TokenCounts) -> Score:
+    score = _score(name, found.tokenizer, size, found.counted, found.lost, found.n_pretokens)
+    if not found.tokenizer.ignore_merges:
+        return score
+    return _with_merges_alone(score, size, found.n_by_merges, found.lost_by_merges)
+
+
+def _with_documents(score: Score, comparison: DocumentComparison, counted: Mapping[int, int]) -> Score:
     """The score with the measures that compare each document with the base."""
-    names, base_names = token_names(ours, base)
-    theirs, mine = before.tokens(base_names), segments.tokens(names)
-    distances = edit_distances(mine, theirs)
-    known = set(base_names.values())
-    added = [token_id for token_id, name in names.items() if name not in known]
+    has_distances = levenshtein() is not None
     return replace(
         score,
-        win_rate=win_rate(segments.lengths, before.lengths),
-        exact_match=exact_match(mine, theirs),
-        edit_distance=sum(distances) / len(distances) if distances else None,
-        worst_edit_distance=max(distances) if distances else None,
-        added_used=used_share(segments.counted(), added),
+        win_rate=comparison.win_rate,
+        exact_match=comparison.exact_match,
+        edit_distance=comparison.edit_distance if has_distances else None,
+        worst_edit_distance=comparison.worst_edit_distance if has_distances else None,
+        added_used=used_share(counted, comparison.added),
     )
-
-
-def token_names(ours: Tokenizer, theirs: Tokenizer) -> tuple[Mapping[int, Hashable], Mapping[int, Hashable]]:
-    """Names of tokens for comparing two tokenizers: strings, or bytes if their kinds differ."""
-    if ours.kind == theirs.kind:
-        return ours.strings, theirs.strings
-    return {token.id: token.bytes for token in ours.tokens}, {token.id: token.bytes for token in theirs.tokens}
 
 
 def _against(measured: Mapping[str, Score], name: str, base: str | None) -> Score:

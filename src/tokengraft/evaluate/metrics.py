@@ -1,9 +1,15 @@
 """Measures of a segmentation. Each is a pure function of numbers or token sequences."""
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from math import fsum, log2
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RENYI_ORDER = 2.5
+LONGEST_DIFFERENCE = 1 << 16
+"""Tokens. Documents whose segmentations differ over more of them have no edit distance."""
 
 
 def renyi_efficiency(frequencies: Iterable[int], order: float = RENYI_ORDER) -> float | None:
@@ -27,28 +33,53 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def win_rate(ours: Sequence[int], theirs: Sequence[int]) -> float | None:
-    """The share of documents with fewer tokens. Documents with as many count half.
+def edit_distance(ours: "np.ndarray", theirs: "np.ndarray") -> float | None:
+    """The number of token edits divided by the length of the longer segmentation.
 
-    >>> win_rate([3, 5, 7], [4, 5, 6])
-    0.5
+    None without rapidfuzz, or if the two differ over more than `LONGEST_DIFFERENCE` tokens: the time is proportional
+    to the product of the lengths. What both have at their beginning and end needs no edit and does not count.
+
+    Args:
+        ours: The names of the tokens of a document, as numbers.
+        theirs: The same of the other tokenizer.
     """
-    wins = sum((a < b) + (a == b) / 2 for a, b in zip(ours, theirs, strict=True))
-    return share(wins, len(ours))
+    different = _trimmed(ours, theirs)
+    if not any(map(len, different)):
+        return 0.0
+    distance = levenshtein()
+    if distance is None or max(map(len, different)) > LONGEST_DIFFERENCE:
+        return None
+    return distance(*(part.tolist() for part in different)) / max(len(ours), len(theirs))
 
 
-def exact_match(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable]]) -> float | None:
-    """The share of documents with unchanged segmentation."""
-    return share(sum(list(a) == list(b) for a, b in zip(ours, theirs, strict=True)), len(ours))
-
-
-def edit_distances(ours: Sequence[Sequence[Hashable]], theirs: Sequence[Sequence[Hashable]]) -> list[float] | None:
-    """For each document the number of token edits divided by the longer segmentation. None without rapidfuzz."""
+def levenshtein() -> Callable[[list[int], list[int]], int] | None:
+    """The edit distance of two lists; None without rapidfuzz."""
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:
         return None
-    return [Levenshtein.normalized_distance(a, b) for a, b in zip(ours, theirs, strict=True)]
+    distance: Callable[[list[int], list[int]], int] = Levenshtein.distance
+    return distance
+
+
+def _trimmed(ours: "np.ndarray", theirs: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
+    """Two sequences without what they have in common at the beginning, then at the end.
+
+    >>> import numpy as np
+    >>> [part.tolist() for part in _trimmed(np.array([1, 2, 3, 3]), np.array([1, 4, 5, 3]))]
+    [[2, 3], [4, 5]]
+    """
+    start = _common(ours, theirs)
+    ours, theirs = ours[start:], theirs[start:]
+    end = _common(ours[::-1], theirs[::-1])
+    return ours[: len(ours) - end], theirs[: len(theirs) - end]
+
+
+def _common(ours: "np.ndarray", theirs: "np.ndarray") -> int:
+    """The length of the common beginning of two sequences."""
+    length = min(len(ours), len(theirs))
+    differs = ours[:length] != theirs[:length]
+    return int(differs.argmax()) if differs.any() else length
 
 
 def used_share(used: Collection[int], tokens: Collection[int]) -> float | None:

@@ -1,26 +1,20 @@
-"""`rate_on`: bytes per token of one text with many tokenizers of one pipeline. The text is split once."""
+"""`rate_on`: bytes per token of one text with many tokenizers."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
 from tokengraft.evaluate.metrics import share
-from tokengraft.evaluate.segments import Text, lost_bytes, lost_characters
+from tokengraft.evaluate.segments import Text, lost_bytes, token_totals
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Rate = Callable[[Tokenizer], float]
 """Bytes per token of a text, without the bytes that the tokenizer drops or replaces by its unknown token."""
 
 
-def rate_on(tokenizer: Tokenizer, text: Text | PretokenCounts) -> Rate:
-    """A function from a tokenizer to its bytes per token on a text.
-
-    Args:
-        tokenizer: Any tokenizer with the pipeline of those that are measured, such as their base.
-        text: The text to measure on.
-    """
-    return _rate_on_counts(text) if isinstance(text, PretokenCounts) else _rate_on_documents(tokenizer, text)
+def rate_on(text: Text | PretokenCounts) -> Rate:
+    """A function from a tokenizer to its bytes per token on a text."""
+    return _rate_on_counts(text) if isinstance(text, PretokenCounts) else _rate_on_documents(text)
 
 
 def base_rate(rate: Rate, tokenizer: Tokenizer, name: str = "held-out") -> float:
@@ -43,16 +37,12 @@ def _rate_on_counts(counts: PretokenCounts) -> Rate:
     return rate
 
 
-def _rate_on_documents(base: Tokenizer, text: Text) -> Rate:
-    pieces = Counter(piece for document in text.documents for piece in base.pretokenize(document))
-    n_added = sum(count for piece, count in pieces.items() if isinstance(piece, int))
-    pretokens = [(piece, count) for piece, count in pieces.items() if isinstance(piece, str)]
+def _rate_on_documents(text: Text) -> Rate:
     n_bytes = text.n_bytes
 
     def rate(tokenizer: Tokenizer) -> float:
-        encode = tokenizer.bpe.encode
-        n_tokens = n_added + sum(len(encode(pretoken)) * count for pretoken, count in pretokens)
-        return _without(n_bytes, lost_characters(tokenizer, text), n_tokens)
+        found = token_totals(tokenizer, text.documents)
+        return _without(n_bytes, found.lost, found.counted.total())
 
     return rate
 

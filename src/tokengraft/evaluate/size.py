@@ -144,7 +144,7 @@ def choose_size(
     require_base(tokenizer, extension.base_hash, what="extension")
     _require_tokens(extension, options)
     measured = open_text("text", text, read_options)
-    rate = rate_on(tokenizer, measured)
+    rate = rate_on(measured)
     base = base_rate(rate, tokenizer)
     points, rare = [CurvePoint(0, base, 0.0, None)], dict[int, float]()
     sizes = grid(len(extension), multiple, min_size)

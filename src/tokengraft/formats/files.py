@@ -158,10 +158,24 @@ def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     return main | dict(tokenizer.files)
 
 
+MAX_BYTES = 1 << 29
+"""Of a tokenizer file. The largest ones that are in use have 40 MB."""
+
+
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        # Block by block: a pipe, or a device such as /dev/zero, may have no end.
+        with path.open("rb") as stream:
+            blocks, size = list[bytes](), 0
+            while (block := stream.read(1 << 24)) and size <= MAX_BYTES:
+                blocks.append(block)
+                size += len(block)
     except OSError as error:
         raise UnreadableFileError(
             f"cannot read `{path}`: {error.strerror or error}", hint="check the path and its permissions"
         ) from error
+    if size > MAX_BYTES:
+        raise UnreadableFileError(
+            f"`{path}` has more than {MAX_BYTES:,} bytes, too many for a tokenizer file", hint="check the path"
+        )
+    return b"".join(blocks)

@@ -10,7 +10,7 @@ from tokengraft.check.finding import Check
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.evaluate.evaluation import Evaluation
-from tokengraft.evaluate.segments import Segments, Text, segment
+from tokengraft.evaluate.segments import Text, TokenTotals, token_totals
 from tokengraft.extend.extension import Extension
 from tokengraft.plan import VocabPlan
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -64,12 +64,12 @@ class Content:
     """The result of `tokengraft probe`, as its JSON has it."""
 
     @cached_property
-    def segments(self) -> dict[tuple[str, str], Segments]:
-        """The tokens of every text that has documents, by tokenizer and text."""
+    def token_totals(self) -> dict[tuple[str, str], TokenTotals]:
+        """The number of tokens of every text that has documents, by tokenizer and text."""
         sides = {BASE: self.base, NEW: self.new}
         texts = [text for text in self.texts if text.documents]
         return {
-            (side, text.name): segment(tokenizer, Text(text.name, text.documents))
+            (side, text.name): token_totals(tokenizer, text.documents)
             for text in texts
             for side, tokenizer in sides.items()
         }
@@ -82,5 +82,5 @@ class Content:
     def _frequencies(self, side: str, text: ReportText) -> Mapping[int, int]:
         if text.counts is not None:
             return text.counts.tokens(self.base if side == BASE else self.new)
-        found = self.segments.get((side, text.name))
-        return found.counted() if found else Counter()
+        found = self.token_totals.get((side, text.name))
+        return found.counted if found else Counter()

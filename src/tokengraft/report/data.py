@@ -134,8 +134,9 @@ def _examples(content: Content) -> dict[str, tuple[bytes, tuple[str, ...]]]:
     sides: tuple[tuple[str, Tokenizer, set[int]], ...] = ((BASE, content.base, removed), (NEW, content.new, added))
     found = {}
     for side, tokenizer, wanted in sides:
-        texts = [(t.documents, content.segments[side, t.name]) for t in content.texts if t.documents]
-        shown = examples(tokenizer, wanted, texts)
+        texts = [text for text in content.texts if text.documents]
+        occurring = {i for text in texts for i in content.token_totals[side, text.name].counted}
+        shown = examples(tokenizer, wanted & occurring, [text.documents for text in texts])
         order = (token.id for token in tokenizer.tokens if token.id in wanted)
         found[side] = (shown.columns(order), shown.snippets)
     return found

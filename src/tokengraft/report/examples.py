@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tokengraft.evaluate.segments import Segments
+from tokengraft.evaluate.segments import Segmenter, batches
 from tokengraft.report.pack import varints
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -12,6 +12,9 @@ AROUND = 48
 """Bytes of text before and after a token."""
 MOST_BYTES = 600_000
 """Bytes of text with examples in a page, for each tokenizer. Tokens that are left without one are counted."""
+
+LONGEST = 1 << 20
+"""Characters. Longer documents have no examples: the place of every token would need gigabytes."""
 
 
 class Examples(NamedTuple):
@@ -27,21 +30,19 @@ class Examples(NamedTuple):
         return varints(value for place in found for value in ((place[0] + 1, *place[1:]) if place else (0,)))
 
 
-def examples(
-    tokenizer: Tokenizer, wanted: Iterable[int], texts: Iterable[tuple[tuple[str, ...], Segments]]
-) -> Examples:
+def examples(tokenizer: Tokenizer, wanted: Iterable[int], texts: Iterable[Iterable[str]]) -> Examples:
     """An example for each of some tokens that occurs in the documents, until the snippets have `MOST_BYTES`.
 
     Args:
         tokenizer: The tokenizer.
         wanted: Ids of tokens.
-        texts: Documents, and their tokens.
+        texts: The documents of each text.
     """
     missing, data_of = set(wanted), {token.id: token.bytes for token in tokenizer.tokens}
     snippets: list[str] = []
     places: dict[int, tuple[int, int, int]] = {}
     size = 0
-    for document, ids in _in_turn(texts):
+    for document, ids in _in_turn(tokenizer, texts):
         if missing.isdisjoint(ids):
             continue
         data, window = document.encode(), (0, 0)
@@ -56,18 +57,24 @@ def examples(
             left, inside = data[window[0] : start], data[start:end]
             place = _length(left)
             places[token_id] = (len(snippets) - 1, place, place + _length(inside))
-        if size > MOST_BYTES:
+        if size > MOST_BYTES or not missing:
             break
     return Examples(tuple(snippets), places)
 
 
-def _in_turn(
-    texts: Iterable[tuple[tuple[str, ...], Segments]],
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _in_turn(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> Iterator[tuple[str, list[int]]]:
     """The documents with their tokens, one of each text in turn: no text takes all the room."""
-    pairs = [zip(documents, segments.documents, strict=True) for documents, segments in texts]
-    for row in zip_longest(*pairs):
+    segmenter = Segmenter(tokenizer)
+    for row in zip_longest(*(_encoded(segmenter, documents) for documents in texts)):
         yield from (pair for pair in row if pair is not None)
+
+
+def _encoded(segmenter: Segmenter, documents: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
+    short = (document for document in documents if len(document) <= LONGEST)
+    for batch in batches(short):
+        segments = segmenter.segment(batch)
+        for place, document in enumerate(batch):
+            yield document, segments.document(place).tolist()
 
 
 def _spans(ids: Iterable[int], data: bytes, data_of: Mapping[int, bytes]) -> Iterator[tuple[int, int, int]]:

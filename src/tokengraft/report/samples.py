@@ -30,7 +30,7 @@ def changes(content: Content, text: ReportText) -> list[Change]:
     """The change of every document, in order."""
     if not text.documents:
         return []
-    before, after = (content.segments[side, text.name].lengths for side in (BASE, NEW))
+    before, after = (content.token_totals[side, text.name].lengths.tolist() for side in (BASE, NEW))
     return [Change(place, *counts) for place, counts in enumerate(zip(before, after, strict=True))]
 
 

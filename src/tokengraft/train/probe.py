@@ -12,7 +12,7 @@ from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.corpus.read import documents
 from tokengraft.errors import CorpusError, OptionError, Progress, require_positive
-from tokengraft.evaluate.measure import token_names
+from tokengraft.evaluate.documents import token_names
 from tokengraft.evaluate.segments import LINES, Text, lost_bytes, lost_characters, read_text, text_warnings
 from tokengraft.formats.files import load_folder
 from tokengraft.frozen import FrozenDict
@@ -258,7 +258,7 @@ def _files(corpus: Corpus, read_options: ReadOptions) -> Iterator[Path]:
 def _lost(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Text]) -> Iterator[str]:
     for name, tokenizer in tokenizers.items():
         for text in texts.values():
-            lost = lost_bytes(lost_characters(tokenizer, text))
+            lost = lost_bytes(lost_characters(tokenizer, text.documents))
             if lost:
                 yield (
                     f"{name} drops {lost:,} of the {text.n_bytes:,} bytes of {text.name} or replaces them by its "

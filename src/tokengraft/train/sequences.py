@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.evaluate.segments import Text, segment
+from tokengraft.evaluate.segments import Segmenter
 from tokengraft.tokenizer.alphabet import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.train.models import LoadedModel
@@ -78,7 +78,8 @@ def encoded(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[tuple[int, ...
     texts = tuple(chunks)
     if _doubles_space(tokenizer):
         texts = tuple(text[1:] if text.startswith(" ") and len(text) > 1 else text for text in texts)
-    return segment(tokenizer, Text("", texts)).documents
+    segments = Segmenter(tokenizer).segment([*texts])
+    return tuple(tuple(segments.document(place).tolist()) for place in range(len(texts)))
 
 
 def _doubles_space(tokenizer: Tokenizer) -> bool:

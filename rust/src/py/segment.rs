@@ -1,0 +1,55 @@
+//! `Segmenter` in Python: documents to token ids.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyBytes;
+
+use super::bpe::PyBpe;
+use super::pipeline::PyCutter;
+use crate::bpe::Alphabet;
+use crate::pretokenize::{Pretokenizer, Spelling};
+use crate::segment::Segmenter;
+
+#[pyclass(frozen, name = "Segmenter", module = "tokengraft._core")]
+pub(super) struct PySegmenter {
+    segmenter: Mutex<Segmenter>,
+    bpe: Py<PyBpe>,
+}
+
+#[pymethods]
+impl PySegmenter {
+    #[new]
+    #[pyo3(signature = (bpe, skeleton, *, byte_level, cutter))]
+    fn new(bpe: Py<PyBpe>, skeleton: &str, byte_level: bool, cutter: Option<&PyCutter>) -> PyResult<Self> {
+        let (spelling, alphabet) = match byte_level {
+            true => (Spelling::ByteLevel, Alphabet::ByteLevel),
+            false => (Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))), Alphabet::Text),
+        };
+        let segmenter = Segmenter::new(Pretokenizer::new(skeleton, spelling)?, alphabet);
+        Ok(Self { segmenter: Mutex::new(segmenter), bpe })
+    }
+
+    /// Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens without merge skipping.
+    fn segment<'py>(&self, py: Python<'py>, documents: Vec<PyBackedStr>) -> PyResult<PySegmented<'py>> {
+        let bpe = self.bpe.get();
+        let done = py.detach(|| {
+            let texts: Vec<&str> = documents.iter().map(|document| &**document).collect();
+            self.segmenter.lock().unwrap_or_else(PoisonError::into_inner).segment(&bpe.0, &texts)
+        })?;
+        let ids = words(py, done.ids.len() * 4, done.ids.iter().flat_map(|id| id.to_ne_bytes()))?;
+        let lengths = words(py, done.lengths.len() * 8, done.lengths.iter().flat_map(|length| length.to_ne_bytes()))?;
+        Ok((ids, lengths, done.pretokens, done.tokens_by_merges))
+    }
+}
+
+type PySegmented<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, u64, u64);
+
+/// Bytes of a known number.
+fn words<'py>(py: Python<'py>, length: usize, bytes: impl Iterator<Item = u8>) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, length, |out| {
+        out.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+        Ok(())
+    })
+}

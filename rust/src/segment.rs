@@ -1,0 +1,169 @@
+//! Text to token ids: splits documents into pretokens and encodes them. A short pretoken is encoded once.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use crate::bpe::{character_of, Alphabet, Bpe};
+use crate::error::{Error, Result};
+use crate::pretokenize::{Pretokenizer, Sink};
+
+/// Bytes of a document that are split at once, if it can be cut.
+const PART: usize = 1 << 20;
+/// Bytes of memory that a part of a document may need if it cannot be cut.
+const PART_MEMORY: usize = 2 << 30;
+/// Longer pretokens are rare, and are encoded each time.
+const LONGEST_KNOWN: usize = 64;
+/// Ids that are kept of known pretokens. When there are more, all are forgotten.
+const MOST_KNOWN: usize = 1 << 22;
+
+/// The tokens of documents.
+#[derive(Debug, Default)]
+pub struct Segmented {
+    /// The ids of all documents, one after the other.
+    pub ids: Vec<u32>,
+    /// The number of tokens of each document.
+    pub lengths: Vec<u64>,
+    /// Pretokens and added tokens.
+    pub pretokens: u64,
+    /// Tokens with merge skipping off.
+    pub tokens_by_merges: u64,
+}
+
+/// Splits documents into tokens, and remembers the tokens of short pretokens.
+pub struct Segmenter {
+    pretokenizer: Pretokenizer,
+    alphabet: Alphabet,
+    known: Known,
+}
+
+impl Segmenter {
+    /// A segmenter that splits text by a pipeline, whose pretokens are spelled in an alphabet.
+    #[must_use]
+    pub fn new(pretokenizer: Pretokenizer, alphabet: Alphabet) -> Self {
+        Self { pretokenizer, alphabet, known: Known::default() }
+    }
+
+    /// The tokens of documents. All calls must have the same model.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pretokenizer::run`] and [`Bpe::encode`], and when a document that cannot be cut needs too much memory.
+    pub fn segment(&mut self, bpe: &Bpe, documents: &[&str]) -> Result<Segmented> {
+        let Self { pretokenizer, alphabet, known } = self;
+        let mut encoder =
+            Encoder { bpe, alphabet: *alphabet, known, done: Segmented::default(), string: String::new(), error: None };
+        for document in documents {
+            let before = encoder.done.ids.len();
+            for part in parts(pretokenizer, document)? {
+                pretokenizer.run(&document[part.clone()], part.start == 0, &mut encoder)?;
+                encoder.error.take().map_or(Ok(()), Err)?;
+            }
+            encoder.done.lengths.push((encoder.done.ids.len() - before) as u64);
+        }
+        Ok(encoder.done)
+    }
+}
+
+/// The parts of a document, cut where no pretoken spans; each of about [`PART`] bytes, if there are cuts.
+fn parts(pretokenizer: &Pretokenizer, document: &str) -> Result<Vec<Range<usize>>> {
+    let (mut parts, mut start) = (Vec::new(), 0);
+    let longest = PART_MEMORY / pretokenizer.memory_factor();
+    while document.len() - start > PART {
+        // The window grows where there is no cut, so that a long pretoken is searched a few times only.
+        let cut = std::iter::successors(Some(PART), |size| Some(size * 2)).find_map(|size| {
+            let end = boundary(document, start.saturating_add(size));
+            let cut = pretokenizer.last_cut(&document[start..end]).filter(|&cut| cut > 0);
+            if cut.is_none() && end == document.len() {
+                return Some(end);
+            }
+            cut.map(|cut| start + cut)
+        });
+        let end = cut.unwrap_or(document.len());
+        parts.push(start..end);
+        start = end;
+    }
+    if start < document.len() || document.is_empty() {
+        parts.push(start..document.len());
+    }
+    match parts.iter().map(|part| part.len()).max() {
+        Some(bytes) if bytes > longest => Err(Error::LongPart { bytes, longest }),
+        _ => Ok(parts),
+    }
+}
+
+/// The last boundary of a character at or before a byte.
+fn boundary(text: &str, mut at: usize) -> usize {
+    at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// The tokens of pretokens that occurred before.
+#[derive(Default)]
+struct Known {
+    places: FxHashMap<Box<[u8]>, (Range<usize>, u64)>,
+    ids: Vec<u32>,
+}
+
+/// Receives pretokens, and appends their tokens.
+struct Encoder<'s> {
+    bpe: &'s Bpe,
+    alphabet: Alphabet,
+    known: &'s mut Known,
+    done: Segmented,
+    string: String,
+    error: Option<Error>,
+}
+
+impl Encoder<'_> {
+    fn encode(&mut self, pretoken: &[u8]) -> Result<()> {
+        if let Some((place, by_merges)) = self.known.places.get(pretoken) {
+            self.done.ids.extend_from_slice(&self.known.ids[place.clone()]);
+            self.done.tokens_by_merges += by_merges;
+            return Ok(());
+        }
+        self.string.clear();
+        match self.alphabet {
+            Alphabet::ByteLevel => self.string.extend(pretoken.iter().map(|&byte| character_of(byte))),
+            Alphabet::Text => self.string.push_str(std::str::from_utf8(pretoken).map_err(|_| Error::NotText)?),
+        }
+        let ids = self.bpe.encode(&self.string)?;
+        let by_merges = match self.bpe.ignores_merges() {
+            true => self.bpe.encode_by_merges(&self.string)?.len(),
+            false => ids.len(),
+        } as u64;
+        self.done.ids.extend_from_slice(&ids);
+        self.done.tokens_by_merges += by_merges;
+        if pretoken.len() <= LONGEST_KNOWN {
+            self.remember(pretoken, &ids, by_merges);
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, pretoken: &[u8], ids: &[u32], by_merges: u64) {
+        if self.known.ids.len() > MOST_KNOWN {
+            *self.known = Known::default();
+        }
+        let start = self.known.ids.len();
+        self.known.ids.extend_from_slice(ids);
+        self.known.places.insert(pretoken.into(), (start..self.known.ids.len(), by_merges));
+    }
+}
+
+impl Sink for Encoder<'_> {
+    fn pretoken(&mut self, bytes: &[u8], at: Range<usize>) {
+        self.done.pretokens += 1;
+        if self.error.is_none() {
+            self.error = self.encode(&bytes[at]).err();
+        }
+    }
+
+    fn added(&mut self, id: u32) {
+        self.done.pretokens += 1;
+        self.done.tokens_by_merges += 1;
+        self.done.ids.push(id);
+    }
+}

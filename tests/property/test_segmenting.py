@@ -1,0 +1,57 @@
+"""Documents as tokens, by the core: the ids are those of `Tokenizer.encode`, which runs the `tokenizers` crate."""
+
+import builders
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from limits.inputs import PIPELINES
+
+import tokengraft as tg
+from tokengraft.evaluate import segments
+from tokengraft.evaluate.segments import Segmenter, n_words, token_totals
+
+SHAPES = {**builders.TINY, **PIPELINES}
+texts = st.lists(
+    st.one_of(
+        st.text(st.sampled_from("ab thecistu1 ж,õ\t\n猫é\u0301\u3000▁"), max_size=30),
+        st.lists(st.sampled_from(["<|endoftext|>", "<s>", " the", "kass", "  ", "cat", "\r\n"])).map("".join),
+    ),
+    max_size=5,
+)
+
+
+@pytest.fixture(scope="module", params=sorted(SHAPES))
+def tokenizer(request, tmp_path_factory):
+    return tg.load(builders.write(tmp_path_factory.mktemp("segment"), SHAPES[request.param]()))
+
+
+@settings(max_examples=25)
+@given(documents=texts)
+def test_tokens_of_documents_are_those_of_the_tokenizer(tokenizer, documents):
+    found = Segmenter(tokenizer).segment(documents)
+    expected = [tokenizer.encode(document) for document in documents]
+    assert [found.document(place).tolist() for place in range(len(documents))] == expected
+    totals = token_totals(tokenizer, documents)
+    assert totals.lengths.tolist() == found.lengths.tolist() == [*map(len, expected)]
+    assert totals.counted == found.counted()
+    by_merges = [
+        1 if isinstance(piece, int) else len(tokenizer.bpe.encode_by_merges(piece))
+        for document in documents
+        for piece in tokenizer.pretokenize(document)
+    ]
+    assert found.n_by_merges == sum(by_merges)
+
+
+def test_long_documents_are_processed_in_parts_with_the_same_tokens(tokenizer):
+    words = "the cat sat on <s> mat, kass  istus\nmatil 12345 õhtu <|endoftext|>猫は x" * 8 + "ab" * 999
+    document = f"{words} " * (1_300_000 // len(words.encode()))
+    found = Segmenter(tokenizer).segment(["a b", document, "c"])
+    assert found.document(1).tolist() == tokenizer.encode(document)
+    assert found.document(2).tolist() == tokenizer.encode("c")
+
+
+def test_words_of_long_documents_are_counted_as_those_of_short_ones(monkeypatch):
+    text = "a\x1cb\u3000c\xa0 d\ne\u200bf "
+    expected = n_words(text)
+    monkeypatch.setattr(segments, "BATCH_CHARACTERS", 1)
+    assert n_words(text) == expected == len(text.split())
