@@ -109,3 +109,15 @@ def test_a_base_that_nothing_is_compared_with_is_refused(tokenizer, tmp_path):
     with pytest.raises(errors.OptionError, match="no effect"):
         tg.save(tokenizer, tmp_path / "out", base=tokenizer, verify=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_unchanged_file_without_a_uniform_layout_is_written_as_it_was(tmp_path):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    file = folder / "tokenizer.json"
+    by_hand = file.read_bytes().replace(b'\n      "content"', b'\n     "content"', 1).replace(b'"e"', b'"\\u0065"', 1)
+    file.write_bytes(by_hand)
+    loaded = tg.load(folder)
+    assert (tg.save(loaded, tmp_path / "saved") / "tokenizer.json").read_bytes() == by_hand
+    changed = tg.prune_order(loaded, method="last-id-leaf")[:1].apply(loaded)
+    assert changed.original is None
+    assert len(tg.load(tg.save(changed, tmp_path / "changed")).tokens) == len(loaded.tokens) - 1

@@ -154,7 +154,7 @@ def save(
 
 def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """The files that a tokenizer is written to: their content by relative path."""
-    main = {MAIN: write_tokenizer_json(tokenizer)} if tokenizer.main == MAIN else {}
+    main = {MAIN: tokenizer.original or write_tokenizer_json(tokenizer)} if tokenizer.main == MAIN else {}
     return main | dict(tokenizer.files)
 
 

@@ -32,7 +32,9 @@ def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) ->
         UnsupportedTokenizerError: It is not byte-level or SentencePiece-type BPE.
         InvalidTokenizerError: It contradicts itself.
     """
-    return _read_in_core(raw, name, files) or _read_in_python(raw, name, files)
+    tokenizer = _read_in_core(raw, name, files) or _read_in_python(raw, name, files)
+    vars(tokenizer)["original"] = raw  # no field, so that no changed copy can have it
+    return tokenizer
 
 
 def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenizer | None:

@@ -100,6 +100,14 @@ class Tokenizer:
         """The vocabulary and the merges in the core."""
         return _core.Vocabulary(dict(self.vocab), self.merges)
 
+    @cached_property
+    def original(self) -> bytes | None:
+        """The bytes of the `tokenizer.json` that it was read from; None if it was changed, copied or made in memory.
+
+        A file that was edited by hand has no layout that `style` could describe. Unchanged, it is written as it was.
+        """
+        return None
+
     def __repr__(self) -> str:
         core = self.core_vocabulary
         return f"<Tokenizer {self.kind}: {len(core):,} vocabulary entries, {core.n_merges:,} merges>"
