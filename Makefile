@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test docs format benchmark experiments wheel clean
+.PHONY: demo test docs format benchmark experiments wheel clean faults
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -56,3 +56,6 @@ clean:
 .venv/dev: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+faults: .venv/dev  ## kill every command at every call that changes a file, and more faults; `make test` tries a selection
+	FAULTS=all $(BIN)/python -m pytest tests/faults -n auto --dist load

@@ -8,10 +8,10 @@ import ctypes
 import json
 import mmap
 import os
-import select
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 
@@ -85,29 +85,45 @@ def status_of(arguments):
 
 
 def wait(child):
-    """The exit status of a process, negative for a signal; None if it was still running after two minutes."""
-    handle = os.pidfd_open(child)
-    ended, _, _ = select.select([handle], [], [], DEADLINE)
-    os.close(handle)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return status if ended else None
+    """The exit status of a process, negative for a signal; `stopped`, or `hung` if it runs for two minutes."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+        if found:
+            return "stopped" if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "hung"
+
+
+def start(request):
+    """Forks the process of a command."""
+    ctypes.memset(ctypes.byref(FAULT), 0, ctypes.sizeof(Fault))
+    for name in NUMBERS:
+        setattr(FAULT, name, request[name])
+    child = os.fork()
+    if not child:
+        run(request)
+    return child
 
 
 def serve():
-    """Answers requests until stdin ends."""
+    """Answers requests until stdin ends. A command that was stopped goes on when `continue` is requested."""
     import_all()
+    stopped = []
     for line in sys.stdin:
         request = json.loads(line)
-        ctypes.memset(ctypes.byref(FAULT), 0, ctypes.sizeof(Fault))
-        for name in NUMBERS:
-            setattr(FAULT, name, request[name])
-        child = os.fork()
-        if not child:
-            run(request)
+        if request.get("continue"):
+            child, request = stopped.pop()
+            os.kill(child, signal.SIGCONT)
+        else:
+            child = start(request)
+        status = wait(child)
+        if status == "stopped":
+            stopped.append((child, request))
         answer = {
-            "status": wait(child),
+            "status": status,
             "calls": FAULT.calls,
             "last": FAULT.last.decode(errors="replace"),
             "stdout": Path(request["stdout"]).read_text(errors="replace"),
