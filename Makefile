@@ -58,4 +58,4 @@ clean:
 	touch $@
 
 faults: .venv/dev  ## kill every command at every call that changes a file, and more faults; `make test` tries a selection
-	FAULTS=all $(BIN)/python -m pytest tests/faults -n auto --dist load
+	FAULTS=all $(BIN)/python -m pytest tests/faults

@@ -13,18 +13,12 @@ import sys
 import tempfile
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 
-sys.modules["transformers"] = None  # as if it were not installed: the process that imports it takes seconds
-
-import gguf  # noqa: F401, E402
-import numpy as np  # noqa: F401, E402
-import pyarrow.parquet  # noqa: F401, E402
-import tokenizers  # noqa: F401, E402
-
-import tokengraft as tg  # noqa: E402
-from tokengraft.cli.main import build_parser, main  # noqa: E402
-from tokengraft.output import rename  # noqa: E402
+import tokengraft as tg
+from tokengraft.cli.main import build_parser, main
+from tokengraft.output import rename
 
 
 class Fault(ctypes.Structure):
@@ -39,17 +33,22 @@ class Fault(ctypes.Structure):
 NUMBERS = ("at", "action", "value", "repeated", "groups")
 SHARED = mmap.mmap(-1, ctypes.sizeof(Fault))
 FAULT = Fault.from_buffer(SHARED)
-WATCH = ctypes.CDLL(None).watch
 DEADLINE = 120
+
+
+def watch(fault):
+    """Lets the injector read what happens, or nothing for None."""
+    ctypes.CDLL(None).watch(fault)
 
 
 def import_all():
     """Imports every module of the package that needs no torch, and what they import when they run."""
+    sys.modules["transformers"] = None  # as if it were not installed: the process that imports it takes seconds
+    for name in ("gguf", "numpy", "pyarrow.parquet", "tokenizers", "tokengraft.report.adaptation"):
+        import_module(name)
     for name in tg.__all__:
         getattr(tg, name)
     build_parser()
-    from tokengraft.adapt import adapt  # noqa: F401
-    from tokengraft.report import adaptation  # noqa: F401
 
 
 def run(request):
@@ -64,11 +63,11 @@ def run(request):
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
         if request["without_renameat2"]:
             rename.renameat2 = lambda *_: False
-        WATCH(ctypes.byref(FAULT))
+        watch(ctypes.byref(FAULT))
         status = status_of(request["arguments"])
-        WATCH(None)
+        watch(None)
     except BaseException:
-        WATCH(None)
+        watch(None)
         traceback.print_exc()
         status = 70
     for stream in (sys.stdout, sys.stderr):
