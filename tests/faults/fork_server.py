@@ -8,23 +8,17 @@ import ctypes
 import json
 import mmap
 import os
-import select
 import signal
 import sys
 import tempfile
+import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 
-sys.modules["transformers"] = None  # as if it were not installed: the process that imports it takes seconds
-
-import gguf  # noqa: F401, E402
-import numpy as np  # noqa: F401, E402
-import pyarrow.parquet  # noqa: F401, E402
-import tokenizers  # noqa: F401, E402
-
-import tokengraft as tg  # noqa: E402
-from tokengraft.cli.main import build_parser, main  # noqa: E402
-from tokengraft.output import rename  # noqa: E402
+import tokengraft as tg
+from tokengraft.cli.main import build_parser, main
+from tokengraft.output import rename
 
 
 class Fault(ctypes.Structure):
@@ -39,17 +33,22 @@ class Fault(ctypes.Structure):
 NUMBERS = ("at", "action", "value", "repeated", "groups")
 SHARED = mmap.mmap(-1, ctypes.sizeof(Fault))
 FAULT = Fault.from_buffer(SHARED)
-WATCH = ctypes.CDLL(None).watch
 DEADLINE = 120
+
+
+def watch(fault):
+    """Lets the injector read what happens, or nothing for None."""
+    ctypes.CDLL(None).watch(fault)
 
 
 def import_all():
     """Imports every module of the package that needs no torch, and what they import when they run."""
+    sys.modules["transformers"] = None  # as if it were not installed: the process that imports it takes seconds
+    for name in ("gguf", "numpy", "pyarrow.parquet", "tokenizers", "tokengraft.report.adaptation"):
+        import_module(name)
     for name in tg.__all__:
         getattr(tg, name)
     build_parser()
-    from tokengraft.adapt import adapt  # noqa: F401
-    from tokengraft.report import adaptation  # noqa: F401
 
 
 def run(request):
@@ -64,11 +63,11 @@ def run(request):
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
         if request["without_renameat2"]:
             rename.renameat2 = lambda *_: False
-        WATCH(ctypes.byref(FAULT))
+        watch(ctypes.byref(FAULT))
         status = status_of(request["arguments"])
-        WATCH(None)
+        watch(None)
     except BaseException:
-        WATCH(None)
+        watch(None)
         traceback.print_exc()
         status = 70
     for stream in (sys.stdout, sys.stderr):
@@ -85,29 +84,45 @@ def status_of(arguments):
 
 
 def wait(child):
-    """The exit status of a process, negative for a signal; None if it was still running after two minutes."""
-    handle = os.pidfd_open(child)
-    ended, _, _ = select.select([handle], [], [], DEADLINE)
-    os.close(handle)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return status if ended else None
+    """The exit status of a process, negative for a signal; `stopped`, or `hung` if it runs for two minutes."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+        if found:
+            return "stopped" if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "hung"
+
+
+def start(request):
+    """Forks the process of a command."""
+    ctypes.memset(ctypes.byref(FAULT), 0, ctypes.sizeof(Fault))
+    for name in NUMBERS:
+        setattr(FAULT, name, request[name])
+    child = os.fork()
+    if not child:
+        run(request)
+    return child
 
 
 def serve():
-    """Answers requests until stdin ends."""
+    """Answers requests until stdin ends. A command that was stopped goes on when `continue` is requested."""
     import_all()
+    stopped = []
     for line in sys.stdin:
         request = json.loads(line)
-        ctypes.memset(ctypes.byref(FAULT), 0, ctypes.sizeof(Fault))
-        for name in NUMBERS:
-            setattr(FAULT, name, request[name])
-        child = os.fork()
-        if not child:
-            run(request)
+        if request.get("continue"):
+            child, request = stopped.pop()
+            os.kill(child, signal.SIGCONT)
+        else:
+            child = start(request)
+        status = wait(child)
+        if status == "stopped":
+            stopped.append((child, request))
         answer = {
-            "status": wait(child),
+            "status": status,
             "calls": FAULT.calls,
             "last": FAULT.last.decode(errors="replace"),
             "stdout": Path(request["stdout"]).read_text(errors="replace"),

@@ -50,7 +50,7 @@ class Fault:
 class Ended(NamedTuple):
     """How a command ended."""
 
-    status: int
+    status: int | str
     calls: int
     last: str
     """The call at which the fault happened."""
@@ -62,7 +62,7 @@ class Server:
     """A process that has everything imported, and forks for each run."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.folder, self.runs = folder, 0
         library = folder / "injector.so"
         compiler = shutil.which("cc") or shutil.which("gcc")
         subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, HERE / "injector.c", "-ldl"], check=True)
@@ -76,19 +76,26 @@ class Server:
     def run(self, arguments, folder, fault=Fault()):  # noqa: B008 (frozen)
         """Runs a command in a folder, with a temporary folder `tmp` there."""
         (folder / "tmp").mkdir(exist_ok=True)
+        self.runs += 1
         request = {
             "arguments": [*map(str, arguments)],
             "folder": str(folder),
             "environment": {"TMPDIR": str(folder / "tmp"), "SOURCE_DATE_EPOCH": "0"},
-            "stdout": str(self.folder / "stdout"),
-            "stderr": str(self.folder / "stderr"),
+            "stdout": str(self.folder / f"stdout-{self.runs % 2}"),
+            "stderr": str(self.folder / f"stderr-{self.runs % 2}"),
         }
         request |= {name: getattr(fault, name) for name in ("at", "action", "value", "repeated", "groups")}
-        request["without_renameat2"] = fault.without_renameat2
+        return self._ask(request | {"without_renameat2": fault.without_renameat2})
+
+    def resume(self):
+        """Lets the command that a fault stopped (SIGSTOP) go on to its end."""
+        return self._ask({"continue": True})
+
+    def _ask(self, request):
         print(json.dumps(request), file=self.process.stdin, flush=True)
-        answer = json.loads(self.process.stdout.readline())
-        assert answer["status"] is not None, f"{arguments} hung after {answer['last']}"
-        return Ended(**answer)
+        ended = Ended(**json.loads(self.process.stdout.readline()))
+        assert ended.status != "hung", f"hung after {ended.last}: {ended.stderr}"
+        return ended
 
     def close(self):
         self.process.stdin.close()
@@ -100,7 +107,8 @@ def selected(n_calls):
     """The calls to try: all of them, or a few with the first and the last ones."""
     if ALL:
         return range(1, n_calls + 1)
-    return sorted({1, 2, *range(3, n_calls - 2, max(n_calls // 3, 1)), *range(max(n_calls - 2, 1), n_calls + 1)})
+    some = {1, n_calls // 3, 2 * n_calls // 3, *range(n_calls - 3, n_calls + 1)}
+    return sorted(n for n in some if n >= 1)
 
 
 def content(path):

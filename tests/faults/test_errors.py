@@ -4,8 +4,8 @@ import errno
 import shutil
 
 import pytest
-from injection import Action, Fault, Group, selected
-from scenarios import EVERY, FEW, FORCED
+from injection import ALL, Action, Fault, Group, selected
+from scenarios import EVERY, FAST, FEW
 
 FULL = Fault(Action.FAIL, errno.ENOSPC, repeated=True, groups=Group.NEEDS_SPACE)
 QUOTA = Fault(Action.FAIL, errno.EDQUOT, repeated=True, groups=Group.NEEDS_SPACE)
@@ -48,17 +48,17 @@ def assert_removed(place, folder, fault, *, force, where):
         place.assert_clean(folder, where)
 
 
-@pytest.mark.parametrize("place", EVERY, indirect=True)
+@pytest.mark.parametrize("place", EVERY if ALL else FEW, indirect=True)
 def test_a_disk_that_is_full_from_any_call_on_gives_an_error_with_what_to_do(place):
     fail_everywhere(place, FULL, force=False)
 
 
-@pytest.mark.parametrize("place", FORCED, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_a_full_disk_does_not_lose_what_force_would_replace(place):
     fail_everywhere(place, FULL, force=True)
 
 
-@pytest.mark.parametrize("place", EVERY, indirect=True)
+@pytest.mark.parametrize("place", EVERY if ALL else FEW, indirect=True)
 def test_a_call_that_fails_gives_an_error_with_what_to_do(place):
     fail_everywhere(place, Fault(Action.FAIL, errno.EIO), force=False)
 
@@ -66,7 +66,7 @@ def test_a_call_that_fails_gives_an_error_with_what_to_do(place):
 @pytest.mark.parametrize(
     "fault", [QUOTA, READ_ONLY, Fault(Action.FAIL, errno.EACCES)], ids=["quota", "read-only", "no"]
 )
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_a_quota_and_missing_permissions_give_an_error_with_what_to_do(place, fault):
     fail_everywhere(place, fault, force=False)
 
@@ -88,11 +88,11 @@ def test_writes_of_half_the_bytes_change_nothing(place):
     assert place.is_new(folder)
 
 
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_one_write_of_half_the_bytes_changes_nothing(place):
     assert_unnoticed(place, Fault(Action.SHORT, groups=Group.WRITE))
 
 
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_calls_that_a_signal_interrupts_are_repeated(place):
     assert_unnoticed(place, Fault(Action.FAIL, errno.EINTR, groups=Group.WRITE))

@@ -4,8 +4,8 @@ import shutil
 import signal
 
 import pytest
-from injection import Action, Fault, Group, content, selected
-from scenarios import EVERY, FEW, FORCED
+from injection import ALL, Action, Fault, Group, content, selected
+from scenarios import EVERY, FAST, FEW
 
 
 def kill_everywhere(place, fault, *, force):
@@ -49,16 +49,16 @@ def test_a_command_killed_at_any_call_leaves_nothing_half_written(place):
     kill_everywhere(place, Fault(Action.KILL), force=False)
 
 
-@pytest.mark.parametrize("place", FORCED, indirect=True)
+@pytest.mark.parametrize("place", FEW, indirect=True)
 def test_a_command_killed_at_any_call_with_force_loses_nothing(place):
     kill_everywhere(place, Fault(Action.KILL), force=True)
 
 
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_without_a_call_that_swaps_names_nothing_is_lost_either(place):
     kill_everywhere(place, Fault(Action.KILL, without_renameat2=True), force=True)
 
 
-@pytest.mark.parametrize("place", EVERY, indirect=True)
+@pytest.mark.parametrize("place", EVERY if ALL else FEW, indirect=True)
 def test_a_command_killed_in_the_middle_of_a_write_leaves_nothing_half_written(place):
     kill_everywhere(place, Fault(Action.KILL_HALFWAY, groups=Group.WRITE), force=False)

@@ -4,8 +4,8 @@ import shutil
 import signal
 
 import pytest
-from injection import Action, Fault, selected
-from scenarios import EVERY, FEW, FORCED
+from injection import ALL, Action, Fault, selected
+from scenarios import EVERY, FAST, FEW
 
 MESSAGES = {
     signal.SIGINT: "stopped; unfinished output was removed",
@@ -41,17 +41,17 @@ def assert_next_run_succeeds(place, folder, *, force, where):
     place.assert_clean(folder, where)
 
 
-@pytest.mark.parametrize("place", EVERY, indirect=True)
+@pytest.mark.parametrize("place", EVERY if ALL else FEW, indirect=True)
 def test_an_interrupt_at_any_call_stops_the_command_without_leftovers(place):
     stop_everywhere(place, signal.SIGINT)
 
 
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST[:1], indirect=True)
 def test_a_terminal_that_closes_stops_the_command_without_leftovers(place):
     stop_everywhere(place, signal.SIGHUP)
 
 
-@pytest.mark.parametrize("place", FORCED, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_a_signal_at_any_call_loses_nothing_that_force_would_replace(place):
     stop_everywhere(place, signal.SIGTERM, force=True)
 

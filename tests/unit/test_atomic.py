@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from itertools import count
 import pytest
 
 from tokengraft import errors
-from tokengraft.output import atomic, partial, rename
+from tokengraft.output import atomic, partial, rename, uninterrupted
 
 OLD, NEW = {"a": b"old", "b/c": b"old too"}, {"a": b"new", "d": b"new too"}
 CALLS = ("rename", "replace", "link", "mkdir", "fsync", "unlink", "rmdir", "open")
@@ -329,6 +330,32 @@ def test_a_folder_is_never_replaced_by_a_file(tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(errors.OutputError, match="is a folder; the output is a file"):
         write(tmp_path / "out", b"new", force=True)
+
+
+def test_an_unfinished_output_that_was_removed_and_made_again_is_not_complete(tmp_path):
+    out = tmp_path / "folder" / "out"
+
+    def lose(path):
+        shutil.rmtree(out.parent)
+        path.mkdir(parents=True)
+
+    with pytest.raises(errors.OutputError, match="the unfinished output was removed meanwhile"):
+        atomic.write_folder(NEW, out, replaceable=None, check=lose)
+    assert not out.exists()
+
+
+def test_a_signal_is_held_back_until_the_block_ends():
+    done = []
+
+    def interrupted_block():
+        with uninterrupted.uninterrupted(), uninterrupted.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("all steps")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_block()
+    assert done == ["all steps"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_names_may_have_newlines_and_spaces(tmp_path):

@@ -23,6 +23,7 @@ LAYERS = [
     "log",
     "frozen",
     "output.json_file",
+    "output.uninterrupted",
     "output.partial",
     "output.rename",
     "output.atomic",

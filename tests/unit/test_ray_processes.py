@@ -112,7 +112,7 @@ def test_an_interrupted_command_leaves_nothing(model, tmp_path, short_folder, nu
     environment = ENVIRONMENT | {"TMPDIR": str(short_folder)}
     run = subprocess.Popen([*command, "--out", out], env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: list(short_folder.glob("tg-*/tokengraft-*")) or run.poll() is not None)  # a task counts
+        wait_for(lambda: list(short_folder.glob("tg-*/.tokengraft-*")) or run.poll() is not None)  # a task counts
         run.send_signal(number)
         _, messages = run.communicate(timeout=60)
     finally:

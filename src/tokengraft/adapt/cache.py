@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -76,13 +77,15 @@ class CountCache:
         return counted
 
     def clear(self) -> None:
-        """Removes all cached counts, including those of other inputs. Other files in the folder are not touched."""
-        if self.folder.is_dir():
+        """Removes all cached counts, including those of other inputs. Other files in the folder are not touched.
+
+        What cannot be removed stays: the result is complete without it.
+        """
+        with suppress(OSError):
             for path in self.folder.iterdir():
                 if _OURS.fullmatch(path.name):
-                    path.unlink()
-            if not any(self.folder.iterdir()):
-                self.folder.rmdir()
+                    path.unlink(missing_ok=True)
+            self.folder.rmdir()  # refused if it has other files
 
 
 def cache_key(tokenizer: Tokenizer, corpus: Corpus, options: AdaptOptions) -> str | None:

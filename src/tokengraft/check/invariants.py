@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tokengraft.check.finding import EVIDENCE, Finding, Outcome, finding
 from tokengraft.check.settings_file import read_settings
 from tokengraft.check.verify import sample_texts, verify_folder
-from tokengraft.errors import InvalidTokenizerError, TokengraftError, UnreadableFileError
+from tokengraft.errors import InvalidTokenizerError, OutputError, TokengraftError, UnreadableFileError
 from tokengraft.formats.files import save
 from tokengraft.formats.ranks import require_rank_agreement
 from tokengraft.formats.sentencepiece import require_agreement
@@ -172,6 +172,8 @@ def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
         try:
             out = save(tokenizer, folder / "tokenizer")
             verified = verify_folder(out, tokenizer, base=base)
+        except OutputError:  # says nothing about the tokenizer
+            raise
         except TokengraftError as error:
             return Finding("loaders", "fail", error.message)
     same = f"the same ids by {', '.join(verified.loaders) or 'no loader'}"

@@ -21,7 +21,7 @@ from itertools import combinations
 from pathlib import Path
 
 from tokengraft.errors import OutputError, UnreadableFileError
-from tokengraft.output.partial import partial_path
+from tokengraft.output.partial import partial_path, require_kept
 from tokengraft.output.rename import exchange, rename_new
 
 Replaceable = Callable[[Path], bool]
@@ -127,6 +127,7 @@ def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
         for path in partial.rglob("*"):
             _sync(path)
         _sync(partial)
+        require_kept(partial)
         if replaceable and _same(out, before):
             _require_replaceable(out, replaceable)
             _exchange(partial, out)
@@ -150,6 +151,7 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
         with _reading_inputs(partial):
             yield partial
         _sync(partial)
+        require_kept(partial)
         if force and _same(out, before):
             partial.replace(out)
         else:

@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tokengraft.errors import OutputError
+from tokengraft.output.uninterrupted import uninterrupted
 
 PREFIX, SUFFIX = ".tokengraft-", ".partial"
 LOCK, RESULT = "lock", "result"
@@ -30,14 +31,30 @@ _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 @contextmanager
 def partial_path(parent: Path) -> Iterator[Path]:
     """A path to write to, inside a new folder in ``parent``. The folder is removed at the end with its content."""
-    remove_abandoned(parent)
-    folder, lock = _new_folder(parent)
+    made: list[tuple[Path, int]] = []
     try:
-        yield folder / RESULT
+        with uninterrupted():
+            remove_abandoned(parent)
+            made.append(_new_folder(parent))
+        yield made[0][0] / RESULT
     finally:
-        _remove(folder / RESULT)
-        os.close(lock)  # NFS does not remove a folder with an open file in it
-        shutil.rmtree(folder, ignore_errors=True)
+        with uninterrupted():
+            for folder, lock in made:
+                _remove(folder / RESULT)
+                os.close(lock)  # NFS does not remove a folder with an open file in it
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def require_kept(path: Path) -> None:
+    """Refuses a path of `partial_path` whose folder was removed meanwhile.
+
+    Code that makes missing folders may have made it again, without the files that were written before.
+
+    Raises:
+        OSError: The folder is not the one that was made.
+    """
+    if not (path.parent / LOCK).exists():
+        raise OSError(errno.ENOENT, "the folder of the unfinished output was removed meanwhile")
 
 
 @contextmanager
