@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test docs format benchmark experiments wheel clean
+.PHONY: demo test docs format benchmark experiments wheel clean fuzz
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -56,3 +56,8 @@ clean:
 .venv/dev: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+SECONDS ?= 600
+fuzz: .venv/dev  ## mutated files for all parsers, then random property tests: make fuzz [SECONDS=600] [OPTIONS='--seed 1 --jobs 2']
+	$(BIN)/python -m fuzz --seconds $(SECONDS) $(OPTIONS)
+	HYPOTHESIS_PROFILE=random timeout --preserve-status $(SECONDS) $(BIN)/python -m pytest -q tests/property

@@ -3,7 +3,22 @@
 from random import Random
 
 INTERESTING = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xed\xa0\x80", b"\xef\xbb\xbf")
-INTERESTING += (b"\n", b"\r\n", b" ", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"-1", b"1e999", b"18446744073709551616")
+INTERESTING += (
+    b"\n",
+    b"\r\n",
+    b" ",
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"-1",
+    b"1e999",
+    b"18446744073709551616",
+)
 
 
 def mutate_bytes(raw: bytes, random: Random, donors: list[bytes]) -> bytes:

@@ -18,7 +18,11 @@ EMBEDDING = "model.embed_tokens.weight"
 
 def check_checkpoint(folder: Path, random: Random) -> None:
     """A transplant; its output is compared with the source by the safetensors library."""
-    new = tg.load(folder / NEW) if random.random() < 0.05 else cached_tokenizer((folder / NEW / "tokenizer.json").read_bytes())
+    new = (
+        tg.load(folder / NEW)
+        if random.random() < 0.05
+        else cached_tokenizer((folder / NEW / "tokenizer.json").read_bytes())
+    )
     out = folder / "out"
     before = _names(folder)
     if random.random() > WRITTEN_SHARE:

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from fuzz.byte_mutations import mutate_bytes
@@ -13,9 +14,29 @@ from fuzz.wire_mutations import mutate_wire, parse
 
 BYTES_SHARE = 0.2
 """The share of cases in which a file is mutated as bytes, whatever its format."""
-LINES = (b"", b" ", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"{}", b"[]", b"null", b'{"text": 1}', b'{"text": null}')
+LINES = (
+    b"",
+    b" ",
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r",
+    b"{}",
+    b"[]",
+    b"null",
+    b'{"text": 1}',
+    b'{"text": null}',
+)
 LINES += (b'{"text": "a"} x', b'{"text": "\\ud800"}', b'{"text": "a", "text": "b"}', b'"text"', b"= 0", b"YQ== -1")
-LINES += (b"YQ== 99999999999", b"YWI= 5", b"YQ", b"a b c", b"x" * 70_000, b"[" * 3000, b'{"text": "' + b"y" * 9000 + b'"}')
+LINES += (
+    b"YQ== 99999999999",
+    b"YWI= 5",
+    b"YQ",
+    b"a b c",
+    b"x" * 70_000,
+    b"[" * 3000,
+    b'{"text": "' + b"y" * 9000 + b'"}',
+)
 
 Mutation = Callable[[bytes, Random, list[bytes]], bytes]
 
@@ -25,10 +46,7 @@ def mutate_safetensors(raw: bytes, random: Random, donors: list[bytes]) -> bytes
     size = int.from_bytes(raw[:8], "little")
     header, data = raw[8 : 8 + size], raw[8 + size :]
     others = [other[8 : 8 + int.from_bytes(other[:8], "little")] for other in donors]
-    if random.random() < 0.6:
-        header = _changed_tensor(header, random)
-    else:
-        header = mutate_json(header, random, others)
+    header = _changed_tensor(header, random) if random.random() < 0.6 else mutate_json(header, random, others)
     stated = len(header) if random.random() < 0.92 else random.choice((0, 1, 2**32, 2**63, 2**64 - 1, len(header) - 1))
     data = data if random.random() < 0.9 else mutate_bytes(data, random, [])
     return stated.to_bytes(8, "little") + header + data
@@ -60,10 +78,8 @@ def mutate_parquet(raw: bytes, random: Random, donors: list[bytes]) -> bytes:
 
     table = pq.read_table(io.BytesIO(raw))
     for _ in range(random.choice((1, 1, 2))):
-        try:
+        with suppress(pa.ArrowException, ValueError, TypeError, OverflowError):
             table = _changed_table(table, random)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            continue
     stream = io.BytesIO()
     compression = random.choice(("snappy", "zstd", "gzip", "none"))
     pq.write_table(table, stream, row_group_size=random.choice((1, 7, 1000)), compression=compression)
@@ -78,7 +94,16 @@ def _changed_table(table: "object", random: Random) -> "object":
     column = table.column(place)
     kind = random.randrange(8)
     if kind == 0:
-        types = (pa.string(), pa.large_binary(), pa.int8(), pa.uint64(), pa.float64(), pa.bool_(), pa.int64(), pa.null())
+        types = (
+            pa.string(),
+            pa.large_binary(),
+            pa.int8(),
+            pa.uint64(),
+            pa.float64(),
+            pa.bool_(),
+            pa.int64(),
+            pa.null(),
+        )
         return table.set_column(place, name, column.cast(random.choice(types)))
     if kind == 1:
         values = column.to_pylist()
@@ -87,11 +112,15 @@ def _changed_table(table: "object", random: Random) -> "object":
     if kind == 2:
         return table.remove_column(place)
     if kind == 3:
-        return table.rename_columns([random.choice((name, "text", "count", "pretoken", "")) for name in table.column_names])
+        return table.rename_columns(
+            [random.choice((name, "text", "count", "pretoken", "")) for name in table.column_names]
+        )
     if kind == 4:
         return table.append_column(random.choice((name, "more")), column)
     if kind == 5:
-        return table.take(pa.array([random.randrange(len(table)) for _ in range(random.randrange(len(table) + 9))], pa.int64()))
+        return table.take(
+            pa.array([random.randrange(len(table)) for _ in range(random.randrange(len(table) + 9))], pa.int64())
+        )
     if kind == 6:
         values = column.to_pylist()
         values[random.randrange(len(values))] = random.choice((-1, 0, 2**63 - 1, 2**40, "", b"", b"\xff", "x" * 300))

@@ -18,14 +18,51 @@ NAMES += ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSpl
 NAMES += ("NFD", "NFKD", "Lowercase", "Strip", "StripAccents", "Replace", "Prepend", "BertNormalizer", "Nmt", "String")
 NAMES += ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous", "first", "never", "always")
 NAMES += ("BF16", "F16", "F32", "F64", "I64", "U8", "BOOL", "F8_E4M3", "model.embed_tokens.weight", "lm_head.weight")
-PATTERNS = (r"\p{L}+", r"\s+(?!\S)|\s+", "(?i:'s)", "[^\\s\\p{L}]", "(", "[", "a{2,1}", "(a*)*b", r"\p{N}{1,3}", ".", "")
-PATTERNS += ("a{9999999}", r"\w+|[^\w\s]+", "(?=x)", r"\bx", "[a-", r"[\s\S]", "$", "^", "x?", "|", r"\p{Xx}", "(?<n>a)")
+PATTERNS = (
+    r"\p{L}+",
+    r"\s+(?!\S)|\s+",
+    "(?i:'s)",
+    "[^\\s\\p{L}]",
+    "(",
+    "[",
+    "a{2,1}",
+    "(a*)*b",
+    r"\p{N}{1,3}",
+    ".",
+    "",
+)
+PATTERNS += (
+    "a{9999999}",
+    r"\w+|[^\w\s]+",
+    "(?=x)",
+    r"\bx",
+    "[a-",
+    r"[\s\S]",
+    "$",
+    "^",
+    "x?",
+    "|",
+    r"\p{Xx}",
+    "(?<n>a)",
+)
 KEYS = ("type", "id", "content", "special", "normalized", "lstrip", "rstrip", "single_word", "vocab", "merges", "model")
 KEYS += ("ignore_merges", "byte_fallback", "dropout", "unk_token", "fuse_unk", "continuing_subword_prefix")
 KEYS += ("end_of_word_suffix", "cache_capacity", "add_prefix_space", "use_regex", "invert", "behavior", "pattern")
 KEYS += ("eos_token", "bos_token", "pad_token", "image_token", "extra_special_tokens", "additional_special_tokens")
 KEYS += ("added_tokens_decoder", "eos_token_id", "vocab_size", "text_config", "tie_word_embeddings", "suppress_tokens")
-KEYS += ("dtype", "shape", "data_offsets", "__metadata__", "weight_map", "metadata", "", "a", "\ud800", "0", "__class__")
+KEYS += (
+    "dtype",
+    "shape",
+    "data_offsets",
+    "__metadata__",
+    "weight_map",
+    "metadata",
+    "",
+    "a",
+    "\ud800",
+    "0",
+    "__class__",
+)
 
 Tree = Any
 
@@ -55,7 +92,9 @@ def dump(tree: Tree, random: Random) -> bytes:
     separators = random.choice(((",", ":"), (", ", ": "), None)) if indent is None else None
     ascii_only = random.random() < 0.5
     text = json.dumps(tree, ensure_ascii=ascii_only, indent=indent, separators=separators)
-    return RAW.sub(lambda raw: raw[1].replace("'", '"'), text).encode("utf-8", "surrogatepass") + b"\n" * (random.random() < 0.1)
+    return RAW.sub(lambda raw: raw[1].replace("'", '"'), text).encode("utf-8", "surrogatepass") + b"\n" * (
+        random.random() < 0.1
+    )
 
 
 def random_value(random: Random) -> Tree:
@@ -136,7 +175,9 @@ def _within(tree: Tree, random: Random, donors: list[Tree]) -> Tree:
 def _text(text: str, random: Random) -> str:
     at = random.randrange(len(text) + 1)
     piece = random.choice((*STRINGS[:-1], *PATTERNS[:4]))
-    return random.choice((text[:at] + piece + text[at:], text[:at] + text[at + 1 :], text[::-1], text + text, text.upper()))
+    return random.choice(
+        (text[:at] + piece + text[at:], text[:at] + text[at + 1 :], text[::-1], text + text, text.upper())
+    )
 
 
 def _delete_key(tree: dict[str, Any], random: Random, _: list[Tree]) -> Tree:

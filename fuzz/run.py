@@ -83,7 +83,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TOKENIZERS_PARALLELISM": "false"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RUST_BACKTRACE": "0"},
             text=True,
         )
         self.n_cases = 0
@@ -91,8 +91,7 @@ class Worker:
     def give(self, name: str, start: int, count: int) -> None:
         """Gives the process a batch."""
         if self.n_cases > CASES_PER_WORKER:
-            self.stop()
-            self._start()
+            self.restart()
         self.batch, self.started = (name, start, count), time.monotonic()
         self.progress.write_bytes(struct.pack("<q", start))
         self.seen = (start, self.started)
@@ -120,12 +119,20 @@ class Worker:
     def stop(self) -> int:
         """Ends the process."""
         self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            with suppress(BrokenPipeError):
+                stream.close()
         return self.process.wait()
 
     def restart(self) -> None:
         """Starts a new process in its place."""
-        self.stop()
+        self.close()
         self._start()
+
+    def close(self) -> None:
+        """Ends the process, and forgets what it wrote."""
+        self.stop()
+        self.log.close()
 
 
 def run(plan: Plan) -> dict[str, Tally]:
@@ -147,7 +154,7 @@ def _workers(plan: Plan, folder: Path) -> Iterator[list[Worker]]:
         yield workers
     finally:
         for worker in workers:
-            worker.stop()
+            worker.close()
 
 
 def _loop(plan: Plan, workers: list[Worker], tallies: dict[str, Tally]) -> None:
@@ -206,7 +213,9 @@ def _collect(worker: Worker, tallies: dict[str, Tally]) -> None:
         worker.restart()
         worker.batch = None
         # What the process knew of the cases before it is lost; they are run again.
-        tallies[name].add({"kinds": {FINDING: 1}, "reasons": {}, "slowest": (0, -1), "largest": (0, -1), "findings": []}, 0)
+        tallies[name].add(
+            {"kinds": {FINDING: 1}, "reasons": {}, "slowest": (0, -1), "largest": (0, -1), "findings": []}, 0
+        )
         for first, n in ((start, index - start), (index + 1, start + count - index - 1)):
             if n > 0:
                 _finish(worker, tallies[name], name, first, n)

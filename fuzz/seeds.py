@@ -52,7 +52,10 @@ def cut_down(document: dict[str, Any], merges: int = 40) -> dict[str, Any]:
     vocab = {token: place for place, token in enumerate(kept)}
     for place, entry in enumerate(added):
         entry["id"] = vocab.get(entry["content"], len(vocab) + place)
-    return document | {"added_tokens": added, "model": model | {"vocab": vocab, "merges": [list(pair) for pair in pairs]}}
+    return document | {
+        "added_tokens": added,
+        "model": model | {"vocab": vocab, "merges": [list(pair) for pair in pairs]},
+    }
 
 
 @cache
@@ -80,7 +83,11 @@ def tokenizer_json() -> Iterator[Seed]:
 def tokenizer_folder() -> Iterator[Seed]:
     """A folder with every other file that names tokens."""
     settings = json.loads(builders.settings(image_token="<|image|>", eos_token="<|end|>", pad_token=None))
-    special = {"bos_token": "<|start|>", "eos_token": builders.added(0, "<|end|>"), "additional_special_tokens": ["<|x|>"]}
+    special = {
+        "bos_token": "<|start|>",
+        "eos_token": builders.added(0, "<|end|>"),
+        "additional_special_tokens": ["<|x|>"],
+    }
     for name in ("byte-level", "specials-first-with-holes", "sentencepiece"):
         document = documents()[name]
         vocab, merges = document["model"]["vocab"], document["model"]["merges"]
@@ -88,7 +95,11 @@ def tokenizer_folder() -> Iterator[Seed]:
         files = {"tokenizer.json": as_json(document), "vocab.json": json.dumps(vocab).encode()}
         files["merges.txt"] = "\n".join(lines).encode()
         yield files | {"tokenizer_config.json": json.dumps(settings).encode()}
-        old = {"tokenizer_config.json": json.dumps({"tokenizer_class": "X", "extra_special_tokens": {"a_token": "<a>"}}).encode()}
+        old = {
+            "tokenizer_config.json": json.dumps(
+                {"tokenizer_class": "X", "extra_special_tokens": {"a_token": "<a>"}}
+            ).encode()
+        }
         old["special_tokens_map.json"] = json.dumps(special).encode()
         old["added_tokens.json"] = json.dumps({"<|more|>": len(vocab), "<|x|>": len(vocab) + 1}).encode()
         yield files | old
@@ -117,7 +128,16 @@ def _folder(write: Callable[[Path], object]) -> Seed:
 
 
 def _small_ranks() -> dict[bytes, int]:
-    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the", b"at", b"cat", b" c", b" cat", b"\xc3\xb5"]
+    tokens = [bytes([byte]) for byte in range(256)] + [
+        b"th",
+        b"the",
+        b" the",
+        b"at",
+        b"cat",
+        b" c",
+        b" cat",
+        b"\xc3\xb5",
+    ]
     return {token: rank for rank, token in enumerate(tokens)}
 
 
@@ -281,9 +301,8 @@ def gguf_file() -> Iterator[Seed]:
     import ggufs
 
     for options in ({}, {"head": "F16", "bias": True}, {"table": "Q8_0"}):
-        tokenizer = base()
-        files = _folder(lambda folder, options=options: ggufs.write_gguf(folder / "model.gguf", tokenizer, **options))
-        new = _folder(lambda folder: tg.save(extension().apply(tokenizer), folder / "x"))
+        files = _folder(lambda folder, options=options: ggufs.write_gguf(folder / "model.gguf", base(), **options))
+        new = _folder(lambda folder: tg.save(extension().apply(base()), folder / "x"))
         yield files | {NEW + name[2:]: raw for name, raw in new.items()} | {MODEL: as_json(documents()["whole"])}
 
 

@@ -1,5 +1,6 @@
 """The targets: which files are mutated, and what must hold for them."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -39,7 +40,12 @@ TARGETS = {
         Target("special-tokens", seeds.special_tokens, ("*",), file_checks.check_special),
         Target("safetensors", seeds.checkpoint, ("old/*.safetensors",), checkpoint_checks.check_checkpoint),
         Target("index", seeds.sharded_checkpoint, ("old/*.index.json",), checkpoint_checks.check_checkpoint),
-        Target("config", seeds.checkpoint, ("old/config.json", "old/generation_config.json"), checkpoint_checks.check_checkpoint),
+        Target(
+            "config",
+            seeds.checkpoint,
+            ("old/config.json", "old/generation_config.json"),
+            checkpoint_checks.check_checkpoint,
+        ),
         Target("gguf", seeds.gguf_file, ("model.gguf",), checkpoint_checks.check_gguf),
         Target("counts", seeds.counts_file, ("counts.parquet",), file_checks.check_counts),
         Target("partial-counts", seeds.partial_counts, ("partial.parquet",), file_checks.check_partial),
@@ -53,3 +59,13 @@ TARGETS = {
         Target("corpus", seeds.corpus, ("a.*",), file_checks.check_corpus),
     )
 }
+
+
+def _abort(_: Path, random: Random) -> None:
+    """Ends the process in some cases, as a library may."""
+    if random.random() < 0.2:
+        os.abort()
+
+
+SELF_TEST = Target("self-test", seeds.record_file, ("*",), _abort)
+"""Not run by default: it shows that a process that dies is a finding, and that the run goes on."""

@@ -1,4 +1,4 @@
-"""Mutations of protocol buffers at the level of the wire: field numbers, wire types, lengths, varints, nested messages."""
+"""Mutations of protocol buffers: field numbers, wire types, lengths, numbers, nested messages."""
 
 import struct
 from random import Random
@@ -125,5 +125,17 @@ def _changed_value(value: bytes, random: Random) -> bytes:
         inner = []
     if inner and random.random() < 0.85:
         return b"".join(write(field) for field in _changed(inner, random, inner))
-    strings = (b"", b" ", b"\0", b"\xff", "▁".encode(), "▁▁".encode(), b"a", b"<unk>", b"<s>", b"<0x41>", b"\xed\xa0\x80")
+    strings = (
+        b"",
+        b" ",
+        b"\0",
+        b"\xff",
+        "▁".encode(),
+        "▁▁".encode(),
+        b"a",
+        b"<unk>",
+        b"<s>",
+        b"<0x41>",
+        b"\xed\xa0\x80",
+    )
     return random.choice((*strings, value * 2, value[:-1], value + "▁".encode(), value[::-1], b"x" * 5000))

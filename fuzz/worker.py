@@ -34,7 +34,9 @@ def main(seed: int, seeds: Path, progress: Path, findings: Path) -> None:
             name, start, count = line.split()
             cases = opened.setdefault(name, None) or open_cases(name, seed, seeds)
             opened[name] = cases
-            answers.write(json.dumps(run_batch(cases, range(int(start), int(start) + int(count)), current, findings)) + "\n")
+            answers.write(
+                json.dumps(run_batch(cases, range(int(start), int(start) + int(count)), current, findings)) + "\n"
+            )
             answers.flush()
 
 

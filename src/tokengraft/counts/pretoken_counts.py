@@ -17,9 +17,10 @@ from tokengraft import _core
 from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus import Totals, binary_buffers
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.errors import CountsError, OptionError
+from tokengraft.errors import CountsError, OptionError, UnreadableFileError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import new_file
+from tokengraft.output.json_file import parse_json, require_plain
 from tokengraft.representation import ROWS as ROWS_SHOWN
 from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.alphabet import SPACE
@@ -278,7 +279,8 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
 
     try:
         file = pq.ParquetFile(path)
-        summary = json.loads((file.schema_arrow.metadata or {})[METADATA])
+        summary = parse_json((file.schema_arrow.metadata or {})[METADATA], str(path))
+        require_plain(summary, str(path))
         counts = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
             totals=Totals(**{name: int(value) for name, value in summary["totals"].items()}),
@@ -287,7 +289,7 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
             min_count=int(summary["min_count"]),
             normalize=summary.get("normalize"),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, UnreadableFileError, pa.ArrowException) as error:
         raise CountsError(
             f"`{path}` is not a file of counts: {type(error).__name__}: {error}",
             hint="make one: `tokengraft count`; or, of partial counts: `tokengraft counts merge --tokenizer`",
