@@ -60,4 +60,4 @@ clean:
 SECONDS ?= 600
 fuzz: .venv/dev  ## mutated files for all parsers, then random property tests: make fuzz [SECONDS=600] [OPTIONS='--seed 1 --jobs 2']
 	$(BIN)/python -m fuzz --seconds $(SECONDS) $(OPTIONS)
-	HYPOTHESIS_PROFILE=random timeout --preserve-status $(SECONDS) $(BIN)/python -m pytest -q tests/property
+	HYPOTHESIS_PROFILE=random timeout --signal=INT $(SECONDS) $(BIN)/python -m pytest -x tests/property || [ $$? -eq 124 ]

@@ -283,10 +283,10 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
         require_plain(summary, str(path))
         counts = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
-            totals=Totals(**{name: int(value) for name, value in summary["totals"].items()}),
-            added=FrozenDict({str(name): int(value) for name, value in summary["added"].items()}),
+            totals=Totals(**{name: _number(value) for name, value in summary["totals"].items()}),
+            added=FrozenDict({name: _number(value) for name, value in summary["added"].items()}),
             fingerprint=Fingerprint.from_dict(summary["fingerprint"]),
-            min_count=int(summary["min_count"]),
+            min_count=_number(summary["min_count"]),
             normalize=summary.get("normalize"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UnreadableFileError, pa.ArrowException) as error:
@@ -295,6 +295,12 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
             hint="make one: `tokengraft count`; or, of partial counts: `tokengraft counts merge --tokenizer`",
         ) from error
     return counts, _tables(file, path, rows)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r:.80} is not a number of occurrences")
+    return value
 
 
 def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
