@@ -17,7 +17,7 @@ from fuzz.targets import TARGETS, Target
 
 CASES = Path(__file__).parent / "cases"
 KEPT = sorted(path.relative_to(CASES).as_posix() for path in CASES.glob("*/*"))
-N_CASES = 40
+N_CASES = 30
 
 
 @pytest.fixture(autouse=True)
