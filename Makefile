@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults
+.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -69,3 +69,8 @@ clean:
 
 faults: .venv/dev  ## kill every command at every call that changes a file, and more faults; `make test` tries a selection
 	FAULTS=all $(BIN)/python -m pytest tests/faults
+
+SECONDS ?= 600
+fuzz: .venv/dev  ## mutated files for all parsers, then random property tests: make fuzz [SECONDS=600] [OPTIONS='--seed 1 --jobs 2']
+	$(BIN)/python -m fuzz --seconds $(SECONDS) $(OPTIONS)
+	HYPOTHESIS_PROFILE=random timeout --signal=INT $(SECONDS) $(BIN)/python -m pytest -x tests/property || [ $$? -eq 124 ]

@@ -17,13 +17,16 @@ from typing import Any
 
 from fuzz.file_mutations import is_well_formed, mutate_file
 from fuzz.seeds import Seed, write_files
-from fuzz.targets import TARGETS, Target
+from fuzz.targets import SELF_TEST, TARGETS, Target
 from tokengraft.errors import TokengraftError
 
 MAX_SECONDS = 10
 MAX_GROWTH, GROWTH_PER_BYTE = 300 << 20, 100
 """How much memory a case may take: a constant, and so many bytes for each byte of its files."""
 ACCEPTED, LATE, EARLY, FINDING = "accepted", "refused late", "refused early", "finding"
+
+
+ALL = TARGETS | {SELF_TEST.name: SELF_TEST}
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,10 @@ def _resident() -> int:
 
 def open_cases(name: str, seed: int, seeds: Path) -> Cases:
     """The cases of a target, with the seeds in a file that `write_seeds` wrote."""
-    return Cases(TARGETS[name], seed, pickle.loads(seeds.read_bytes())[name])
+    return Cases(ALL[name], seed, pickle.loads(seeds.read_bytes())[name])
 
 
 def write_seeds(names: list[str], path: Path) -> None:
     """Builds the seeds of targets and keeps them in a file, so that each process needs not."""
-    made: dict[str, Any] = {name: [*TARGETS[name].seeds()] for name in names}
+    made: dict[str, Any] = {name: [*ALL[name].seeds()] for name in names}
     path.write_bytes(pickle.dumps(made))

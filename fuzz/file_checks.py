@@ -116,7 +116,7 @@ def check_words(folder: Path, random: Random) -> None:
     tokenizer = _model(folder)
     words = [line for line in lines_of(folder / "words.txt", "--include") if line.strip()]
     listed = tg.WordList(tuple(words), exact=random.random() < 0.5)
-    extension = tg.extend(tokenizer, _short_counts(tokenizer), 200, include=listed)
+    extension = tg.extend(tokenizer, _short_counts((folder / MODEL).read_bytes()), 200, include=listed)
     extended = extension.apply(tokenizer)
     for word in extension.included:
         if word.token is not None and extended.encode_pretoken(word.token) != [extended.ids[word.token]]:
@@ -124,8 +124,8 @@ def check_words(folder: Path, random: Random) -> None:
 
 
 @cache
-def _short_counts(tokenizer: tg.Tokenizer) -> tg.PretokenCounts:
-    return tg.count(tokenizer, iter(["the cat sat"]))
+def _short_counts(raw: bytes) -> tg.PretokenCounts:
+    return tg.count(cached_tokenizer(raw), iter(["the cat sat"]))
 
 
 def check_special(folder: Path, _: Random) -> None:

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from fuzz.byte_mutations import mutate_bytes
@@ -45,10 +46,7 @@ def mutate_safetensors(raw: bytes, random: Random, donors: list[bytes]) -> bytes
     size = int.from_bytes(raw[:8], "little")
     header, data = raw[8 : 8 + size], raw[8 + size :]
     others = [other[8 : 8 + int.from_bytes(other[:8], "little")] for other in donors]
-    if random.random() < 0.6:
-        header = _changed_tensor(header, random)
-    else:
-        header = mutate_json(header, random, others)
+    header = _changed_tensor(header, random) if random.random() < 0.6 else mutate_json(header, random, others)
     stated = len(header) if random.random() < 0.92 else random.choice((0, 1, 2**32, 2**63, 2**64 - 1, len(header) - 1))
     data = data if random.random() < 0.9 else mutate_bytes(data, random, [])
     return stated.to_bytes(8, "little") + header + data
@@ -80,10 +78,8 @@ def mutate_parquet(raw: bytes, random: Random, donors: list[bytes]) -> bytes:
 
     table = pq.read_table(io.BytesIO(raw))
     for _ in range(random.choice((1, 1, 2))):
-        try:
+        with suppress(pa.ArrowException, ValueError, TypeError, OverflowError):
             table = _changed_table(table, random)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            continue
     stream = io.BytesIO()
     compression = random.choice(("snappy", "zstd", "gzip", "none"))
     pq.write_table(table, stream, row_group_size=random.choice((1, 7, 1000)), compression=compression)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from fuzz.byte_mutations import mutate_bytes
+
 RAW = re.compile(r'"@raw ([^"]*)@"')
 """A string that stands for JSON text that Python would not write, with `'` for `"`."""
 DEPTHS = (2, 20, 127, 128, 129, 500, 5000, 100_000)
@@ -78,8 +80,11 @@ class Doubled(dict[str, Any]):
 
 
 def mutate_json(raw: bytes, random: Random, donors: list[bytes]) -> bytes:
-    """A JSON file with one to four changes of its tree, in one of several layouts."""
-    tree = json.loads(raw)
+    """A JSON file with one to four changes of its tree, in one of several layouts; as bytes if it is no JSON."""
+    try:
+        tree = json.loads(raw)
+    except (ValueError, RecursionError):
+        return mutate_bytes(raw, random, donors)
     donor = json.loads(random.choice(donors)) if donors else tree
     for _ in range(random.choice((1, 1, 1, 1, 2, 4))):
         tree = _changed(tree, random, [donor])

@@ -9,7 +9,7 @@ HEADER = ("target", "cases", "per second", ACCEPTED, LATE, EARLY, "errors", "slo
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
-    """One line for each target: cases, shares, distinct error messages, the slowest case, the largest growth of memory."""
+    """One line for each target: cases, shares, distinct errors, the slowest case, the largest growth of memory."""
     rows = [HEADER, *(_row(name, tally) for name, tally in tallies.items())]
     total = Tally()
     for tally in tallies.values():

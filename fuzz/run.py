@@ -83,7 +83,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TOKENIZERS_PARALLELISM": "false"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RUST_BACKTRACE": "0"},
             text=True,
         )
         self.n_cases = 0
@@ -91,8 +91,7 @@ class Worker:
     def give(self, name: str, start: int, count: int) -> None:
         """Gives the process a batch."""
         if self.n_cases > CASES_PER_WORKER:
-            self.stop()
-            self._start()
+            self.restart()
         self.batch, self.started = (name, start, count), time.monotonic()
         self.progress.write_bytes(struct.pack("<q", start))
         self.seen = (start, self.started)
@@ -120,12 +119,20 @@ class Worker:
     def stop(self) -> int:
         """Ends the process."""
         self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            with suppress(BrokenPipeError):
+                stream.close()
         return self.process.wait()
 
     def restart(self) -> None:
         """Starts a new process in its place."""
-        self.stop()
+        self.close()
         self._start()
+
+    def close(self) -> None:
+        """Ends the process, and forgets what it wrote."""
+        self.stop()
+        self.log.close()
 
 
 def run(plan: Plan) -> dict[str, Tally]:
@@ -147,7 +154,7 @@ def _workers(plan: Plan, folder: Path) -> Iterator[list[Worker]]:
         yield workers
     finally:
         for worker in workers:
-            worker.stop()
+            worker.close()
 
 
 def _loop(plan: Plan, workers: list[Worker], tallies: dict[str, Tally]) -> None:

@@ -24,6 +24,7 @@ import checkpoints  # noqa: E402
 import rank_files  # noqa: E402
 
 import tokengraft as tg  # noqa: E402
+from tokengraft.formats.files import folder_files  # noqa: E402
 
 Seed = dict[str, bytes]
 DOCUMENTS = [*builders.TEXT[:4], "", " ", "a\tb", "ﬁ e\u0301 ½", "<|end|> x", "don't 1234567"]
@@ -285,6 +286,11 @@ def corpus() -> Iterator[Seed]:
     yield {"a.jsonl": lines, MODEL: as_json(documents()["sentencepiece"])}
 
 
+def _new(tokenizer: tg.Tokenizer) -> Seed:
+    """The files of the tokenizer that a checkpoint gets."""
+    return {NEW + name: raw for name, raw in folder_files(tokenizer).items()}
+
+
 def checkpoint() -> Iterator[Seed]:
     """A checkpoint, and the tokenizer that it gets."""
     tied = {"tie_word_embeddings": True}
@@ -292,8 +298,7 @@ def checkpoint() -> Iterator[Seed]:
         files = _folder(lambda folder, options=options: checkpoints.checkpoint(folder, **options))
         tokenizer = extension().apply(base())
         pruned = tg.prune_order(tokenizer, method="last-id-leaf")[:20].apply(tokenizer)
-        new = _folder(lambda folder, pruned=pruned: tg.save(pruned, folder / "x"))
-        yield {OLD + name: raw for name, raw in files.items()} | {NEW + name[2:]: raw for name, raw in new.items()}
+        yield {OLD + name: raw for name, raw in files.items()} | _new(pruned)
 
 
 def gguf_file() -> Iterator[Seed]:
@@ -301,10 +306,8 @@ def gguf_file() -> Iterator[Seed]:
     import ggufs
 
     for options in ({}, {"head": "F16", "bias": True}, {"table": "Q8_0"}):
-        tokenizer = base()
-        files = _folder(lambda folder, options=options: ggufs.write_gguf(folder / "model.gguf", tokenizer, **options))
-        new = _folder(lambda folder: tg.save(extension().apply(tokenizer), folder / "x"))
-        yield files | {NEW + name[2:]: raw for name, raw in new.items()} | {MODEL: as_json(documents()["whole"])}
+        files = _folder(lambda folder, options=options: ggufs.write_gguf(folder / "model.gguf", base(), **options))
+        yield files | _new(extension().apply(base())) | {MODEL: as_json(documents()["whole"])}
 
 
 def sharded_checkpoint() -> Iterator[Seed]:

@@ -1,5 +1,6 @@
 """The targets: which files are mutated, and what must hold for them."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -58,3 +59,13 @@ TARGETS = {
         Target("corpus", seeds.corpus, ("a.*",), file_checks.check_corpus),
     )
 }
+
+
+def _abort(_: Path, random: Random) -> None:
+    """Ends the process in some cases, as a library may."""
+    if random.random() < 0.2:
+        os.abort()
+
+
+SELF_TEST = Target("self-test", seeds.record_file, ("*",), _abort)
+"""Not run by default: it shows that a process that dies is a finding, and that the run goes on."""

@@ -1,4 +1,4 @@
-"""What must hold for any tokenizer file: a result or a `TokengraftError`, and a result that the upstream library shares.
+"""What must hold for any tokenizer file: a result or a `TokengraftError`, and a result that upstream libraries share.
 
 Differences raise `Difference`; anything that tokengraft raises is left to the caller.
 """
@@ -6,12 +6,14 @@ Differences raise `Difference`; anything that tokengraft raises is left to the c
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import tokengraft as tg
+from tokengraft.adapt.protect import protection
 from tokengraft.errors import TokengraftError
 from tokengraft.formats.files import folder_files
 from tokengraft.formats.huggingface import read_tokenizer_json
@@ -55,11 +57,9 @@ def check_tokenizer(tokenizer: tg.Tokenizer, random: Random) -> None:
     if random.random() < SAVED_SHARE:
         require_saved(tokenizer)
     if random.random() < WHOLE_SHARE:
-        for step in (_inspected, _extended, _pruned, _compacted):
-            try:
+        for step in (_inspected, _verified, _extended, _pruned, _compacted):
+            with suppress(TokengraftError):
                 step(tokenizer, random)
-            except TokengraftError:
-                continue
 
 
 def require_saved(tokenizer: tg.Tokenizer) -> None:
@@ -134,6 +134,11 @@ def _upstream_ids(upstream: Any, text: str) -> list[int] | None:
 def _inspected(tokenizer: tg.Tokenizer, _: Random) -> None:
     repr(tg.inspect(tokenizer))
     repr(tokenizer)
+
+
+def _verified(tokenizer: tg.Tokenizer, _: Random) -> None:
+    repr(tg.check(tokenizer))
+    protection(tokenizer, "/nonexistent", tg.Protection())
 
 
 def _counted(tokenizer: tg.Tokenizer) -> tg.PretokenCounts:

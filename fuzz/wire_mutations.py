@@ -1,4 +1,4 @@
-"""Mutations of protocol buffers at the level of the wire: field numbers, wire types, lengths, varints, nested messages."""
+"""Mutations of protocol buffers: field numbers, wire types, lengths, numbers, nested messages."""
 
 import struct
 from random import Random

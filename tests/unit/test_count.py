@@ -267,6 +267,28 @@ def test_a_file_that_is_no_counts_is_refused(tmp_path, raw):
         tg.PretokenCounts.load(path)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"documents": 1', b'"documents": -1'),
+        (b'"documents": 1', b'"documents": Infinity'),
+        (b'"documents": 1', b'"documents": 1.5'),
+        (b'"min_count": 1', b'"min_count": "1"'),
+        (b'"normalize": null', b'"normalize": "\\ud800"'),
+        (b'"normalize": null', b'"normalize": ' + b"[" * 9999),
+    ],
+)
+def test_damaged_metadata_of_counts_is_refused(tmp_path, before, after):
+    tokenizer = tg.load(builders.write(tmp_path / "tok", builders.byte_level()))
+    path = tg.count(tokenizer, iter(["the cat"])).save(tmp_path / "c.parquet")
+    table = pq.read_table(path)
+    damaged = {name: value.replace(before, after) for name, value in table.schema.metadata.items()}
+    assert damaged != table.schema.metadata
+    pq.write_table(table.replace_schema_metadata(damaged), path)
+    with pytest.raises(errors.CountsError, match="is not a file of counts"):
+        tg.PretokenCounts.load(path)
+
+
 def test_interrupting_leaves_no_file(tmp_path):
     folder = builders.write(tmp_path / "tok", builders.byte_level())
     os.mkfifo(tmp_path / "c.fifo")

@@ -381,3 +381,12 @@ def test_a_gguf_file_is_refused_by_name_without_reading_it(tmp_path):
     with pytest.raises(errors.UnsupportedTokenizerError, match="is a GGUF file") as caught:
         tg.load(tmp_path / "model.gguf")
     assert "tokengraft transplant" in str(caught.value)
+
+
+def test_rules_that_state_a_table_of_gigabytes_are_refused(tmp_path):
+    """The library would allocate it, and end the process where it cannot."""
+    document = builders.sentencepiece()
+    rules = {"type": "Precompiled", "precompiled_charsmap": "/////wAAAAA="}
+    document["normalizer"] = {"type": "Sequence", "normalizers": [rules, document["normalizer"]]}
+    with pytest.raises(errors.InvalidTokenizerError, match="states a table of 4,294,967,295 bytes, and has 9"):
+        load_document(tmp_path, document)

@@ -215,6 +215,8 @@ def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tm
     [
         ({"pattern": r"\p{N}{1,3}+|\s"}, "means something else"),
         ({"pattern": r"\s+$|\S"}, "means something else"),
+        ({"pattern": r"a{3,1}|\s"}, r"`\{3,1\}` in the pattern .* means something else"),
+        ({"pattern": r"a{,3}|\s"}, r"`\{,3\}` in the pattern .* means something else"),
         ({"pattern": ""}, "expected a regular expression"),
         ({"pattern": "gpt2", "special_tokens": {"<s>": 5}}, "have the same id"),
         ({"pattern": "gpt2", "special_tokens": {"the": 5000}}, "have the same id"),
@@ -230,6 +232,13 @@ def test_patterns_and_special_tokens_that_do_not_fit_are_refused(given, match, t
     path.write_bytes(builders.tiktoken_file(tiny_ranks()))
     with pytest.raises(errors.TokengraftError, match=match):
         tg.load(path, **given)
+
+
+def test_special_tokens_after_the_highest_possible_rank_are_refused(tmp_path):
+    path = tmp_path / "x.tiktoken"
+    path.write_bytes(builders.tiktoken_file(tiny_ranks() | {b"xyzz": 2**32 - 1}))
+    with pytest.raises(errors.InvalidTokenizerError, match="has the id 4,294,967,296, and ids end at"):
+        tg.load(path, pattern="gpt2", special_tokens=["<s>"])
 
 
 def test_classes_and_escapes_in_a_pattern_are_not_anchors(tmp_path):
@@ -249,6 +258,9 @@ def test_a_pattern_is_refused_for_a_file_that_has_one(tmp_path):
         tg.load(builders.write(tmp_path / "b", builders.byte_level()), special_tokens=["<s>"])
 
 
+SPECIALS_AND_SIZE = ("default_num_special_tokens", "default_vocab_size")
+
+
 def damaged_tiktoken():
     good = builders.tiktoken_file(tiny_ranks())
     lines = good.splitlines(keepends=True)
@@ -259,6 +271,7 @@ def damaged_tiktoken():
         "twice": (good + b"IQ== 9999\n", "a token is listed twice"),
         "no byte": (b"".join(lines[1:]), "have no rank, such as 0x00"),
         "high rank": (good + b"eHl6eg== 4294967296\n", "too high"),
+        "negative rank": (good + b"eHl6eg== -1\n", "the rank -1 is negative"),
     }
 
 
@@ -283,6 +296,7 @@ def test_damaged_tiktoken_files_are_refused(name, tmp_path):
         (lambda d: d["special_tokens"][0].update(token_str="</s>"), "each once"),
         (lambda d: d.update(special_tokens=5), "in the order of their ranks"),
         (lambda d: d.update(vocab={"token_bytes": "x"}), "no `vocab`"),
+        (lambda d: d["config"].update(dict.fromkeys(SPECIALS_AND_SIZE, 10**9)), "at most 65,536 are read"),
     ],
 )
 def test_damaged_tekken_files_are_refused(change, match, tmp_path):
@@ -305,7 +319,7 @@ def test_files_cut_anywhere_give_an_error_or_a_tokenizer(folder):
 
 def test_a_damaged_encoding_file_is_refused(tmp_path):
     folder = following(tmp_path)
-    for content in (b"{", b"[]", b'{"pat_str": 3}', b'{"pat_str": "gpt2", "special_tokens": 4}'):
+    for content in (b"{", b"[]", b"[" * 10**5, b'{"pat_str": 3}', b'{"pat_str": "gpt2", "special_tokens": 4}'):
         (folder / ENCODING).write_bytes(content)
         with pytest.raises(errors.TokengraftError):
             tg.load(folder)

@@ -102,7 +102,7 @@ def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInf
 
 
 def _require_no_gaps(ordered: list[TensorInfo], data: int, size: int) -> None:
-    """Refuses data that two tensors share or none has, as the library does: rows of one would be written as another's."""
+    """Refuses data that two tensors share or none has, as the library does."""
     at = data
     for tensor in ordered:
         if tensor.start != at:

@@ -18,9 +18,10 @@ from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus.arrow import binary_buffers
 from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.errors import CountsError, OptionError
+from tokengraft.errors import CountsError, OptionError, UnreadableFileError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.atomic import new_file
+from tokengraft.output.json_file import parse_json, require_plain
 from tokengraft.representation import ROWS as ROWS_SHOWN
 from tokengraft.representation import Table, shown
 from tokengraft.tokenizer.alphabet import SPACE
@@ -279,21 +280,28 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
 
     try:
         file = pq.ParquetFile(path)
-        summary = json.loads((file.schema_arrow.metadata or {})[METADATA])
+        summary = parse_json((file.schema_arrow.metadata or {})[METADATA], str(path))
+        require_plain(summary, str(path))
         counts = PretokenCounts(
             table=_core.Counts(b"", bytes(8), b""),
-            totals=Totals(**{name: int(value) for name, value in summary["totals"].items()}),
-            added=FrozenDict({str(name): int(value) for name, value in summary["added"].items()}),
+            totals=Totals(**{name: _number(value) for name, value in summary["totals"].items()}),
+            added=FrozenDict({name: _number(value) for name, value in summary["added"].items()}),
             fingerprint=Fingerprint.from_dict(summary["fingerprint"]),
-            min_count=int(summary["min_count"]),
+            min_count=_number(summary["min_count"]),
             normalize=summary.get("normalize"),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, UnreadableFileError, pa.ArrowException) as error:
         raise CountsError(
             f"`{path}` is not a file of counts: {type(error).__name__}: {error}",
             hint="make one: `tokengraft count`; or, of partial counts: `tokengraft counts merge --tokenizer`",
         ) from error
     return counts, _tables(file, path, rows)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r:.80} is not a number of occurrences")
+    return value
 
 
 def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:

@@ -13,7 +13,7 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
 from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
-from tokengraft.tokenizer.kind import detect_kind
+from tokengraft.tokenizer.kind import detect_kind, require_whole_charsmaps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
@@ -84,6 +84,7 @@ def _naming(name: str) -> Iterator[None]:
 def _readable_text(document: dict[str, Any]) -> str:
     """The document as text. Refuses what the library cannot read, so that later code can rely on its structure."""
     text = json.dumps(document, ensure_ascii=False)
+    require_whole_charsmaps(document.get("normalizer"))
     _core.Pipeline(text)
     detect_kind(document)
     return text

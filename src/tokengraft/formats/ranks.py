@@ -22,8 +22,12 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SpecialTokens = Mapping[str, int] | Sequence[str]
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-_DIFFERENT = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|(?P<found>\{\d+(?:,\d*)?\}\+|[$^])", re.DOTALL)
-"""What the regex engine of `tokenizers` reads differently from the one of tiktoken: `x{1,3}+`, `^`, `$`."""
+_DIFFERENT = re.compile(
+    r"\\.|\[(?:\\.|[^\]\\])*\]"
+    r"|(?P<found>\{\d+(?:,\d*)?\}\+|\{,\d+\}|[$^])|(?P<range>\{(?P<least>\d{1,9}),(?P<most>\d{1,9})\})",
+    re.DOTALL,
+)
+"""What the regex engines of `tokenizers` and tiktoken read differently: `x{1,3}+`, `x{,3}`, `x{3,1}`, `^`, `$`."""
 
 
 class Given(NamedTuple):
@@ -133,13 +137,20 @@ def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -
 
 def require_same_meaning(pattern: str, name: str) -> None:
     """Refuses a pattern that the regex engine of `tokenizers` reads differently from the one of tiktoken."""
-    found = next((match["found"] for match in _DIFFERENT.finditer(pattern) if match["found"]), None)
+    reversed_range = (match["range"] for match in _DIFFERENT.finditer(pattern) if _is_reversed(match))
+    found = next(
+        (match["found"] for match in _DIFFERENT.finditer(pattern) if match["found"]), next(reversed_range, None)
+    )
     if found:
         raise UnsupportedTokenizerError(
             f"`{name}`: `{found}` in the pattern {pattern!r} means something else to `tokenizers` than to tiktoken",
             hint="write the pattern without it: `x{1,3}` for `x{1,3}+` where nothing more follows, `(?!\\s)` for `$` "
             "after white space; or pass the name of a known pattern with --pattern",
         )
+
+
+def _is_reversed(match: re.Match[str]) -> bool:
+    return bool(match["range"]) and int(match["least"]) > int(match["most"])
 
 
 def _document(pattern: str, specials: Mapping[str, int]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import require_added_ids
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE
+from tokengraft.tokenizer.kind import require_whole_charsmaps
 from tokengraft.tokenizer.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -165,7 +166,9 @@ def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
             hint="pass a folder with the `tokenizer.json` of this model",
         )
     if spec.charsmap:
-        yield {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(spec.charsmap).decode()}
+        rules = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(spec.charsmap).decode()}
+        require_whole_charsmaps(rules)
+        yield rules
     if spec.remove_extra_whitespaces:
         # A literal `▁` at the end counts as a space, one at the beginning does not.
         for pattern, content in ((rf"\A +|[ {SPACE}]+\z", ""), (" {2,}", " ")):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tokengraft.errors import CountsError
 from tokengraft.output.atomic import new_file
-from tokengraft.output.json_file import parse_json
+from tokengraft.output.json_file import parse_json, require_plain
 
 Value = TypeVar("Value")
 
@@ -34,7 +34,9 @@ def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, 
     """
     name = os.fspath(path)
     try:
-        return parse(parse_json(Path(path).read_bytes(), name))
+        document = parse_json(Path(path).read_bytes(), name)
+        require_plain(document, name)  # otherwise it could not be written again
+        return parse(document)
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CountsError(f"`{name}` is not a file of {what}: {error}", hint=f"make one: `{command}`") from error
 

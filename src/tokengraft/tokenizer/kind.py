@@ -4,6 +4,7 @@ Users are not asked, because a wrong kind fails silently: byte-level training on
 tokens that span words.
 """
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -63,6 +64,36 @@ def pipeline_parts(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]
             yield from pipeline_parts(part)
     else:
         yield step
+
+
+def require_whole_charsmaps(normalizer: Any) -> None:
+    """Refuses rules of a `Precompiled` normalizer that state a larger table than they have.
+
+    The `tokenizers` library allocates what the first four bytes state, up to 8 GiB, and ends the process if it cannot.
+
+    Raises:
+        InvalidTokenizerError: With both sizes.
+    """
+    pending = [normalizer]
+    while pending:
+        step = pending.pop()
+        if isinstance(step, list | dict):
+            pending.extend(step.values() if isinstance(step, dict) else step)
+        charsmap = step.get("precompiled_charsmap") if isinstance(step, dict) else None
+        stated = _stated_bytes(charsmap) if isinstance(charsmap, str) else 0
+        if isinstance(charsmap, str) and stated > len(charsmap):
+            raise InvalidTokenizerError(
+                f"`precompiled_charsmap` states a table of {stated:,} bytes, and has {len(charsmap) * 3 // 4:,}",
+                hint="download the tokenizer again, or check what wrote it",
+            )
+
+
+def _stated_bytes(charsmap: str) -> int:
+    """The size that the beginning of some rules states; 0 if it cannot be read, which the library then reports."""
+    try:
+        return int.from_bytes(b64decode(charsmap[:8].ljust(8, "="), validate=True)[:4], "little")
+    except ValueError:
+        return 0
 
 
 def _writes_space(part: Mapping[str, Any]) -> bool:
