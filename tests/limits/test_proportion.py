@@ -1,6 +1,5 @@
 """Memory in proportion: small versions of the cases of `python -m limits`, in processes with a limit of memory."""
 
-import gzip
 import json
 
 import builders
@@ -35,7 +34,7 @@ def test_an_id_near_2_32_costs_nothing_where_no_rows_are_needed(high, base, tmp_
     counts = tg.count(high, iter(["the cat zz zz"]))
     assert high.n_rows == HIGH + 1
     assert tg.inspect(high).holes > 2**31
-    assert tg.check(high).passed
+    assert tg.check(high).findings[0].detail == "4,294,966,897 ids have no token"
     assert len(tg.extend(high, counts, 1).apply(high).ids) == len(high.ids) + 1
     assert tg.evaluate({"base": base, "high": high}, {"t": iter(["the cat"])})["high", "t"].exact_match == 1
     assert tg.load(tg.save(high, tmp_path / "out")) == high
@@ -65,12 +64,11 @@ def test_a_plan_of_a_file_cannot_ask_for_billions_of_rows(base, tmp_path, change
 
 
 def test_a_stream_of_documents_is_measured_in_bounded_memory(tmp_path):
-    """100 MB of text: the text alone, and the tokens of it in Python, would need more."""
     source = inputs.tokenizer(tmp_path / "tok", builders.byte_level())
-    text = inputs.fill(tmp_path / "t.txt", inputs.WORDS * 20 + "\n", 100_000_000)
+    text = inputs.fill(tmp_path / "t.txt", inputs.WORDS * 20 + "\n", 60_000_000)
     done = run(["evaluate", f"a={source}", f"b={source}", "--text", f"t={text}", "--quiet"], Limits(4 * GIGABYTE, 500))
     assert done.result == "done", done.messages
-    assert done.peak < 350 * MEGABYTE
+    assert done.peak < 200 * MEGABYTE
 
 
 def test_one_long_document_is_measured_in_proportion(tmp_path):
@@ -133,13 +131,13 @@ def test_text_that_only_the_crate_splits_is_refused_if_it_needs_gigabytes(tmp_pa
 
 
 def test_a_parquet_file_that_repeats_a_value_is_read_in_parts(tmp_path):
-    pq.write_table(pa.table({"text": ["the cat " * 100_000] * 1500}), tmp_path / "bomb.parquet")
+    pq.write_table(pa.table({"text": ["a" * 1_000_000] * 600}), tmp_path / "bomb.parquet")
     source = inputs.tokenizer(tmp_path / "tok", builders.byte_level())
     out = str(tmp_path / "c.parquet")
     done = run(["count", source, str(tmp_path / "bomb.parquet"), "--out", out], Limits(4 * GIGABYTE, 300))
     assert done.result == "done", done.messages
-    assert done.peak < 500 * MEGABYTE
-    assert tg.PretokenCounts.load(out).totals.documents == 1500
+    assert done.peak < 350 * MEGABYTE
+    assert tg.PretokenCounts.load(out).totals.documents == 600
 
 
 @pytest.mark.parametrize("repeated", [True, False])
@@ -163,8 +161,7 @@ def test_very_many_row_groups_are_a_few_hundred_inputs_with_the_same_documents(b
 
 
 def test_a_compressed_file_is_streamed(tmp_path):
-    path = inputs.gzip_of(tmp_path / "lines.txt.gz", b"the cat sat\n", 200_000_000)
-    assert len(gzip.open(path).read(100)) == 100
+    path = inputs.gzip_of(tmp_path / "lines.txt.gz", b"the cat sat\n", 100_000_000)
     source = inputs.tokenizer(tmp_path / "tok", builders.byte_level())
     done = run(["count", source, path, "--out", str(tmp_path / "c.parquet")], Limits(4 * GIGABYTE, 300))
     assert done.result == "done", done.messages
