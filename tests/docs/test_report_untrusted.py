@@ -48,7 +48,7 @@ def test_nothing_that_a_tokenizer_or_text_holds_runs_in_the_page(hostile, tmp_pa
     assert page.query_selector("iframe, img[src='x'], svg[onload]") is None
 
 
-def test_nothing_runs_in_what_a_notebook_shows(hostile, tmp_path, browser):
+def test_nothing_runs_in_what_a_notebook_shows(hostile, browser):
     base = tg.load(hostile)
     values = [base, *base.added, tg.inspect(base), tg.check(base), base.tokens[-1]]
     values.append(tg.evaluate({PAYLOADS[0]: base}, {PAYLOADS[1]: iter(PAYLOADS)}))

@@ -120,7 +120,7 @@ def test_an_interrupted_command_without_credentials_is_shown_as_given(tmp_path, 
     assert shlex.split(command) == ["tokengraft", *arguments]
 
 
-def test_records_and_reports_have_no_credentials(tmp_path, monkeypatch):
+def test_records_and_reports_have_no_credentials():
     from tokengraft.cli import report
 
     options = type("Options", (), {"arguments": ["report", "a", "b", "--text", f"t={SECRET}"]})

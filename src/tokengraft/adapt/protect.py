@@ -9,7 +9,8 @@ from typing import Any
 from tokengraft.adapt.options import Source
 from tokengraft.checkpoint.ids import CONFIGS, named_ids
 from tokengraft.errors import UnreadableFileError
-from tokengraft.prune.removable import Protection
+from tokengraft.evaluate.segments import token_totals
+from tokengraft.prune import Protection
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TOKENIZER_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
@@ -33,7 +34,7 @@ def protection(tokenizer: Tokenizer, source: Source, asked: Protection) -> Prote
     Raises:
         UnreadableFileError: A config is not JSON.
     """
-    used = {token_id for text in (*PLAIN_TEXTS, *chat_templates(tokenizer)) for token_id in tokenizer.encode(text)}
+    used = {*token_totals(tokenizer, (*PLAIN_TEXTS, *chat_templates(tokenizer))).counted}
     tokenizer_configs = {name: _tokenizer_config(tokenizer, name) for name in TOKENIZER_CONFIGS}
     for config in (tokenizer_configs | model_configs(source)).values():
         used |= named_ids(config)

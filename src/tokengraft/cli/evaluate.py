@@ -1,6 +1,7 @@
 """`tokengraft evaluate`."""
 
 import argparse
+from typing import Any
 
 from tokengraft.cli.display import print_columns, print_warnings
 from tokengraft.cli.options import Commands, add_json, add_wide, input_paths, named, require, say
@@ -58,7 +59,9 @@ def _run(options: argparse.Namespace) -> int:
     for name, tokenizer in loaded.items():
         warn_of_spelling(tokenizer, name)
     read_options = text_read_options_of(options)
-    opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
+    opened: dict[str, Any] = dict(texts)
+    if options.report:  # a report shows documents, so the text stays in memory
+        opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
     evaluation: Evaluation = evaluate(loaded, opened, base=options.base, read_options=read_options)
     if options.json:
         print(evaluation.to_json())

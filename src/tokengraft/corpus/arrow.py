@@ -2,8 +2,9 @@
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tokengraft.corpus.block import Block
@@ -34,16 +35,56 @@ def parquet_blocks(part: ParquetPart, read_options: ReadOptions, block_bytes: in
     """The blocks of row groups, of about ``block_bytes`` bytes each. Only the column of the text is read."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(part.source, pre_buffer=True) as file:
-        require_column(read_options.text_field, file.schema_arrow.names, f"`{part.name}`")
-        chosen = range(file.metadata.num_row_groups) if part.groups is None else part.groups
+    name = read_options.text_field
+    with pq.ParquetFile(part.source) as opened:
+        metadata = opened.metadata
+        require_column(name, opened.schema_arrow.names, f"`{part.name}`")
+        # Rows that are places in a dictionary may need many times the memory of the file. Reading all columns so takes
+        # half as long again.
+        dictionary = [name] if any(_repeats(metadata.row_group(g), name) for g in _groups(opened, part)) else None
+    with pq.ParquetFile(part.source, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as file:
+        chosen = _groups(file, part)
         rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
         weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
         batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
         row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
         for rows_read in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
-            yield arrow_block(rows_read.column(0), part.name, row, part.size * len(rows_read) // max(rows, 1))
-            row += len(rows_read)
+            for texts in _expandable(rows_read.column(0), block_bytes):
+                yield arrow_block(texts, part.name, row, part.size * len(texts) // max(rows, 1))
+                row += len(texts)
+
+
+def _groups(file: Any, part: ParquetPart) -> Sequence[int]:
+    return range(file.metadata.num_row_groups) if part.groups is None else part.groups
+
+
+def _repeats(group: Any, name: str) -> bool:
+    """Whether the rows of a column are places in a dictionary: they have a few bytes each, beside the dictionary."""
+    columns = (group.column(at) for at in range(group.num_columns))
+    column = next((column for column in columns if column.path_in_schema == name), None)
+    if column is None or not column.has_dictionary_page:
+        return False
+    dictionary = max(column.data_page_offset - column.dictionary_page_offset, 0)
+    return bool(column.total_compressed_size - dictionary < 16 * max(group.num_rows, 1))
+
+
+def _expandable(column: "pa.Array", block_bytes: int) -> "Iterator[pa.Array]":
+    """The column; in parts of about ``block_bytes`` if its values are in a dictionary and have many times as many."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or not len(column):
+        yield column
+        return
+    lengths = pc.fill_null(pc.binary_length(column.dictionary).take(column.indices), 0)
+    ends = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    if ends[-1] <= 8 * block_bytes:
+        yield column
+        return
+    cuts = 1 + np.flatnonzero(np.diff(ends // block_bytes))
+    for start, end in pairwise([0, *cuts.tolist(), len(column)]):
+        yield column.slice(start, end - start)
 
 
 def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:

@@ -198,10 +198,12 @@ def too_long(name: str, size: int, cut: Cut) -> CorpusError:
     )
 
 
-def parquet_group_blocks(file: CorpusFile, group: int, size: int, read_options: ReadOptions, _: Cut) -> Iterator[Block]:
-    """The blocks of a row group of a Parquet file. ``size`` is its share of the file, in bytes."""
+def parquet_group_blocks(
+    file: CorpusFile, groups: range, size: int, read_options: ReadOptions, _: Cut
+) -> Iterator[Block]:
+    """The blocks of some row groups of a Parquet file. ``size`` is their share of the file, in bytes."""
     with file.reporting(), file.open_parts() as raw:
-        yield from parquet_blocks(ParquetPart(raw, file.name, [group], size), read_options, BLOCK)
+        yield from parquet_blocks(ParquetPart(raw, file.name, [*groups], size), read_options, BLOCK)
 
 
 def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator[Block]:

@@ -33,6 +33,8 @@ Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
 STDIN = "standard input"
 """The name of the input for `-`."""
 _FILES_AT_ONCE = 16
+_MOST_GROUPS = 512
+"""Inputs of a Parquet file."""
 
 
 def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
@@ -206,15 +208,20 @@ def _readable_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]
 
 
 def _parquet_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
-    """The row groups of a Parquet file, each one an input, so that shards can share a file."""
+    """The row groups of a Parquet file, each one an input, so that shards can share a file.
+
+    Several are one input if there are very many: every input reads the list of all.
+    """
     import pyarrow.parquet as pq
 
     with file.reporting(), file.open_parts() as raw, pq.ParquetFile(raw) as parquet:
         groups = parquet.metadata.num_row_groups
     if not groups:  # an empty file is valid
         return [Input(file.name, file.size, partial(file_blocks, file, "parquet", None, read_options), file)]
-    share = file.size // groups
+    step = -(-groups // _MOST_GROUPS)
+    parts = [range(start, min(start + step, groups)) for start in range(0, groups, step)]
+    sizes = [len(part) * file.size // groups for part in parts]
     return [
-        Input(file.name, share, partial(parquet_group_blocks, file, group, share, read_options), file)
-        for group in range(groups)
+        Input(file.name, size, partial(parquet_group_blocks, file, part, size, read_options), file)
+        for part, size in zip(parts, sizes, strict=True)
     ]

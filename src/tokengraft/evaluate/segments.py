@@ -227,7 +227,12 @@ class Segments:
         """How often each token occurs."""
         import numpy as np
 
-        found, counts = np.unique(self.ids, return_counts=True)
+        if len(self.ids) and self.ids.max() < 1 << 20:  # faster than sorting, and a table of at most 8 MB
+            table = np.bincount(self.ids)
+            found = table.nonzero()[0]
+            counts = table[found]
+        else:
+            found, counts = np.unique(self.ids, return_counts=True)
         return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
 
