@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test docs format benchmark experiments wheel clean
+.PHONY: demo test docs format benchmark experiments wheel clean compatibility
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -56,3 +56,8 @@ clean:
 .venv/dev: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+compatibility: .venv/dev  ## real tokenizers through every step, and docs/compatibility.md: make compatibility FOLDER=DIR [OPTIONS='--flores DIR']
+	$(BIN)/python -m compatibility collect $(FOLDER)
+	$(BIN)/python -m compatibility run $(FOLDER) $(OPTIONS)
+	$(BIN)/python -m compatibility page

@@ -8,11 +8,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+import tokengraft as tg
 from compatibility.collect import Entry
 from compatibility.steps import NEEDS, STEPS, Case, DifferenceError
 from compatibility.texts import Texts
-import tokengraft as tg
-from tokengraft import Tokenizer, TokengraftError
+from tokengraft import TokengraftError, Tokenizer
 
 Outcome = Literal["equal", "refused", "different", "failed", "not run"]
 
@@ -56,7 +56,7 @@ def run(entry: Entry, texts: Texts) -> Row:
             needed = results[NEEDS.get(name, "load")]
             usable = needed.outcome == "equal"
             results[name] = _outcome(lambda step=step: step(case)) if usable else Result("not run")
-        facts = _facts(case) if loaded.outcome == "equal" else {}
+        facts = _facts(case) if results["encode"].outcome in ("equal", "different") else {}
     return Row(entry.name, entry.source, entry.note, facts, results)
 
 
