@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz
+.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz compatibility
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -74,3 +74,8 @@ SECONDS ?= 600
 fuzz: .venv/dev  ## mutated files for all parsers, then random property tests: make fuzz [SECONDS=600] [OPTIONS='--seed 1 --jobs 2']
 	$(BIN)/python -m fuzz --seconds $(SECONDS) $(OPTIONS)
 	HYPOTHESIS_PROFILE=random timeout --signal=INT $(SECONDS) $(BIN)/python -m pytest -x tests/property || [ $$? -eq 124 ]
+
+compatibility: .venv/dev  ## real tokenizers through every step, and docs/compatibility.md: make compatibility FOLDER=DIR [OPTIONS='--flores DIR']
+	$(BIN)/python -m compatibility collect $(FOLDER)
+	$(BIN)/python -m compatibility run $(FOLDER) $(OPTIONS)
+	$(BIN)/python -m compatibility page

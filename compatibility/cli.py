@@ -2,13 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
 
-from compatibility.collect import collect, entries_of
-from compatibility.matrix import run
+from compatibility.collect import Entry, collect, entries_of
+from compatibility.matrix import Row, run
 from compatibility.page import page
-from compatibility.results import read_results, write_results
+from compatibility.results import read_results, update_results
 from compatibility.texts import built_in, flores
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -32,21 +33,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "collect":
         collect(given.out)
     if given.command == "page":
-        PAGE.write_text(page(read_results(RESULTS)), encoding="utf-8")
+        PAGE.write_text(page(*read_results(RESULTS)), encoding="utf-8")
     return _run(given) if given.command == "run" else 0
 
 
 def _run(given: argparse.Namespace) -> int:
     """Runs the matrix, prints every bug as it is found, and writes the results."""
     texts = flores(given.flores) if given.flores else built_in()
-    entries = [entry for folder in given.folders for entry in entries_of(folder) if given.only in entry.name]
+    found = [entry for folder in given.folders for entry in entries_of(folder)]
+    entries = [entry for entry in found if given.only in entry.name]
     rows = []
-    with ProcessPoolExecutor(given.workers, max_tasks_per_child=4) as pool:
-        for row in pool.map(run, entries, [texts] * len(entries)):
+    with Pool(given.workers, maxtasksperchild=1) as pool:
+        for row in pool.imap_unordered(partial(run, texts=texts), sorted(entries, key=_size)):
             rows.append(row)
-            refused = [step for step, result in row.results.items() if result.outcome == "refused"]
-            print(f"{row.name}: {'bug' if row.bugs else f'refused: {refused}' if refused else 'equal'}", flush=True)
-            for step, result in row.bugs.items():
-                print(f"  {step} {result.outcome}: {result.detail}", flush=True)
-    write_results(given.out, rows)
+            _show(row)
+            update_results(given.out, rows, [entry.name for entry in found])
     return 1 if any(row.bugs for row in rows) else 0
+
+
+def _size(entry: Entry) -> int:
+    """The bytes of a tokenizer: small ones are run first."""
+    return sum(path.stat().st_size for path in entry.folder.iterdir())
+
+
+def _show(row: Row) -> None:
+    refused = [step for step, result in row.results.items() if result.outcome == "refused"]
+    print(f"{row.name}: {'bug' if row.bugs else f'refused: {refused}' if refused else 'equal'}", flush=True)
+    for step, result in row.bugs.items():
+        print(f"  {step} {result.outcome}: {result.detail}", flush=True)

@@ -80,8 +80,9 @@ def piece_model(raw: bytes) -> dict[str, bytes]:
 
     model = messages.ModelProto()
     for place, token in enumerate(read_gguf(raw)[0]):
-        unknown = token.kind == UNKNOWN and place > 0
-        model.pieces.add(piece=token.string, score=token.score, type=UNUSED if unknown else token.kind)
+        # Converters give `<unk>` and the fillers of padded tables each other's types.
+        kind = UNKNOWN if place == 0 else UNUSED if token.kind == UNKNOWN else token.kind
+        model.pieces.add(piece=token.string, score=token.score, type=kind)
     trainer = {"model_type": 2, "split_digits": True, "allow_whitespace_only_pieces": True, "byte_fallback": True}
     normalizer = {"name": "identity", "add_dummy_prefix": True, "remove_extra_whitespaces": False}
     for spec, values in ((model.trainer_spec, trainer), (model.normalizer_spec, normalizer)):

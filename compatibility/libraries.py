@@ -115,7 +115,7 @@ def _published(encoding: str) -> dict[str, Any]:
 
     from tiktoken_ext import openai_public
 
-    with mock.patch.object(openai_public, "load_tiktoken_bpe", lambda *_, **__: {}):
+    with mock.patch.object(openai_public, "load_tiktoken_bpe", return_value={}):
         published: dict[str, Any] = openai_public.ENCODING_CONSTRUCTORS[encoding]()
         return published
 

@@ -3,16 +3,16 @@
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+import tokengraft as tg
 from compatibility.collect import Entry
 from compatibility.steps import NEEDS, STEPS, Case, DifferenceError
 from compatibility.texts import Texts
-import tokengraft as tg
-from tokengraft import Tokenizer, TokengraftError
+from tokengraft import TokengraftError, Tokenizer
 
 Outcome = Literal["equal", "refused", "different", "failed", "not run"]
 
@@ -50,14 +50,15 @@ def run(entry: Entry, texts: Texts) -> Row:
     """The row of a tokenizer."""
     with tempfile.TemporaryDirectory(prefix="compatibility-") as work:
         case = Case(entry, texts, Path(work))
-        loaded = _outcome(lambda: str(case.base))
-        results = {"load": Result(loaded.outcome, "" if loaded.outcome == "equal" else loaded.detail)}
+        loaded = _outcome(lambda: case.base and "")
+        results = {"load": loaded}
         for name, step in STEPS.items():
             needed = results[NEEDS.get(name, "load")]
             usable = needed.outcome == "equal"
             results[name] = _outcome(lambda step=step: step(case)) if usable else Result("not run")
-        facts = _facts(case) if loaded.outcome == "equal" else {}
-    return Row(entry.name, entry.source, entry.note, facts, results)
+        facts = _facts(case) if results["encode"].outcome in ("equal", "different") else {}
+    named = {step: replace(each, detail=each.detail.replace(f"{entry.folder}/", "")) for step, each in results.items()}
+    return Row(entry.name, entry.source, entry.note, facts, named)
 
 
 def _outcome(step: Callable[[], str]) -> Result:

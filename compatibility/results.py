@@ -9,9 +9,12 @@ from compatibility.libraries import versions
 from compatibility.matrix import Result, Row
 
 
-def write_results(path: Path, rows: Sequence[Row]) -> None:
-    """Writes rows, and the versions of the libraries that they were compared with."""
-    content = {"libraries": versions(), "rows": [row.as_dict() for row in rows]}
+def update_results(path: Path, rows: Sequence[Row], order: Sequence[str]) -> None:
+    """Writes rows to a file, beside those of other tokenizers that it has, in some order of their names."""
+    known = read_results(path)[1] if path.exists() else []
+    merged = {row.name: row for row in (*known, *rows)}
+    names = [*dict.fromkeys(name for name in (*order, *merged) if name in merged)]
+    content = {"libraries": versions(), "rows": [merged[name].as_dict() for name in names]}
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

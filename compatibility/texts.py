@@ -41,10 +41,11 @@ ODD = [
     "▁x ▁▁ Ġ Ċ <0x41> </w> ##ing",
     "👩‍👩‍👧‍👦🇪🇪🏴󠁧󠁢󠁥󠁮󠁧󠁿",
 ]
-LANGUAGES = (
-    "eng_Latn est_Latn fin_Latn deu_Latn fra_Latn tur_Latn vie_Latn rus_Cyrl ell_Grek kat_Geor hye_Armn heb_Hebr "
-    "arb_Arab hin_Deva ben_Beng tam_Taml tha_Thai khm_Khmr zho_Hans jpn_Jpan kor_Hang"
-).split()
+LANGUAGES = [
+    *("eng_Latn", "est_Latn", "fin_Latn", "deu_Latn", "fra_Latn", "tur_Latn", "vie_Latn", "rus_Cyrl", "ell_Grek"),
+    *("kat_Geor", "hye_Armn", "heb_Hebr", "arb_Arab", "hin_Deva", "ben_Beng", "tam_Taml", "tha_Thai", "khm_Khmr"),
+    *("zho_Hans", "jpn_Jpan", "kor_Hang"),
+]
 """Of FLORES-200."""
 LEARNED = ("est_Latn", "hin_Deva", "jpn_Jpan")
 """The languages that new tokens are learned from."""
@@ -65,11 +66,11 @@ def built_in() -> Texts:
     return Texts([*PROSE, *CODE, *ODD], [f"{text} {n}" for n in range(5) for text in PROSE], 20)
 
 
-def flores(folder: Path, lines: int = 40) -> Texts:
+def flores(folder: Path, lines: int = 8) -> Texts:
     """The texts of this file, and FLORES-200 in 21 languages."""
     read = {name: (folder / f"{name}.devtest").read_text(encoding="utf-8").splitlines() for name in LANGUAGES}
     compared = [line for found in read.values() for line in found[:lines]]
-    return Texts([*PROSE, *CODE, *ODD, *compared], [line for name in LEARNED for line in read[name][:400]], 500)
+    return Texts([*PROSE, *CODE, *ODD, *compared], [line for name in LEARNED for line in read[name][:200]], 300)
 
 
 def drawn(tokenizer: Tokenizer, n: int) -> list[str]:
@@ -81,7 +82,7 @@ def drawn(tokenizer: Tokenizer, n: int) -> list[str]:
     return [text.decode(errors="replace") for text in chosen]
 
 
-def with_added(tokenizer: Tokenizer, most: int = 300) -> Iterator[str]:
+def with_added(tokenizer: Tokenizer, most: int = 100) -> Iterator[str]:
     """Texts with added tokens: alone, between words, inside a word, beside white space."""
     for token in [*tokenizer.added][:most]:
         yield token.content

@@ -266,6 +266,7 @@ def damaged_tiktoken():
     lines = good.splitlines(keepends=True)
     return {
         "not base64": (good + b"!!! 999\n", "expected a token in base64"),
+        "a token without bytes": (good + b"= 999\n", "a token without bytes"),
         "no rank": (good + b"YWI=\n", "expected a token in base64"),
         "same rank": (good + b"eHl6eg== 5\n", "two tokens have the same rank"),
         "twice": (good + b"IQ== 9999\n", "a token is listed twice"),

