@@ -10,7 +10,7 @@ from tokengraft.adapt.options import Source
 from tokengraft.checkpoint.ids import CONFIGS, named_ids
 from tokengraft.errors import UnreadableFileError
 from tokengraft.evaluate.segments import token_totals
-from tokengraft.prune import Protection
+from tokengraft.prune.removable import Protection
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TOKENIZER_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
