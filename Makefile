@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test docs format benchmark experiments wheel clean
+.PHONY: demo test docs format benchmark experiments wheel clean limits
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -56,3 +56,6 @@ clean:
 .venv/dev: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+limits: .venv/dev  ## huge and hostile inputs, with limits of memory and time: make limits [OPTIONS='--scale 0.1 bombs']
+	PYTHONPATH=tests $(BIN)/python -m limits $(OPTIONS)
