@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
-.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz compatibility
+.PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz compatibility limits
 
 demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
 	$(BIN)/python examples/demo.py build/demo
@@ -79,3 +79,6 @@ compatibility: .venv/dev  ## real tokenizers through every step, and docs/compat
 	$(BIN)/python -m compatibility collect $(FOLDER)
 	$(BIN)/python -m compatibility run $(FOLDER) $(OPTIONS)
 	$(BIN)/python -m compatibility page
+
+limits: .venv/dev  ## huge and hostile inputs, with limits of memory and time: make limits [OPTIONS='--scale 0.1 bombs']
+	PYTHONPATH=tests $(BIN)/python -m limits $(OPTIONS)

@@ -269,11 +269,11 @@ def test_a_hub_name_without_the_hub_library_says_how_to_install_it(monkeypatch):
 
 
 def test_an_unreadable_file_is_named(tmp_path, monkeypatch):
-    def refuse(_):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     folder = builders.write(tmp_path / "model", builders.byte_level())
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(errors.UnreadableFileError, match=r"cannot read .*: Permission denied"):
         tg.load(folder)
 
