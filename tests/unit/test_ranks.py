@@ -217,6 +217,7 @@ def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tm
         ({"pattern": r"\s+$|\S"}, "means something else"),
         ({"pattern": r"a{3,1}|\s"}, r"`\{3,1\}` in the pattern .* means something else"),
         ({"pattern": r"a{,3}|\s"}, r"`\{,3\}` in the pattern .* means something else"),
+        ({"pattern": r"[^\r\pN]?\p{L}+|\s"}, r"`\\p` in the pattern .* means something else"),
         ({"pattern": ""}, "expected a regular expression"),
         ({"pattern": "gpt2", "special_tokens": {"<s>": 5}}, "have the same id"),
         ({"pattern": "gpt2", "special_tokens": {"the": 5000}}, "have the same id"),

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
@@ -28,6 +29,10 @@ _DIFFERENT = re.compile(
     re.DOTALL,
 )
 """What the regex engines of `tokenizers` and tiktoken read differently: `x{1,3}+`, `x{,3}`, `x{3,1}`, `^`, `$`."""
+
+
+_SHORT_CLASS = re.compile(r"\\(?:(?P<found>[pP](?!\{))|.)", re.DOTALL)
+"""`\\pL` for `\\p{L}`, also inside brackets: a letter `p` to `tokenizers`."""
 
 
 class Given(NamedTuple):
@@ -137,10 +142,9 @@ def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -
 
 def require_same_meaning(pattern: str, name: str) -> None:
     """Refuses a pattern that the regex engine of `tokenizers` reads differently from the one of tiktoken."""
-    reversed_range = (match["range"] for match in _DIFFERENT.finditer(pattern) if _is_reversed(match))
-    found = next(
-        (match["found"] for match in _DIFFERENT.finditer(pattern) if match["found"]), next(reversed_range, None)
-    )
+    short = (match[0] for match in _SHORT_CLASS.finditer(pattern) if match["found"])
+    others = (match[0] for match in _DIFFERENT.finditer(pattern) if match["found"] or _is_reversed(match))
+    found = next(chain(short, others), None)
     if found:
         raise UnsupportedTokenizerError(
             f"`{name}`: `{found}` in the pattern {pattern!r} means something else to `tokenizers` than to tiktoken",
