@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from compatibility.matrix import Row
+from compatibility.sources import SOURCES
 from compatibility.steps import STEPS
 
 TEMPLATE = Path(__file__).parent / "page.md"
@@ -20,6 +21,7 @@ def page(libraries: dict[str, str], rows: Sequence[Row]) -> str:
         n_vocabularies=len({row.facts["vocabulary"] for row in edited}),
         n_rejected=len(rows) - len(edited),
         n_steps=len(STEPS),
+        missing=", ".join(name for name in SOURCES if name not in {row.name for row in rows}) or "none",
         n_cells=sum(
             result.outcome == "equal" for row in edited for step, result in row.results.items() if step in STEPS
         ),
