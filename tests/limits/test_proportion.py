@@ -13,8 +13,8 @@ import tokengraft as tg
 from limits import inputs
 from limits.processes import GIGABYTE, Limits, run
 from tokengraft import errors
-from tokengraft.corpus.options import ReadOptions
 from tokengraft.corpus.open import open_corpus
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.evaluate import documents, metrics, segments
 
 HIGH = 2**32 - 2
