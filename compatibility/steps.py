@@ -222,7 +222,7 @@ def transplant(case: Case) -> str:
 
 def check(case: Case) -> str:
     result = tg.check(case.swapped, base=case.base)
-    result.raise_for_failures()  # a failed check is a refusal: the page has its message
+    require(result.passed, "; ".join(f"{f.name}: {f.detail} {f.evidence[:1]}" for f in result.failures))
     notes = [finding.name for finding in result.findings if finding.outcome == "note"]
     return f"{len(result.findings)} checks" + (f", notes: {', '.join(notes)}" if notes else "")
 

@@ -259,6 +259,19 @@ def test_a_pattern_is_refused_for_a_file_that_has_one(tmp_path):
         tg.load(builders.write(tmp_path / "b", builders.byte_level()), special_tokens=["<s>"])
 
 
+def test_a_new_token_may_bring_another_pair_to_an_old_one(tmp_path):
+    """`xd` and `us` make `xdus`. When `dus` is learned, so do `x` and `dus`, with the rank of `xdus`."""
+    write_tekken(tmp_path / "base")
+    raw = builders.tekken_file([b"us", b"xd", b"xdus", b"zz"], SPECIALS, TEKKEN)
+    (tmp_path / "base" / "tekken.json").write_bytes(raw)
+    base = tg.load(tmp_path / "base")
+    new = tg.extend(base, tg.count(base, iter(["dus dus dus"])), 1).apply(base)
+    assert ("x", "dus") in new.merge_strings()[: len(base.merges)]
+    assert tg.check(new, base=base).passed
+    behind = new.merge_strings()
+    assert behind.index(("x", "dus")) < behind.index(("z", "z"))
+
+
 SPECIALS_AND_SIZE = ("default_num_special_tokens", "default_vocab_size")
 
 
@@ -268,6 +281,7 @@ def damaged_tiktoken():
     return {
         "not base64": (good + b"!!! 999\n", "expected a token in base64"),
         "a token without bytes": (good + b"= 999\n", "a token without bytes"),
+        "white space": (good + b" \n", "expected a token in base64"),
         "no rank": (good + b"YWI=\n", "expected a token in base64"),
         "same rank": (good + b"eHl6eg== 5\n", "two tokens have the same rank"),
         "twice": (good + b"IQ== 9999\n", "a token is listed twice"),

@@ -66,8 +66,8 @@ def merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     before = base.core_vocabulary
     if before.n_merges == tokenizer.core_vocabulary.common_merges(before) <= end:
         return Finding("merges", "pass", fine)
-    pairs = tokenizer.merge_strings()
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
+    pairs = _expected_merges(tokenizer, base)
     start = _first_behind(base, pairs[:end])
     behind = [pair for pair in pairs[start:end] if pair in ranks]
     behind += [b for a, b in pairwise(pair for pair in pairs[end:] if pair in ranks) if ranks[a] > ranks[b]]
@@ -167,6 +167,19 @@ def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str,
             break
         start -= 1
     return start
+
+
+def _expected_merges(tokenizer: Tokenizer, base: Tokenizer) -> list[tuple[str, str]]:
+    """The merges as strings, without those that the rule of rank files adds: of a new token, to a token of the base.
+
+    In a rank file every pair that makes a token merges, with the rank of that token. So a new token may bring merges
+    that rank among those of the base.
+    """
+    pairs = tokenizer.merge_strings()
+    if tokenizer.main != tokenizer.rank_file:
+        return pairs
+    known = base.ids
+    return [(a, b) for a, b in pairs if a + b not in known or (a in known and b in known)]
 
 
 def _first_behind(base: Tokenizer, pairs: list[tuple[str, str]]) -> int:

@@ -252,7 +252,7 @@ def _read_tiktoken(raw: bytes, name: str) -> RankFile:
 
 def _require_token(line: bytes, number: int, name: str) -> None:
     """Refuses a token without bytes, which Python's decoder of base64 reads: Whisper's file has one as a filler."""
-    if line.split()[0].strip(b"=") == b"":
+    if line.split()[:1] and not line.split()[0].strip(b"="):
         raise InvalidTokenizerError(
             f"line {number:,} of `{name}`, {line[:60]!r}, is a token without bytes, which no text has",
             hint="remove the line from a copy of the file, and give the special tokens their ids: --special-tokens",
