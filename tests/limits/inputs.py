@@ -95,9 +95,16 @@ def with_high_id(token_id: int, **model: Any) -> Document:
     return document
 
 
+def _with_added_in_vocabulary() -> Document:
+    """A tokenizer whose added tokens keep their ids when the vocabulary grows."""
+    document = copy.deepcopy(builders.byte_level())
+    document["model"]["vocab"] |= {entry["content"]: entry["id"] for entry in document["added_tokens"]}
+    return document
+
+
 def many_tokens(n: int, *, merges: bool) -> Document:
     """A tokenizer with this many tokens more, with merges that make them or without."""
-    document = copy.deepcopy(builders.byte_level())
+    document = _with_added_in_vocabulary()
     vocab, pairs = document["model"]["vocab"], document["model"]["merges"]
     letters = [chr(code) for code in (*range(0x41, 0x5B), *range(0x61, 0x7B), *range(0xC0, 0xFF)) if chr(code) in vocab]
     level, start = [*letters], max(vocab.values(), default=0) + 1000
@@ -126,7 +133,7 @@ def many_added(n: int) -> Document:
 
 def long_tokens(n: int, size: int) -> Document:
     """A tokenizer with tokens of this many bytes, that no merge makes."""
-    document = builders.byte_level()
+    document = _with_added_in_vocabulary()
     start = max(document["model"]["vocab"].values()) + 1000
     document["model"]["vocab"] |= {chr(0x61 + at) * size: start + at for at in range(n)}
     return document
