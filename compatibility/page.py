@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from compatibility.matrix import Row
-from compatibility.sources import SOURCES
 from compatibility.steps import STEPS
 
 TEMPLATE = Path(__file__).parent / "page.md"
@@ -21,12 +20,12 @@ def page(libraries: dict[str, str], rows: Sequence[Row]) -> str:
         n_vocabularies=len({row.facts["vocabulary"] for row in edited}),
         n_rejected=len(rows) - len(edited),
         n_steps=len(STEPS),
-        missing=", ".join(name for name in SOURCES if name not in {row.name for row in rows}) or "none",
         n_cells=sum(
             result.outcome == "equal" for row in edited for step, result in row.results.items() if step in STEPS
         ),
         n_refused=sum(result.outcome == "refused" for row in edited for result in row.results.values()),
         n_bugs=sum(len(row.bugs) for row in rows),
+        differences="\n".join(_differences(rows)) or "None.",
         versions=", ".join(f"{name} {version}" for name, version in libraries.items()),
         tokenizers="\n".join(_described(row) for row in edited),
         heads=" | ".join(STEPS),
@@ -35,6 +34,11 @@ def page(libraries: dict[str, str], rows: Sequence[Row]) -> str:
         notes="\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1)) or "No step was refused.",
         rejected="\n".join(_rejected(row) for row in rows if not row.facts),
     )
+
+
+def _differences(rows: Sequence[Row]) -> list[str]:
+    found = [(row, step, result) for row in rows for step, result in row.bugs.items()]
+    return [f"- {row.name}, {step}: {result.detail} ([known problems](footguns.md))" for row, step, result in found]
 
 
 def _described(row: Row) -> str:

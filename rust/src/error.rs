@@ -157,6 +157,14 @@ pub enum Error {
         /// The longest one that is encoded.
         longest: usize,
     },
+    /// A pretoken whose encoding would need gigabytes.
+    #[error("a pretoken has {characters} characters; at most {longest} can be encoded")]
+    LongPretoken {
+        /// Its length, in characters of the vocabulary's alphabet.
+        characters: usize,
+        /// The longest one that is encoded.
+        longest: usize,
+    },
     /// A pretoken, or the number of them, is beyond what training counts with.
     #[error("training cannot count {number} {what}; the limit is 2^31")]
     TooMany {
@@ -189,7 +197,14 @@ impl Error {
     /// Whether one document is at fault, so that the others can be read without it.
     #[must_use]
     pub fn is_bad_document(&self) -> bool {
-        matches!(self, Self::BadLine { .. } | Self::BadRow { .. } | Self::CostlyDocument { .. } | Self::LongPart { .. })
+        matches!(
+            self,
+            Self::BadLine { .. }
+                | Self::BadRow { .. }
+                | Self::CostlyDocument { .. }
+                | Self::LongPart { .. }
+                | Self::LongPretoken { .. }
+        )
     }
 
     /// What the user can do about it.
@@ -218,6 +233,9 @@ impl Error {
             Self::LongPart { .. } => {
                 "give the text as smaller documents, such as lines: --documents lines; or count it (`tokengraft count`) \
                  and pass the counts"
+            }
+            Self::LongPretoken { .. } => {
+                "leave out the documents that have megabytes of text without white space, and count again"
             }
             Self::TooMany { .. } => "leave out rare pretokens: `tokengraft count --min-count`",
             Self::Parquet { .. } => "give the text as smaller documents, such as lines: --documents lines",

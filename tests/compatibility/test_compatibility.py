@@ -84,10 +84,15 @@ def test_another_type_of_tokenizer_is_refused_when_it_is_loaded(tmp_path):
     assert {row.results[step].outcome for step in STEPS} == {"not run"}
 
 
-def test_the_page_has_the_results_and_no_tokenizer_differs_from_its_library():
+KNOWN = {("SentencePiece's own BPE", "check")}
+"""Where results differ because two libraries do: see `docs/footguns.md`."""
+
+
+def test_the_page_has_the_results_and_only_known_ones_differ():
     libraries, rows = read_results(RESULTS)
     assert PAGE.read_text(encoding="utf-8") == page(libraries, rows), "run `python -m compatibility page`"
-    assert {row.name: row.bugs for row in rows if row.bugs} == {}
+    assert {(row.name, step) for row in rows for step in row.bugs} == KNOWN
+    assert len([row for row in rows if row.facts]) >= 40
     assert all(row.facts or row.results["load"].outcome == "refused" for row in rows)
 
 

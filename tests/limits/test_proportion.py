@@ -197,3 +197,19 @@ def test_names_of_tokens_need_no_table_by_id(high, base):
     found = segments.Segmenter(high).segment(["the cat zzzz"])
     comparison.add(found, segments.Segmenter(base).segment(["the cat zzzz"]))
     assert comparison.exact_match == 1
+
+
+def test_a_pretoken_that_would_need_gigabytes_is_refused(base):
+    counts = tg.count(base, iter(["x" * (2**24 + 1)]))
+    steps = (
+        lambda: base.encode("x" * (2**24 + 1)),
+        lambda: tg.extend(base, counts, 1),
+        lambda: tg.prune_order(base, counts),
+        lambda: tg.evaluate({"base": base}, {"t": iter(["x" * (2**24 + 1)])}),
+    )
+    for step in steps:
+        with pytest.raises(
+            errors.CorpusError, match="a pretoken has 16777217 characters; at most 16777216 can be encoded"
+        ):
+            step()
+    assert base.encode("õ" * 2**20)

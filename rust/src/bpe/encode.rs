@@ -10,6 +10,9 @@ use super::model::{Bpe, Unknown};
 use super::packed::{PackedMerges, NO_RANK};
 use crate::error::{Error, Result};
 
+/// The most characters of a pretoken. The heap of merges needs about 40 bytes for each.
+const LONGEST: usize = 1 << 24;
+
 impl Bpe {
     /// The ids of the tokens that the model makes of one pretoken.
     ///
@@ -31,6 +34,7 @@ impl Bpe {
     ///
     /// As [`Bpe::encode`].
     pub fn encode_by_merges(&self, pretoken: &str) -> Result<Vec<u32>> {
+        require_short(pretoken.len(), || pretoken.chars().count())?;
         let mut symbols = Vec::with_capacity(pretoken.len());
         self.symbols(pretoken, &mut symbols)?;
         self.merge(&mut symbols, |_, _| ());
@@ -107,6 +111,14 @@ impl Bpe {
     }
 }
 
+/// Refuses a pretoken of more characters than [`LONGEST`]. There are at most as many characters as bytes.
+fn require_short(bytes: usize, characters: impl Fn() -> usize) -> Result<()> {
+    if bytes <= LONGEST || characters() <= LONGEST {
+        return Ok(());
+    }
+    Err(Error::LongPretoken { characters: characters(), longest: LONGEST })
+}
+
 /// Encodes pretokens that are given as bytes.
 pub(crate) struct PretokenEncoder<'b> {
     bpe: &'b Bpe,
@@ -144,6 +156,14 @@ impl<'b> PretokenEncoder<'b> {
         self.encode_by_merges(pretoken, string, symbols, on_merge)
     }
 
+    /// Refuses a pretoken whose encoding would need gigabytes.
+    pub(super) fn require_short(&self, pretoken: &[u8]) -> Result<()> {
+        require_short(pretoken.len(), || match self.alphabet {
+            Alphabet::ByteLevel => pretoken.len(),
+            Alphabet::Text => pretoken.iter().filter(|&&byte| byte & 0xC0 != 0x80).count(),
+        })
+    }
+
     /// The token that a pretoken is, if merges are skipped for it.
     pub(super) fn skipped(&self, pretoken: &[u8]) -> Option<u32> {
         if !self.skip_merges {
@@ -163,6 +183,7 @@ impl<'b> PretokenEncoder<'b> {
         symbols: &mut Vec<u32>,
         on_merge: impl FnMut((u32, u32), Merge),
     ) -> Result<()> {
+        self.require_short(pretoken)?;
         symbols.clear();
         if self.alphabet == Alphabet::ByteLevel {
             symbols.extend(pretoken.iter().map_while(|&byte| self.symbols[byte as usize]));

@@ -47,6 +47,7 @@ impl<'e> SortedEncoder<'e> {
     ///
     /// As [`PretokenEncoder::encode`].
     pub(crate) fn encode(&mut self, pretoken: &[u8]) -> Result<&[u32]> {
+        self.encoder.require_short(pretoken)?;
         let shared = common_prefix(&self.previous, pretoken);
         if !self.encoder.spells(&pretoken[floor_boundary(pretoken, shared)..]) {
             self.previous.clear();
