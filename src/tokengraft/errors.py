@@ -3,6 +3,7 @@
 Any other exception that tokengraft raises is a bug in it.
 """
 
+import re
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
@@ -13,6 +14,8 @@ tokens are learned they are new tokens. The total is that of the files; it is 0 
 or standard input.
 """
 MAX_CHARACTERS = 1000
+_LONGEST = 4 * MAX_CHARACTERS
+"""Characters of a message that are looked at: a URL is not cut inside its password."""
 
 
 class TokengraftError(Exception):
@@ -22,9 +25,8 @@ class TokengraftError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message, hint)
-        self.message = printable(message)
-        self.hint = printable(hint)
+        self.message, self.hint = (printable(without_credentials(text[:_LONGEST])) for text in (message, hint))
+        super().__init__(self.message, self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.hint)
@@ -40,6 +42,24 @@ def escaped(text: str) -> str:
     'a\\n\\\\x1b[31mb\\\\u202e'
     """
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def without_credentials(text: str) -> str:
+    """Text with every URL in it without its user, password and query.
+
+    A URL may have spaces if it is quoted, and one slash instead of two, as in a path.
+
+    >>> without_credentials("https://me:secret@host/a.txt?signature=secret")
+    'https://host/a.txt'
+    >>> without_credentials("no file `https:/me:secret@host/a b.txt?signature=secret`")
+    'no file `https:/host/a b.txt`'
+    """
+    if ":/" not in text:
+        return text
+    text = re.sub(r"([a-z][a-z0-9+.-]+:/{1,2})[^/\s'\"`]*@", r"\1", text, flags=re.IGNORECASE)
+    text = re.sub(r"(https?:/{1,2}[^\s?'\"`]*)\?[^\s'\"`]*", r"\1", text)
+    text = re.sub(r"(:/{1,2}[^\s?'\"`]*)\?[^\s'\"`]*=[^\s'\"`]*", r"\1", text)
+    return re.sub(r"([`'\"])([^`'\"?]*:/[^`'\"?]*)\?[^`'\"]*=[^`'\"]*(?=\1)", r"\1\2", text)
 
 
 def printable(message: str) -> str:

@@ -50,6 +50,29 @@ def test_long_documents_are_processed_in_parts_with_the_same_tokens(tokenizer):
     assert found.document(2).tolist() == tokenizer.encode("c")
 
 
+def test_all_scores_are_the_same_for_batches_of_any_size(tokenizer, monkeypatch):
+    documents = [
+        "",
+        "the <s>",
+        "<|end|> kass",
+        " ",
+        "猫ж the cat",
+        "the cat sat",
+        "",
+        *builders.TEXT[:4],
+        "<|start|>",
+    ] * 3
+    new = tg.extend(tokenizer, tg.count(tokenizer, iter(["kass istus teisel"] * 9)), 4).apply(tokenizer)
+    pair = {"old": tokenizer, "new": new}
+    whole = tg.evaluate(pair, {"t": iter(documents)})
+    expected = [tokenizer.encode(document) for document in documents]
+    assert whole.scores[0].tokens == sum(map(len, expected))
+    assert whole.scores[0].never_produced == len(tokenizer.ids) - len({i for ids in expected for i in ids})
+    for size in (1, 7, 100):
+        monkeypatch.setattr(segments, "BATCH_CHARACTERS", size)
+        assert tg.evaluate(pair, {"t": iter(documents)}) == whole
+
+
 def test_words_of_long_documents_are_counted_as_those_of_short_ones(monkeypatch):
     text = "a\x1cb\u3000c\xa0 d\ne\u200bf "
     expected = n_words(text)

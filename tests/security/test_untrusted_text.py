@@ -5,6 +5,7 @@ import io
 import json
 import shlex
 import sys
+from contextlib import suppress
 
 import builders
 import pytest
@@ -14,6 +15,7 @@ import tokengraft as tg
 from tokengraft import cli
 from tokengraft.cli import display
 from tokengraft.cli.interrupt import resumable
+from tokengraft.cli.options import named
 from tokengraft.errors import CorpusError, escaped
 
 NASTY = "a\x1b]8;;http://evil\x07b\x1b[2J\x9b31m[red]x[/red]\u202egpj.\u2028\x00\r"
@@ -96,6 +98,41 @@ def test_json_and_csv_can_be_read_back_whatever_the_names_are(tmp_path):
     rows = [*csv.DictReader(io.StringIO(found.to_csv(), newline=""))]
     assert [row["tokenizer"] for row in rows] == [score.tokenizer for score in found.scores]
     assert [score["text"] for score in json.loads(found.to_json())["scores"]] == [s.text for s in found.scores]
+
+
+SPACED = "https://me:secret@127.0.0.1:9/my file.txt?signature=secret"
+
+
+@pytest.mark.parametrize("url", [SECRET, SPACED])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "{url}"],
+        ["inspect", "{model}", "{url}\x1b[2J"],
+        ["count", "{model}", "{url}", "--out", "c.parquet"],
+        ["count", "{model}", "a.txt", "--out", "{url}"],
+        ["evaluate", "{model}", "--text", "a.txt", "--base", "{url}"],
+        ["evaluate", "{model}", "--text", "a.txt", "--junk", "{url}"],
+        ["prune", "{model}", "--counts", "{url}", "--remove", "3", "--out", "p"],
+        ["prune", "{model}", "--order", "{url}", "--remove", "3", "--out", "p"],
+    ],
+)
+def test_messages_have_no_credentials_wherever_a_url_is_given(tmp_path, monkeypatch, capsys, url, arguments):
+    monkeypatch.chdir(tmp_path)
+    model = builders.write(tmp_path / "m", builders.byte_level())
+    url = url.replace("host", "127.0.0.1:9")
+    with suppress(SystemExit):
+        assert cli.main([argument.format(url=url, model=model) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert "secret" not in captured.out + captured.err
+    assert "127.0.0.1" in captured.err
+    assert not has_controls(captured.out + captured.err)
+
+
+def test_names_and_errors_have_no_credentials():
+    assert named(SPACED)[0] == "my file"
+    error = CorpusError(f"{'x' * 980} {SECRET}", hint=f"not {SECRET}")
+    assert "secret" not in repr(error) + str(error)
 
 
 def test_an_interrupted_command_shows_no_credentials(tmp_path, capsys):

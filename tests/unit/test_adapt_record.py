@@ -400,6 +400,9 @@ def test_prune_removes_the_whole_order_only_if_asked(place, capsys):
     assert cli.main(["prune", "model", "--order", "order.json", "--out", "out"]) == 2
     assert f"the order in `order.json` has {len(order):,} tokens\nhint: pass --remove N" in capsys.readouterr().err
     assert not (place / "out").exists()
+    with pytest.raises(SystemExit):
+        cli.main(["prune", "model", "--order", "order.json", "--remove", "every", "--out", "out"])
+    assert "'every' is not a whole number; pass one like 16000 or 16k, or `all`" in capsys.readouterr().err
     assert cli.main(["prune", "model", "--order", "order.json", "--remove", "all", "--out", "out", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"] == len(order)
     assert cli.main(["prune", "model", "--corpus", "en.txt", "--remove", "all", "--out", "same", "--quiet"]) == 0

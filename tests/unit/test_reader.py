@@ -22,6 +22,7 @@ from tokengraft.corpus import blocks
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
+from tokengraft.evaluate import segments
 from tokengraft.evaluate.segments import read_text, token_totals
 
 counting = import_module("tokengraft.counts.threads")
@@ -137,6 +138,18 @@ def test_text_without_a_cut_beyond_the_memory_is_refused_by_every_reader(tmp_pat
     with pytest.raises(errors.CorpusError) as core:
         list(blocks.file_blocks(blocks.LocalFile(path), "text", None, options, cut))
     assert str(core.value) == str(stream.value)
+
+
+def test_documents_are_too_long_by_their_bytes_and_skipped_one_by_one(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "LONGEST_DOCUMENT", 100)
+    (tmp_path / "a.txt").write_text("kass\n" + "õ" * 51 + "\nkoer\n" + "õ" * 50, encoding="utf-8")
+    texts = ["kass", "õ" * 51, "koer", "õ" * 50]
+    for given in (lambda: str(tmp_path / "a.txt"), lambda: iter(texts)):
+        with pytest.raises(errors.CorpusError, match="102 bytes or more"):
+            tg.evaluate({"t": tokenizer}, {"x": given()})
+        found = tg.evaluate({"t": tokenizer}, {"x": given()}, read_options=SKIPPING)
+        assert (found.scores[0].documents, found.scores[0].bytes) == (3, 108)
+        assert found.warnings == ("x: 1 documents or files could not be read, or not to their end, and were left out",)
 
 
 def test_standard_input_is_read_as_it_comes(monkeypatch):

@@ -281,7 +281,8 @@ def test_fsspec_is_imported_only_for_urls(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("kass")
     code = (
-        "import sys; from tokengraft.corpus import ReadOptions, read_documents; "
+        "import sys; from tokengraft.corpus.options import ReadOptions; "
+        "from tokengraft.corpus.read import read_documents; "
         f"read_documents({str(path)!r}, ReadOptions()); print('fsspec' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

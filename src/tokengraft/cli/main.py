@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from tokengraft import __version__
 from tokengraft.cli.interrupt import Stopped
 from tokengraft.cli.streams import checked_streams
-from tokengraft.errors import OutputError, TokengraftError
+from tokengraft.corpus.remote import input_without_credentials
+from tokengraft.errors import OutputError, TokengraftError, escaped, without_credentials
 
 COMMANDS = (
     "adapt",
@@ -134,8 +135,12 @@ class _Parser(argparse.ArgumentParser):
         """Parses, and refuses unknown options of a command with the usage of that command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
-            self.error(f"unknown: {' '.join(unknown)}{self._meant(unknown)}")
+            self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{self._meant(unknown)}")
         return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and what is wrong, and exits. Arguments may have control characters and credentials."""
+        super().error(escaped(without_credentials(message)))
 
     def _meant(self, unknown: list[str]) -> str:
         """A question with the options that look like the first unknown one."""

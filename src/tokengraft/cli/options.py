@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS
-from tokengraft.corpus.remote import local_name, without_credentials
+from tokengraft.corpus.remote import input_without_credentials, local_name
 from tokengraft.errors import OptionError, escaped
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def named(text: str) -> tuple[str, str]:
     if name and equals and "/" not in name:
         require(bool(value), f"{text!r} has no value after `=`", hint=f"pass {name}=PATH")
         return name, value
-    name = Path(without_credentials(text)).name
+    name = Path(input_without_credentials(text)).name
     for suffixes in (COMPRESSIONS, (*FORMATS, ".model")):
         name = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
     return name or text, text

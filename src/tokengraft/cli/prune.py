@@ -46,7 +46,10 @@ _OF_ORDER = (
 
 
 def _number_or_all(text: str) -> int | str:
-    return ALL if text == ALL else number(text)
+    try:
+        return ALL if text == ALL else number(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or `{ALL}`") from error
 
 
 def _n_removed(options: argparse.Namespace) -> int | None:

@@ -23,7 +23,7 @@ from tokengraft.corpus.files import LocalFile, missing
 from tokengraft.corpus.input import Input
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
 from tokengraft.corpus.ranges import split_input
-from tokengraft.corpus.remote import RemoteFile, is_glob, is_url, remote_files, without_credentials
+from tokengraft.corpus.remote import RemoteFile, input_without_credentials, is_glob, is_url, remote_files
 from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
 from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.errors import CorpusError
@@ -132,7 +132,7 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
 
 
 def _found_at_url(url: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
-    shown = without_credentials(url)
+    shown = input_without_credentials(url)
     try:
         files = remote_files(url, has_format=lambda suffixes: _format(suffixes)[0] is not None)
     except CorpusError as error:

@@ -71,16 +71,17 @@ def _input_documents(
         cut = Cut(_never, longest)
         for block in source.blocks(cut):
             texts, replaced, skipped = block.documents(skip_bad=read_options.skip_bad)
+            short = [text for text in texts if longest is None or _n_bytes(text) <= longest]
+            if len(short) < len(texts) and not read_options.skip_bad:
+                raise too_long(source.name, max(map(_n_bytes, texts)), cut)
             totals += Totals(
-                documents=len(texts),
-                bytes=sum(len(text.encode()) for text in texts),
-                characters=sum(map(len, texts)),
+                documents=len(short),
+                bytes=sum(map(_n_bytes, short)),
+                characters=sum(map(len, short)),
                 replaced=replaced,
-                skipped=skipped,
+                skipped=skipped + len(texts) - len(short),
             )
-            if longest is not None and max(map(len, texts), default=0) > longest:
-                raise too_long(source.name, max(map(len, texts)), cut)
-            yield from texts
+            yield from short
             if read:
                 read(source.name, block.progress)
     except CorpusError:
@@ -88,6 +89,10 @@ def _input_documents(
             raise
         totals += Totals(skipped=1)
     return totals
+
+
+def _n_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _never(_: bytes) -> None:

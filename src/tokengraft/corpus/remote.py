@@ -11,7 +11,7 @@ from glob import has_magic
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from tokengraft.errors import CorpusError, OptionError, TokengraftError
+from tokengraft.errors import CorpusError, OptionError, TokengraftError, without_credentials
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _LOCAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*::)*(?:file|local)://", re.IGNORECASE)
@@ -39,17 +39,6 @@ def local_name(name: str) -> str:
     ('/data/a.txt', 'a.txt', 's3://bucket/a.txt')
     """
     return _LOCAL.sub("", name, count=1)
-
-
-def without_credentials(text: str) -> str:
-    """Text with every URL in it without its user, password and query.
-
-    >>> without_credentials("https://me:secret@host/a.txt?signature=secret")
-    'https://host/a.txt'
-    """
-    text = re.sub(r"(?<=://)[^/\s'\"`]*@", "", text)
-    text = re.sub(r"(https?://[^\s?'\"`]*)\?[^\s'\"`]*", r"\1", text)
-    return re.sub(r"(://[^\s?'\"`]*)\?[^\s'\"`]*=[^\s'\"`]*", r"\1", text)
 
 
 def input_without_credentials(name: str) -> str:
@@ -194,11 +183,11 @@ def reporting_url(url: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise OptionError(
-            f"cannot read `{without_credentials(url)}`: {error}", hint="install the package that it names"
+            f"cannot read `{input_without_credentials(url)}`: {error}", hint="install the package that it names"
         ) from None
     except Exception as error:
         raise CorpusError(
-            f"cannot read `{without_credentials(url)}`: {_reason(error)}",
+            f"cannot read `{input_without_credentials(url)}`: {_reason(error)}",
             hint="check the URL and your access to it, or pass --skip-bad to skip such files",
         ) from None
 
@@ -221,7 +210,7 @@ def remote_files(url: str, *, has_format: Callable[[list[str]], bool]) -> list[R
         from fsspec.core import url_to_fs
     except ImportError as error:
         raise OptionError(
-            f"`{without_credentials(url)}` needs fsspec, which is not installed",
+            f"`{input_without_credentials(url)}` needs fsspec, which is not installed",
             hint="pip install 'tokengraft[remote]'",
         ) from error
     with reporting_url(url):
@@ -254,5 +243,5 @@ def _file(filesystem: Any, path: str, info: Mapping[str, Any]) -> RemoteFile:
     if info.get("size") is None:  # a listing may lack sizes
         info = filesystem.info(path)
     version = next((str(info[name]) for name in (*_VERSIONS, *_TIMES) if info.get(name)), None)
-    name = without_credentials(filesystem.unstrip_protocol(path))
+    name = input_without_credentials(filesystem.unstrip_protocol(path))
     return RemoteFile(name, int(info.get("size") or 0), filesystem, path, version)
