@@ -103,7 +103,7 @@ def _checked(target: Target, folder: Path, random: Random) -> tuple[str, str]:
         try:
             target.check(folder, random)
         except TokengraftError as error:
-            return LATE, _general(error, folder)
+            return (LATE if error.hint and error.message else FINDING), _general(error, folder)
         except KeyboardInterrupt:
             raise
         except BaseException:  # a panic of the core is no `Exception`
@@ -113,8 +113,6 @@ def _checked(target: Target, folder: Path, random: Random) -> tuple[str, str]:
 
 def _general(error: TokengraftError, folder: Path) -> str:
     """The first words of a message, without quoted values and numbers."""
-    if not error.hint or not error.message:
-        return FINDING
     text = re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"|[\d,.]+", "_", error.message.replace(str(folder), "_"))
     return f"{type(error).__name__}: {text[:70]}"
 

@@ -131,12 +131,12 @@ def test_a_terminal_gets_one_line_for_each_stage(place):
 @pytest.mark.usefixtures("place")
 def test_without_a_terminal_a_stage_is_one_plain_line_and_quiet_shows_none(capsys):
     arguments = ["adapt", "model", "--target", "et=et.txt", "--swap", "12", "--no-report"]
-    cli.main([*arguments, "--out", "out"])
-    err = capsys.readouterr().err
+    status, err = cli.main([*arguments, "--out", "out"]), capsys.readouterr().err
+    assert status == 0, err
     assert err.splitlines()[:2] == ["counting et", "choosing tokens to prune"]
     assert "load it: `AutoModelForCausalLM.from_pretrained('out')`" in err
-    cli.main([*arguments, "--out", "quiet", "--quiet", "--json"])
-    out, err = capsys.readouterr()
+    status, (out, err) = cli.main([*arguments, "--out", "quiet", "--quiet", "--json"]), capsys.readouterr()
+    assert status == 0, err
     assert json.loads(out)["plan"]["added"] == 12
     assert all(line.startswith("warning: ") for line in err.splitlines())
 

@@ -6,14 +6,18 @@
 from pathlib import Path
 from random import Random
 
+import builders
 import pytest
 
-from fuzz import seeds
+import tokengraft as tg
+from fuzz import seeds, tokenizer_checks
 from fuzz.cases import ACCEPTED, EARLY, FINDING, LATE, Cases, run_files
 from fuzz.file_mutations import is_well_formed, mutate_file
 from fuzz.report import findings, table
 from fuzz.run import Plan, run
 from fuzz.targets import TARGETS, Target
+from tokengraft import errors
+from tokengraft.formats import files
 
 CASES = Path(__file__).parent / "cases"
 KEPT = sorted(path.relative_to(CASES).as_posix() for path in CASES.glob("*/*"))
@@ -56,6 +60,21 @@ def test_any_other_exception_is_a_finding(error):
         raise error
 
     assert run_files(Target("x", seeds.record_file, ("*",), check), {"a": b""}, [], 0).kind == FINDING
+
+
+def test_an_error_without_a_hint_is_a_finding():
+    def check(*_):
+        raise errors.OptionError("x", hint="")
+
+    assert run_files(Target("x", seeds.record_file, ("*",), check), {"a": b""}, [], 0).kind == FINDING
+
+
+def test_a_tokenizer_json_that_is_written_wrong_is_a_finding(tmp_path, monkeypatch):
+    tokenizer = tg.load(builders.write(tmp_path, builders.byte_level()))
+    tokenizer_checks.require_saved(tokenizer)
+    monkeypatch.setattr(files, "write_tokenizer_json", lambda _: b"{}")
+    with pytest.raises(tokenizer_checks.Difference, match="what was written is refused"):
+        tokenizer_checks.require_saved(tokenizer)
 
 
 def test_memory_out_of_proportion_is_a_finding():

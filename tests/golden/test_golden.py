@@ -1,10 +1,11 @@
 """Outputs of tiny inputs are those of the golden files, byte by byte; and every writer of the package has some."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
-from golden_files import FILES, made, stored
+from golden_files import FILES, made, plain_surroundings, stored
 from golden_writers import GOLDEN
 
 import tokengraft
@@ -49,3 +50,10 @@ def test_every_function_that_writes_an_output_has_a_golden_file():
 def test_golden_files_are_small():
     assert sum(path.stat().st_size for path in FILES.rglob("*") if path.is_file()) < 300_000
     assert {path.name for path in FILES.iterdir()} == {*GOLDEN}
+
+
+def test_the_surroundings_of_a_writer_change_nothing_else(tmp_path):
+    sys.modules.pop("this_is_new", None)
+    with plain_surroundings(tmp_path):
+        sys.modules["this_is_new"] = ast
+    assert sys.modules.pop("this_is_new", None) is ast  # a module that is imported twice has two of each class

@@ -479,10 +479,11 @@ def test_a_test_text_is_measured_apart_from_held_out_documents(place, capsys):
     assert written["evaluation"]["measured_on"] == "held-out documents of the corpora that were counted"
     assert written["test"]["scores"][1]["gain"] == expected.gain
     arguments = ["adapt", "model", "--target", "et=et.txt", "--swap", "12", "--no-report", "--out"]
-    cli.main([*arguments, "without"])
-    assert "On held-out documents of the corpora; other text usually gains less" in capsys.readouterr().out
-    cli.main([*arguments, "with", "--test", "et=other.txt"])
-    shown = capsys.readouterr().out
+    status, (shown, err) = cli.main([*arguments, "without"]), capsys.readouterr()
+    assert status == 0, err
+    assert "On held-out documents of the corpora; other text usually gains less" in shown
+    status, (shown, err) = cli.main([*arguments, "with", "--test", "et=other.txt"]), capsys.readouterr()
+    assert status == 0, err
     assert shown.index("On held-out documents of the corpora\n") < shown.index("On test text\n")
 
 

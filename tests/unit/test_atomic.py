@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 
 import pytest
@@ -278,6 +278,36 @@ def test_a_link_with_the_name_of_an_unfinished_output_is_not_followed(tmp_path):
     assert content(other) == {partial.LOCK: b"", f"{partial.RESULT}/kept": b"mine"}
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_the_folder_of_another_user_is_left_alone(tmp_path, monkeypatch, is_empty):
+    folder = tmp_path / f"{partial.PREFIX}{partial._kernel()}-x{partial.SUFFIX}"
+    folder.mkdir()
+    if not is_empty:
+        (folder / partial.LOCK).touch()
+    user = os.geteuid()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: user + 1)
+        partial.remove_abandoned(tmp_path)
+        assert folder.exists()
+    partial.remove_abandoned(tmp_path)
+    assert not folder.exists()
+
+
+def test_a_forked_process_that_leaves_the_block_removes_nothing(tmp_path):
+    with ExitStack() as block:
+        path = block.enter_context(partial.partial_path(tmp_path))
+        path.write_bytes(b"of the first process")
+        child = os.fork()
+        if not child:
+            try:
+                block.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert path.read_bytes() == b"of the first process"
+    assert partials(tmp_path) == []
+
+
 def test_a_temporary_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with (
@@ -356,6 +386,55 @@ def test_a_signal_is_held_back_until_the_block_ends():
         interrupted_block()
     assert done == ["all steps"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_every_signal_that_was_held_back_is_handled_once(monkeypatch):
+    handled, sent = [], []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, lambda number, _: handled.append(number)) for number in numbers]
+    try:
+        with uninterrupted.uninterrupted():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+                signal.raise_signal(number)
+            monkeypatch.setattr(signal, "raise_signal", sent.append)  # who listens to a wakeup descriptor would get it
+        assert sorted(handled) == [signal.SIGINT, signal.SIGTERM]
+        assert sent == []
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_signal_while_handlers_are_changed_leaves_handlers_that_work(monkeypatch, at):
+    """At the n-th change of a handler: three when the block begins, three when it ends."""
+    change, calls = signal.signal, []
+    before = {number: change(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def change_and_receive(number, handler):
+        changed = change(number, handler)
+        calls.append(number)
+        if len(calls) == at:
+            for every in (signal.SIGINT, *before):
+                os.kill(os.getpid(), every)
+        return changed
+
+    def run():
+        with uninterrupted.uninterrupted():
+            pass
+
+    try:
+        monkeypatch.setattr(signal, "signal", change_and_receive)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        monkeypatch.undo()
+        for number in (signal.SIGINT, *before):
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+    finally:
+        monkeypatch.undo()
+        change(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            change(number, handler)
 
 
 def test_names_may_have_newlines_and_spaces(tmp_path):

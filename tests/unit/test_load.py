@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import builders
@@ -42,7 +43,7 @@ def test_merges_of_tokens_with_spaces_load_as_pairs_and_stay_pairs(tmp_path):
     document["model"]["merges"].append([" ", " "])
     tokenizer = load_document(tmp_path, document)
     assert tokenizer.merges[-1] == (900, 900)
-    saved = tg.save(tokenizer, tmp_path / "saved")
+    saved = tg.save(copy(tokenizer), tmp_path / "saved")  # a copy does not have the bytes that were read
     assert json.loads((saved / "tokenizer.json").read_bytes()) == document
 
 
@@ -98,7 +99,8 @@ def test_a_rewrite_keeps_the_layout_of_the_file(tmp_path, layout):
     folder = builders.write(tmp_path / "model", builders.byte_level())
     raw = json.dumps(builders.byte_level(), **({"ensure_ascii": False} | layout)).encode() + b"\n"
     (folder / "tokenizer.json").write_bytes(raw)
-    assert (tg.save(tg.load(folder), tmp_path / "saved") / "tokenizer.json").read_bytes() == raw
+    rewritten = copy(tg.load(folder))  # without the bytes that were read
+    assert (tg.save(rewritten, tmp_path / "saved") / "tokenizer.json").read_bytes() == raw
 
 
 # What is refused. Each says what was found, and what to do.

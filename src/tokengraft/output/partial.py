@@ -4,14 +4,15 @@ The folder is called `.tokengraft-KERNEL-*.partial` and holds the unfinished out
 writes holds a lock on that file (`flock`), which the system releases when the process ends. KERNEL is an id of the
 running kernel, because a lock is not visible to other machines on a network file system. A later run removes a folder
 if it has the same kernel id and the lock is free, or if the folder is empty: then its process was killed before it had
-a lock file, or while removing the folder. It does not touch other folders: those of other machines, of systems without
-`flock`, and from before a reboot.
+a lock file, or while removing the folder. It does not touch other folders: those of other users and machines, of
+systems without `flock`, and from before a reboot.
 """
 
 import errno
 import os
 import platform
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 def partial_path(parent: Path) -> Iterator[Path]:
     """A path to write to, inside a new folder in ``parent``. The folder is removed at the end with its content."""
     made: list[tuple[Path, int]] = []
+    process = os.getpid()
     try:
         with uninterrupted():
             remove_abandoned(parent)
@@ -39,7 +41,7 @@ def partial_path(parent: Path) -> Iterator[Path]:
         yield made[0][0] / RESULT
     finally:
         with uninterrupted():
-            for folder, lock in made:
+            for folder, lock in made if os.getpid() == process else []:  # a forked process leaves the block too
                 _remove(folder / RESULT)
                 os.close(lock)  # NFS does not remove a folder with an open file in it
                 shutil.rmtree(folder, ignore_errors=True)
@@ -91,7 +93,9 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
         try:
             lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
             if not _lock(lock, wait=True):
-                return folder.rename(folder.with_name(folder.name.replace(f"{_kernel()}-", ""))), lock
+                os.close(lock)  # Windows does not rename a folder with an open file in it
+                folder = folder.rename(folder.with_name(folder.name.replace(f"{_kernel()}-", "")))
+                return folder, os.open(folder / LOCK, os.O_RDWR)
             if _is_at(lock, folder / LOCK):
                 return folder, lock
             os.close(lock)  # another run had the lock first, and removed the folder as abandoned
@@ -114,10 +118,16 @@ def remove_abandoned(parent: Path) -> None:
     """Removes the folders that killed processes of this machine left in ``parent``."""
     for folder in parent.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):  # not ours to open, or another process is removing it
-            if folder.is_symlink() or _remove_empty(folder):
+            if not _is_own_folder(folder) or _remove_empty(folder):
                 continue
             if folder.name.startswith(f"{PREFIX}{_kernel()}-"):
                 _remove_unlocked(folder)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether a path is a folder of this user, and no link. In /tmp others could swap theirs for a link meanwhile."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and (sys.platform == "win32" or status.st_uid == os.geteuid())
 
 
 def _remove_empty(folder: Path) -> bool:

@@ -1,9 +1,11 @@
 """`uninterrupted`: runs a few steps to their end before a signal is handled."""
 
+import inspect
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -18,14 +20,27 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received: list[int] = []
     handlers = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
-    for number in handlers:
-        signal.signal(number, lambda number, _: received.append(number))
+    received: list[int] = []
+    is_held = True
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        # A signal that comes between two calls of `signal.signal` may raise. This handler then stays, and passes on.
+        if is_held:
+            received.append(number)
+        else:
+            handlers[number](number, frame)
+
     try:
+        for number in handlers:
+            signal.signal(number, hold)
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
+        is_held = False
+        # All steps are done, the last one first, also if one raises. The exception of the first signal wins.
+        with ExitStack() as steps:
+            for number in dict.fromkeys(received):
+                # Not sent again: who listens to the file descriptor of `set_wakeup_fd` has got it.
+                steps.callback(handlers[number], number, inspect.currentframe())
+            for number, handler in handlers.items():
+                steps.callback(signal.signal, number, handler)
