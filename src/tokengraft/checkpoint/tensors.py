@@ -79,6 +79,7 @@ class TensorFile:
     def _parse(cls, path: Path, header: Any, data: int, size: int) -> "TensorFile":
         if not isinstance(header, dict):
             raise TypeError("its header is not a JSON object")
+        json.dumps(header, ensure_ascii=False).encode()  # half of a surrogate pair could not be written again
         metadata = header.pop("__metadata__", None)
         if metadata is not None:
             _require_strings(metadata)
@@ -90,7 +91,6 @@ class TensorFile:
 
 def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInfo:
     """One entry of a header, whose data starts at ``data`` in a file of ``size`` bytes."""
-    name.encode()  # half of a surrogate pair cannot be written again
     begin, end = map(_count, entry["data_offsets"])
     shape, dtype = tuple(map(_count, entry["shape"])), entry["dtype"]
     if not isinstance(dtype, str):
@@ -122,7 +122,6 @@ def _require_strings(metadata: Any) -> None:
     """Refuses metadata that the safetensors library cannot read: it must map strings to strings."""
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise TypeError("`__metadata__` does not map strings to strings")
-    "".join([*metadata, *metadata.values()]).encode()
 
 
 def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> tuple[bytes, list[TensorInfo]]:
