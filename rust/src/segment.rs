@@ -14,7 +14,7 @@ const PART: usize = 1 << 20;
 const PART_MEMORY: usize = 2 << 30;
 /// Longer pretokens are rare, and are encoded each time.
 const LONGEST_KNOWN: usize = 64;
-/// Ids that are kept of known pretokens. When there are more, all are forgotten.
+/// Known pretokens, and their ids, that are kept. When there are more, all are forgotten.
 const MOST_KNOWN: usize = 1 << 22;
 
 /// The tokens of documents.
@@ -144,7 +144,8 @@ impl Encoder<'_> {
     }
 
     fn remember(&mut self, pretoken: &[u8], ids: &[u32], by_merges: u64) {
-        if self.known.ids.len() > MOST_KNOWN {
+        // A pretoken of characters outside the vocabulary may have no id.
+        if self.known.ids.len().max(self.known.places.len()) > MOST_KNOWN {
             *self.known = Known::default();
         }
         let start = self.known.ids.len();
