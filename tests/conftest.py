@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import tarfile
 import tempfile
@@ -38,6 +39,16 @@ DATA = Path(os.environ.get("TOKENGRAFT_DATA", Path(__file__).parents[2] / "share
 TINY = sorted(builders.TINY)
 REAL = sorted(builders.REAL)
 SHARED = ["gemma3", "llama2", "llama3", "mistral_nemo", "mistral_v3", "qwen2_5", "smollm2"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible():
+    """Tests send SIGINT, which a run that a shell starts in the background ignores."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=TINY)
