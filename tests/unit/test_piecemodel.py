@@ -216,6 +216,17 @@ def test_learned_merges_stand_before_those_of_white_space(both):
     assert products[-len(runs) :] == runs
 
 
+def test_a_new_token_brings_the_merges_that_the_model_implies(model_file, tmp_path):
+    base = tg.load(model_file)
+    extension = tg.extend(base, tg.count(base, ["kithe sethe kuthe kithe sethe"]), 1)
+    assert "the" in extension.tokens and "▁the" in base.ids
+    extended = extension.apply(base)
+    assert ("▁", "the") in extended.merge_strings()
+    written = tg.load(tg.save(extended, tmp_path / "out", base=base))
+    assert written.merge_strings() == extended.merge_strings() and written == extended
+    tg.check(written, base=base).raise_for_failures()
+
+
 def test_added_tokens_beyond_the_model_keep_their_ids_in_both_files(both, tmp_path):
     document = json.loads((both / "tokenizer.json").read_bytes())
     size = len(document["model"]["vocab"])

@@ -218,6 +218,15 @@ def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tm
         ({"pattern": r"a{3,1}|\s"}, r"`\{3,1\}` in the pattern .* means something else"),
         ({"pattern": r"a{,3}|\s"}, r"`\{,3\}` in the pattern .* means something else"),
         ({"pattern": r"[^\r\pN]?\p{L}+|\s"}, r"`\\p` in the pattern .* means something else"),
+        ({"pattern": r"\p{L}+\p{L}+|\s+|[^\s\p{L}]+"}, r"does not match all of 'a', and tiktoken drops"),
+        ({"pattern": r"\S+|\s+(?!\S)"}, r"does not match all of ' a', and tiktoken drops"),
+        ({"pattern": r"\<|end|>p{L}+|[\s\S]"}, "may read differently"),
+        ({"pattern": r" ?{1,3}|[\s\S]"}, "may read differently"),
+        ({"pattern": r"\w+|[\s\S]"}, "may read differently"),
+        ({"pattern": r"[[:alpha:]]+|[\s\S]"}, "may read differently"),
+        ({"pattern": r"[\p{L}&&[^a]]+|[\s\S]"}, "may read differently"),
+        ({"pattern": r"[\]a[b]]|[\s\S]"}, "may read differently"),
+        ({"pattern": r"\h+|[\s\S]"}, "may read differently"),
         ({"pattern": ""}, "expected a regular expression"),
         ({"pattern": "gpt2", "special_tokens": {"<s>": 5}}, "have the same id"),
         ({"pattern": "gpt2", "special_tokens": {"the": 5000}}, "have the same id"),
@@ -249,6 +258,18 @@ def test_classes_and_escapes_in_a_pattern_are_not_anchors(tmp_path):
     tokenizer = tg.load(path, pattern=pattern)
     encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=tiny_ranks(), special_tokens={})
     for text in ["a$b^c $ ^ the cat", "$$^^ x]$"]:
+        assert tokenizer.encode(text) == encoding.encode(text)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\[[^\[\]]+\]|[\s\S]", r"\\w|[\s\S]", r"[a\-\-b]+|(?:x{2,3}|[\s\S])", r"\p{L}+|\P{L}"]
+)
+def test_plain_syntax_is_accepted_and_read_as_tiktoken_does(pattern, tmp_path):
+    path = tmp_path / "x.tiktoken"
+    path.write_bytes(builders.tiktoken_file(tiny_ranks()))
+    tokenizer = tg.load(path, pattern=pattern)
+    encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=tiny_ranks(), special_tokens={})
+    for text in ["[the cat] the \\w xxxx --a the-the", *builders.TEXT]:
         assert tokenizer.encode(text) == encoding.encode(text)
 
 

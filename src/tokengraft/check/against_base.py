@@ -62,16 +62,14 @@ def merges(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     If tokens were both removed and learned, some may have been learned again, and their merges are among the learned
     ones. These are a note, up to `AGAIN` times the number of removed and new tokens.
     """
-    fine, end = "unchanged, with learned merges after them", first_whitespace_merge(tokenizer)
-    before = base.core_vocabulary
-    if before.n_merges == tokenizer.core_vocabulary.common_merges(before) <= end:
+    fine, before = "unchanged, with learned merges after them", base.core_vocabulary
+    if before.n_merges == tokenizer.core_vocabulary.common_merges(before) <= first_whitespace_merge(tokenizer):
         return Finding("merges", "pass", fine)
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
-    pairs = _expected_merges(tokenizer, base)
-    start = _first_behind(base, pairs[:end])
-    behind = [pair for pair in pairs[start:end] if pair in ranks]
-    behind += [b for a, b in pairwise(pair for pair in pairs[end:] if pair in ranks) if ranks[a] > ranks[b]]
-    listed, ids = set(pairs), tokenizer.ids
+    pairs, runs = _expected_merges(tokenizer, base)
+    behind = [pair for pair in pairs[_first_behind(base, pairs) :] if pair in ranks]
+    behind += [b for a, b in pairwise(pair for pair in runs if pair in ranks) if ranks[a] > ranks[b]]
+    listed, ids = {*pairs, *runs}, tokenizer.ids
     lost = [p for p in ranks if p not in listed and p[0] in ids and p[1] in ids and p[0] + p[1] in ids]
     wrong = [f"{pair} is missing" for pair in lost] + [f"{pair} ranks lower than in the base" for pair in behind]
     new, removed = len(ids.keys() - base.ids.keys()), len(base.ids.keys() - ids.keys())
@@ -146,7 +144,7 @@ def _learned_again(tokenizer: Tokenizer, base: Tokenizer) -> set[str]:
     learned part produce was learned, whether the base had it or not. Learned tokens take free ids in ascending order.
     If theirs do not ascend, the ids are wrong, and the result is empty. Added tokens and the alphabet are not learned.
     """
-    pairs = tokenizer.merge_strings()[: first_whitespace_merge(tokenizer)]
+    pairs, _ = _expected_merges(tokenizer, base)
     start = _first_learned(tokenizer, base, pairs)
     kept = {left + right for left, right in pairs[:start]}
     learned = dict.fromkeys(left + right for left, right in pairs[start:] if left + right not in kept)
@@ -169,17 +167,21 @@ def _first_learned(tokenizer: Tokenizer, base: Tokenizer, pairs: list[tuple[str,
     return start
 
 
-def _expected_merges(tokenizer: Tokenizer, base: Tokenizer) -> list[tuple[str, str]]:
-    """The merges as strings, without those that the rule of rank files adds: of a new token, to a token of the base.
+def _expected_merges(tokenizer: Tokenizer, base: Tokenizer) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The merges as strings, and those of runs of white space, which come last.
 
-    In a rank file every pair that makes a token merges, with the rank of that token. So a new token may bring merges
-    that rank among those of the base.
+    Without those of a new token that make a token of the base, where the file implies them.
+
+    In a rank file and in a SentencePiece model every pair that makes a token merges, with the priority of that token.
+    So a new token may bring merges that rank among those of the base.
     """
-    pairs = tokenizer.merge_strings()
-    if tokenizer.main != tokenizer.rank_file:
-        return pairs
-    known = base.ids
-    return [(a, b) for a, b in pairs if a + b not in known or (a in known and b in known)]
+    known, implies = base.ids, tokenizer.main in (tokenizer.rank_file, tokenizer.piece_file)
+
+    def expected(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        return [(a, b) for a, b in pairs if not implies or a + b not in known or (a in known and b in known)]
+
+    pairs, end = tokenizer.merge_strings(), first_whitespace_merge(tokenizer)
+    return expected(pairs[:end]), expected(pairs[end:])
 
 
 def _first_behind(base: Tokenizer, pairs: list[tuple[str, str]]) -> int:

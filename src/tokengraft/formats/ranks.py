@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple
 
+from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import MAX_ID, require_added_ids
 from tokengraft.frozen import FrozenDict
@@ -31,6 +32,11 @@ _DIFFERENT = re.compile(
 """What the regex engines of `tokenizers` and tiktoken read differently: `x{1,3}+`, `x{,3}`, `x{3,1}`, `^`, `$`."""
 
 
+_SYNTAX = re.compile(r"(?P<word>\\[wWbB])|\\.|\[(?P<class>\^?\]?(?:\\.|[^\]\\])*)\]", re.DOTALL)
+_IN_CLASS = re.compile(r"(?P<rare>\[|&&|--|~~|\\[wWbB])|\\.", re.DOTALL)
+"""Brackets in brackets, operators on sets, and words, whose characters differ."""
+_CHARACTERS = "aA1'.-_ \t\n\r\u00a0é猫\u0301٣Ⅷ€\u200d\x00\ue000\U0001f642"
+"""One character or more of each class that patterns tell apart."""
 _SHORT_CLASS = re.compile(r"\\(?:(?P<found>[pP](?!\{))|.)", re.DOTALL)
 """`\\pL` for `\\p{L}`, also inside brackets: a letter `p` to `tokenizers`."""
 
@@ -151,6 +157,44 @@ def require_same_meaning(pattern: str, name: str) -> None:
             hint="write the pattern without it: `x{1,3}` for `x{1,3}+` where nothing more follows, `(?!\\s)` for `$` "
             "after white space; or pass the name of a known pattern with --pattern",
         )
+
+    if pattern not in PATTERNS.values():
+        _require_understood(pattern, name)
+
+
+def _require_understood(pattern: str, name: str) -> None:
+    """Refuses a pattern with syntax that tokengraft does not read itself, and one that does not match all text.
+
+    The regex engines of tiktoken and `tokenizers` differ in rare syntax, and in text between matches.
+    """
+    document = _document(pattern, {})
+    pipeline = _core.Pipeline(json.dumps(document))  # a pattern that is not one is refused here
+    document["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Isolated", "invert": False}
+    if _core.Pipeline.engine(json.dumps(document), True) == "tokenizers crate" or _is_rare(pattern):
+        raise UnsupportedTokenizerError(
+            f"`{name}`: the pattern {pattern!r} has syntax that tiktoken and `tokenizers` may read differently",
+            hint=f"write it with classes such as `\\p{{L}}` and `[^\\r\\n]`, greedy quantifiers, groups and `(?!\\S)`; "
+            f"or pass the name of a known pattern: {', '.join(PATTERNS)}",
+        )
+    texts = chain(_CHARACTERS, map("".join, product(_CHARACTERS, repeat=2)))
+    dropped = next(
+        (text for text in texts if sum(len(str(piece)) for piece in pipeline.pieces(text)) < len(text.encode())), None
+    )
+    if dropped is not None:
+        raise UnsupportedTokenizerError(
+            f"`{name}`: the pattern {pattern!r} does not match all of {dropped!r}, and tiktoken "
+            "drops what is not matched",
+            hint="add an alternative at the end that matches any character: `|[\\s\\S]`",
+        )
+
+
+def _is_rare(pattern: str) -> bool:
+    """Whether a pattern has words or sets of sets, which the two engines may read differently."""
+    found = [*_SYNTAX.finditer(pattern)]
+    classes = (match["class"] for match in found if match["class"])
+    return any(match["word"] for match in found) or any(
+        match["rare"] for inside in classes for match in _IN_CLASS.finditer(inside)
+    )
 
 
 def _is_reversed(match: re.Match[str]) -> bool:

@@ -17,7 +17,7 @@ from tokengraft.formats.huggingface import require_added_ids
 from tokengraft.frozen import FrozenDict
 from tokengraft.tokenizer.alphabet import SPACE
 from tokengraft.tokenizer.kind import require_whole_charsmaps
-from tokengraft.tokenizer.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
+from tokengraft.tokenizer.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -44,7 +44,7 @@ def read_piece_model(raw: bytes, *, name: str, file: str, files: Mapping[str, by
     _require_expressible(model, name)
     tokenizer = Tokenizer(
         vocab=FrozenDict(ids),
-        merges=tuple((ids[left], ids[right]) for left, right in all_splits(model.normal, ids)),
+        merges=tuple(model.merges(ids)),
         rest=json.dumps(_document(model, name), ensure_ascii=False),
         files=FrozenDict({**files, file: raw}),
         main=file,

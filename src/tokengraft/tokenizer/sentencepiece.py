@@ -130,6 +130,10 @@ class PieceModel:
         """The pieces that take part in merging, with their scores."""
         return {piece.string: piece.score for piece in self.pieces if piece.type == NORMAL}
 
+    def merges(self, ids: Mapping[str, int]) -> list[tuple[int, int]]:
+        """The merges that encode as SentencePiece does, with these ids."""
+        return [(ids[left], ids[right]) for left, right in all_splits(self.normal, ids)]
+
     @cached_property
     def holes(self) -> frozenset[int]:
         """Ids without a token, which have a placeholder piece."""

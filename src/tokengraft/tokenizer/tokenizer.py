@@ -353,8 +353,12 @@ class Tokenizer:
     def _changed(self, ids: Mapping[str, int], vocabulary: _core.Vocabulary, learned: Sequence[str]) -> "Tokenizer":
         """The tokenizer with another vocabulary; ``ids`` has its tokens."""
         change = self.change_to(ids, learned)
+        # As the loaders of these files merge: a new token also brings the merges that make a token of the base with it.
         if self.main == self.rank_file:
-            vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])  # as its loaders merge
+            vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
+        elif self.main == self.piece_file and self.piece_model:
+            pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
+            vocabulary = _core.Vocabulary(vocabulary.vocab(), pieces.merges(ids))
         files = rewrite_files(self.files, change, _pairs(vocabulary), main=self.main)
         changed = Tokenizer.of_core(
             vocabulary,
