@@ -16,6 +16,7 @@ from tokengraft import errors
 from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.evaluate import documents, metrics, segments
+from tokengraft.formats import huggingface
 
 HIGH = 2**32 - 2
 MEGABYTE = 1 << 20
@@ -213,3 +214,15 @@ def test_a_pretoken_that_would_need_gigabytes_is_refused(base):
         ):
             step()
     assert base.encode("õ" * 2**20)
+
+
+def test_more_added_tokens_than_the_limit_are_refused_before_they_are_searched_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface, "MAX_ADDED", 7)
+    few = builders.write(tmp_path / "few", inputs.many_added(5))
+    assert len(tg.load(few).added) == 7
+    with pytest.raises(errors.InvalidTokenizerError, match="it has 8 added tokens, and tokengraft reads up to 7"):
+        tg.load(builders.write(tmp_path / "many", inputs.many_added(6)))
+    listed = {str(900 + at): {"content": f"<|listed {at}|>", "special": True} for at in range(9)}
+    (few / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    with pytest.raises(errors.InvalidTokenizerError, match="added tokens, and tokengraft reads up to 7"):
+        tg.load(few)

@@ -17,6 +17,8 @@ from tokengraft.tokenizer.kind import detect_kind, require_whole_charsmaps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
+MAX_ADDED = 2**17
+"""The most added tokens. Speech models have 65,536; the library that finds them in text needs 4.5 kB for each."""
 
 
 def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) -> Tokenizer:
@@ -84,6 +86,8 @@ def _naming(name: str) -> Iterator[None]:
 def _readable_text(document: dict[str, Any]) -> str:
     """The document as text. Refuses what the library cannot read, so that later code can rely on its structure."""
     text = json.dumps(document, ensure_ascii=False)
+    entries = document.get("added_tokens")
+    _require_few(len(entries) if isinstance(entries, list) else 0)
     require_whole_charsmaps(document.get("normalizer"))
     _core.Pipeline(text)
     detect_kind(document)
@@ -200,12 +204,21 @@ def _text_pair(merge: Any, rank: int) -> list[str]:
     )
 
 
+def _require_few(added: int) -> None:
+    if added > MAX_ADDED:
+        raise InvalidTokenizerError(
+            f"it has {added:,} added tokens, and tokengraft reads up to {MAX_ADDED:,}",
+            hint="put tokens that text is split into, rather than special ones, into `model.vocab` alone",
+        )
+
+
 def require_added_ids(tokenizer: Tokenizer) -> None:
     """Refuses an added token that loaders would give the id of another token, or one beyond what ids can be.
 
     Raises:
-        InvalidTokenizerError: With the token, its id and what has the id.
+        InvalidTokenizerError: With the token, its id and what has the id; or there are too many.
     """
+    _require_few(len(tokenizer.added))
     vocabulary, owners = tokenizer.core_vocabulary, dict[int, str]()
     for token in tokenizer.added:
         known = vocabulary.string_of(token.id) if token.id <= MAX_ID else None
