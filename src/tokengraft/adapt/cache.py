@@ -19,9 +19,10 @@ from tokengraft.adapt.options import AdaptOptions
 from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.counts.count import HeldOutCounts, count_with_hold_out
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CorpusError, CountsError, Progress
+from tokengraft.errors import CorpusError, CountsError, OutputError, Progress
 from tokengraft.formats.files import folder_files
 from tokengraft.output.atomic import new_file
+from tokengraft.output.partial import remove_abandoned
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))
@@ -54,7 +55,7 @@ class CountCache:
         if counted is None:
             counted = self._count(name, corpus, progress)
             if files:
-                _save(counted, *files)
+                self._save(counted, *files)
         return counted
 
     def _count(self, name: str, corpus: Corpus, progress: Progress | None) -> HeldOutCounts:
@@ -76,12 +77,21 @@ class CountCache:
             )
         return counted
 
+    def _save(self, counted: HeldOutCounts, counts: Path, held_out: Path) -> None:
+        try:
+            _save(counted, counts, held_out)
+        except OutputError:
+            if self.folder.exists():
+                raise
+            # Another run with the same output has ended, and removed the folder: this one goes on without it.
+
     def clear(self) -> None:
         """Removes all cached counts, including those of other inputs. Other files in the folder are not touched.
 
         What cannot be removed stays: the result is complete without it.
         """
         with suppress(OSError):
+            remove_abandoned(self.folder)
             for path in self.folder.iterdir():
                 if _OURS.fullmatch(path.name):
                     path.unlink(missing_ok=True)

@@ -15,13 +15,14 @@ that an unfinished output never has the final name. These rules hold at all time
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 
 from tokengraft.errors import OutputError, UnreadableFileError
-from tokengraft.output.partial import partial_path, require_kept
+from tokengraft.output.partial import PREFIX, SUFFIX, partial_path, require_kept
 from tokengraft.output.rename import exchange, rename_new
 
 Replaceable = Callable[[Path], bool]
@@ -124,6 +125,8 @@ def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
         partial.mkdir()
         with _reading_inputs(partial):
             yield partial
+        for leftover in [*partial.rglob(f"{PREFIX}*{SUFFIX}")]:  # of files written inside, if it could not be removed
+            shutil.rmtree(leftover)
         for path in partial.rglob("*"):
             _sync(path)
         _sync(partial)
