@@ -234,10 +234,12 @@ def many_row_groups(folder: Path, scale: float) -> Iterator[Step]:
     n = int(10_000 * scale)
     table = pa.table({"text": [f"the cat {number} sat" for number in range(n)]})
     pq.write_table(table, folder / "groups.parquet", row_group_size=1)
-    pq.write_table(pa.table({"text": ["a" * int(1e6 * scale)] * n}), folder / "dictionary.parquet")
+    for name, rows in (("count", n), ("evaluate", n // 10)):
+        pq.write_table(pa.table({"text": ["a" * int(1e6 * scale)] * rows}), folder / f"{name}.parquet")
     source = inputs.tokenizer(folder / "tok", builders.byte_level())
     yield from commands(source, str(folder / "groups.parquet"), folder, f"{n:,} row groups", ("count", "evaluate"))
-    yield from commands(source, str(folder / "dictionary.parquet"), folder, "10 GB of one value", ("count", "evaluate"))
+    for name, size in (("count", "10 GB"), ("evaluate", "1 GB")):
+        yield from commands(source, str(folder / f"{name}.parquet"), folder, f"{size} of one value", (name,))
 
 
 @case
