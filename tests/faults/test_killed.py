@@ -27,7 +27,8 @@ def assert_nothing_lost(place, folder, *, force, where):
         place.assert_complete(folder, force=force, where=where)
         return
     assert force
-    assert [content(path) for path in aside] == [place.old["out"]], where
+    assert len(aside) == 1, where
+    assert content(aside[0]) in place.old.values(), where
 
 
 def assert_next_run_succeeds(place, folder, *, force, where):
