@@ -273,7 +273,7 @@ def many_tensors_in(folder: Path, n: int, shards: int) -> None:
 
 @case
 def huge_documents_compared(folder: Path, scale: float) -> Iterator[Step]:
-    text = inputs.fill(folder / "text.txt", inputs.WORDS, int(100e6 * scale))
+    text = inputs.fill(folder / "text.txt", inputs.WORDS, int(33e6 * scale))
     document = builders.byte_level()
     source = inputs.tokenizer(folder / "tok", document)
     tok = tg.load(source)

@@ -124,9 +124,18 @@ def test_a_document_that_is_too_long_to_be_compared_is_refused_by_name(base, tmp
             tg.evaluate({"base": base}, {"t": tmp_path / name})
 
 
+def test_text_that_is_too_long_to_be_held_is_refused(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "LONGEST_TEXT", 30)
+    (tmp_path / "t.txt").write_text("the cat sat\n" * 3)
+    for texts in (tmp_path / "t.txt", ["the cat sat"] * 3):
+        with pytest.raises(errors.CorpusError, match="the text has over 30 characters"):
+            tg.compare(base, base, texts)
+    assert tg.evaluate({"base": base}, {"t": tmp_path / "t.txt"}).scores[0].documents == 3
+
+
 def test_text_that_only_the_crate_splits_is_refused_if_it_needs_gigabytes(tmp_path):
     source = inputs.tokenizer(tmp_path / "tok", inputs.PIPELINES["tokenizers crate"]())
-    text = inputs.fill(tmp_path / "t.txt", "the cat ", 40_000_000)
+    text = inputs.fill(tmp_path / "t.txt", "the cat ", 30_000_000)
     done = run(["evaluate", source, "--text", f"t={text}", "--documents", "files"], Limits(3 * GIGABYTE, 100))
     assert done.result == "refused"
     assert "cannot be cut into parts; at most 26843545 can be encoded" in done.message

@@ -44,23 +44,37 @@ def input_documents(
     return totals
 
 
-def read_documents(corpus: Corpus, read_options: ReadOptions) -> tuple[tuple[str, ...], Totals]:
+def read_documents(
+    corpus: Corpus, read_options: ReadOptions, *, longest: int | None = None, most: int | None = None
+) -> tuple[tuple[str, ...], Totals]:
     """All documents of a corpus, and the totals of what was read.
 
+    Args:
+        corpus: The corpus.
+        read_options: How to read it.
+        longest: The most bytes of a document.
+        most: The most characters of all documents together.
+
     Raises:
-        CorpusError: An input cannot be read.
+        CorpusError: An input cannot be read, or is too long.
 
     Examples:
         >>> read_documents(iter(["a", "b"]), ReadOptions())
         (('a', 'b'), Totals(documents=2, bytes=2, characters=2, pretokens=0, replaced=0, skipped=0))
     """
-    texts: list[str] = []
-    reader = documents(corpus, read_options)
+    texts, characters = list[str](), 0
+    reader = input_documents(open_corpus(corpus, read_options), read_options, longest=longest)
     while True:
         try:
             texts.append(next(reader))
-        except StopIteration as end:  # noqa: PERF203
+        except StopIteration as end:
             return tuple(texts), end.value
+        characters += len(texts[-1])
+        if most is not None and characters > most:
+            raise CorpusError(
+                f"the text has over {most:,} characters, and all of it would be held in memory",
+                hint="pass a part of it; `tokengraft evaluate` without a report takes text of any length",
+            )
 
 
 def _input_documents(

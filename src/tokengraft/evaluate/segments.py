@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 BATCH_CHARACTERS = 4 << 20
 """Documents are processed in batches of this many characters, or one document if that is longer."""
-LONGEST_DOCUMENT = 1 << 27
-"""Bytes of a document that is read from a file. Documents are compared as a whole, so each must fit into memory."""
+LONGEST_DOCUMENT = 1 << 25
+"""Bytes of a document. Documents are compared as a whole: each needs up to 35 times its size in memory."""
+LONGEST_TEXT = 1 << 28
+"""Characters of a text that is held in memory."""
 LINES = ReadOptions(documents="lines")
 """The default options for reading an evaluation text."""
 
@@ -114,14 +116,14 @@ def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None
         read_options: How to read it.
 
     Raises:
-        CorpusError: It cannot be read, or has no text.
+        CorpusError: It cannot be read, has no text, or is too long.
         OptionError: ``read_options`` has `normalize` or `rules`, which are only for counting.
     """
     read_options = _reading(read_options)
     counted = [item for item in (source if isinstance(source, list | tuple) else [source]) if is_counts_file(item)]
     if counted:
         raise CorpusError(f"`{counted[0]}` is a file of counts, which has no documents", hint="pass the text itself")
-    documents, totals = read_documents(source, read_options)
+    documents, totals = read_documents(source, read_options, longest=LONGEST_DOCUMENT, most=LONGEST_TEXT)
     if not any(document.strip() for document in documents):
         raise _empty(name)
     return Text(name, documents, totals)
