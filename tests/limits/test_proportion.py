@@ -67,10 +67,10 @@ def test_a_plan_of_a_file_cannot_ask_for_billions_of_rows(base, tmp_path, change
 
 def test_a_stream_of_documents_is_measured_in_bounded_memory(tmp_path):
     source = inputs.tokenizer(tmp_path / "tok", builders.byte_level())
-    text = inputs.fill(tmp_path / "t.txt", inputs.WORDS * 20 + "\n", 60_000_000)
+    text = inputs.fill(tmp_path / "t.txt", inputs.WORDS * 20 + "\n", 120_000_000)
     done = run(["evaluate", f"a={source}", f"b={source}", "--text", f"t={text}", "--quiet"], Limits(4 * GIGABYTE, 500))
     assert done.result == "done", done.messages
-    assert done.peak < 200 * MEGABYTE
+    assert done.peak < 300 * MEGABYTE  # all of the text and its tokens would need 450
 
 
 def test_one_long_document_is_measured_in_proportion(tmp_path):
@@ -176,7 +176,7 @@ def test_a_compressed_file_is_streamed(tmp_path):
     source = inputs.tokenizer(tmp_path / "tok", builders.byte_level())
     done = run(["count", source, path, "--out", str(tmp_path / "c.parquet")], Limits(4 * GIGABYTE, 300))
     assert done.result == "done", done.messages
-    assert done.peak < 200 * MEGABYTE
+    assert done.peak < 300 * MEGABYTE  # all of the text and its tokens would need 450
 
 
 def test_a_long_chat_template_costs_memory_in_proportion(tmp_path):
