@@ -32,9 +32,8 @@ _DIFFERENT = re.compile(
 """What the regex engines of `tokenizers` and tiktoken read differently: `x{1,3}+`, `x{,3}`, `x{3,1}`, `^`, `$`."""
 
 
-_SYNTAX = re.compile(r"(?P<word>\\[wWbB])|\\.|\[(?P<class>\^?\]?(?:\\.|[^\]\\])*)\]", re.DOTALL)
-_IN_CLASS = re.compile(r"(?P<rare>\[|&&|--|~~|\\[wWbB])|\\.", re.DOTALL)
-"""Brackets in brackets, operators on sets, and words, whose characters differ."""
+_SYNTAX = re.compile(r"(?P<rare>\\[wWbB]|\[:|--|~~|\[\^?\]|\[\^(?:\\.|[^\]\\])*&&)|\\.", re.DOTALL)
+"""Words, whose characters differ; named classes; operators on sets, except for `[a&&[^b]]`, which both read alike."""
 _CHARACTERS = "aA1'.-_ \t\n\r\u00a0é猫\u0301٣Ⅷ€\u200d\x00\ue000\U0001f642"
 """One character or more of each class that patterns tell apart."""
 _SHORT_CLASS = re.compile(r"\\(?:(?P<found>[pP](?!\{))|.)", re.DOTALL)
@@ -170,7 +169,9 @@ def _require_understood(pattern: str, name: str) -> None:
     document = _document(pattern, {})
     pipeline = _core.Pipeline(json.dumps(document))  # a pattern that is not one is refused here
     document["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Isolated", "invert": False}
-    if _core.Pipeline.engine(json.dumps(document), True) == "tokenizers crate" or _is_rare(pattern):
+    if _core.Pipeline.engine(json.dumps(document), True) == "tokenizers crate" or any(
+        match["rare"] for match in _SYNTAX.finditer(pattern)
+    ):
         raise UnsupportedTokenizerError(
             f"`{name}`: the pattern {pattern!r} has syntax that tiktoken and `tokenizers` may read differently",
             hint=f"write it with classes such as `\\p{{L}}` and `[^\\r\\n]`, greedy quantifiers, groups and `(?!\\S)`; "
@@ -186,15 +187,6 @@ def _require_understood(pattern: str, name: str) -> None:
             "drops what is not matched",
             hint="add an alternative at the end that matches any character: `|[\\s\\S]`",
         )
-
-
-def _is_rare(pattern: str) -> bool:
-    """Whether a pattern has words or sets of sets, which the two engines may read differently."""
-    found = [*_SYNTAX.finditer(pattern)]
-    classes = (match["class"] for match in found if match["class"])
-    return any(match["word"] for match in found) or any(
-        match["rare"] for inside in classes for match in _IN_CLASS.finditer(inside)
-    )
 
 
 def _is_reversed(match: re.Match[str]) -> bool:
