@@ -1,30 +1,34 @@
 //! Counts the frequent pairs of words, on all cores, without a table of all pairs.
 //!
 //! Most pairs are rare, and a table of all of them is far larger than the cache. So the counts of all pairs are first
-//! added up by a hash of the pair, in an array of fixed size: no pair occurs more often than its sum. Only pairs whose
-//! sum is large enough are then counted one by one.
+//! added up by a hash of the pair: no pair occurs more often than its sum. Only pairs whose sum is large enough are then
+//! counted one by one, in short lists, one for each such hash.
+//!
+//! Pairs are looked up in blocks: all loads of a block are under way before the first one is needed.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
 
 use super::pairs::Place;
 use super::words::{Neighbours, Words};
 use crate::bpe::pair_key;
-use crate::memory::free_slots;
+use crate::memory::{free_slots, prefetch};
 
 /// The sums of the counts of pairs, by a hash.
 pub(super) struct Sketch(Vec<u32>);
 
 impl Sketch {
-    const BITS: u32 = 20;
+    /// Sums are about as many as there are slots of words for each of these.
+    const SLOTS_A_SUM: usize = 16;
+    const LEAST: usize = 1 << 4;
 
     pub(super) fn new(words: &Words, ranges: &[Range<usize>]) -> Self {
+        let size = (words.len() / Self::SLOTS_A_SUM).next_power_of_two().max(Self::LEAST);
         let sum_up = |range: &Range<usize>| {
-            let mut sums: Vec<u32> = free_slots(1 << Self::BITS);
+            let mut sums: Vec<u32> = free_slots(size);
             words.for_each_pair_in(range.clone(), |Neighbours { left, right, count, .. }| {
-                let sum = &mut sums[Self::place(pair_key(left, right))];
+                let sum = &mut sums[cell(pair_key(left, right), size)];
                 *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
             });
             sums
@@ -36,11 +40,6 @@ impl Sketch {
         Self(ranges.par_iter().map(sum_up).reduce_with(add).unwrap_or_default())
     }
 
-    #[inline]
-    fn place(key: u64) -> usize {
-        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - Self::BITS)) as usize
-    }
-
     /// A count that about `wanted` pairs reach; 1 if there are not so many.
     pub(super) fn floor(&self, wanted: usize) -> u64 {
         let mut sums: Vec<u32> = self.0.iter().copied().filter(|&sum| sum > 0).collect();
@@ -50,50 +49,155 @@ impl Sketch {
         u64::from(*sums.select_nth_unstable_by(wanted, |a, b| b.cmp(a)).1)
     }
 
-    /// Whether a pair may occur at least `floor` times.
+    /// The hashes of pairs that may occur at least `floor` times.
+    pub(super) fn hashes(self, floor: u64) -> Hashes {
+        let (mut numbers, mut count) = (self.0, 0);
+        for number in &mut numbers {
+            let is_frequent = *number == u32::MAX || u64::from(*number) >= floor;
+            *number = if is_frequent { count } else { NONE };
+            count += u32::from(is_frequent);
+        }
+        Hashes { numbers, count: count as usize }
+    }
+}
+
+/// The place of a pair in an array whose size is a power of two.
+#[inline(always)]
+fn cell(key: u64, size: usize) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (size - 1)
+}
+
+/// Not the number of a hash.
+const NONE: u32 = u32::MAX;
+
+/// The hashes that frequent pairs may have, numbered.
+pub(super) struct Hashes {
+    /// By hash; `NONE` if no pair that has it is frequent.
+    numbers: Vec<u32>,
+    count: usize,
+}
+
+impl Hashes {
+    /// The number of a pair's hash, or `NONE`.
+    #[inline(always)]
+    fn number(&self, key: u64) -> u32 {
+        self.numbers[cell(key, self.numbers.len())]
+    }
+
+    /// Calls `each` with the neighbours in a range that may be frequent, their key and the number of its hash, in order.
+    /// Calls `soon` with that number a little earlier.
     #[inline]
-    fn may_reach(&self, key: u64, floor: u64) -> bool {
-        let sum = self.0[Self::place(key)];
-        sum == u32::MAX || u64::from(sum) >= floor
+    fn for_each_in<T>(
+        &self,
+        words: &Words,
+        range: &Range<usize>,
+        items: &mut T,
+        soon: impl Fn(&T, usize),
+        mut each: impl FnMut(&mut T, &Neighbours, u64, usize),
+    ) {
+        let mut numbers = [NONE; Words::BLOCK];
+        words.for_each_block_in(range.clone(), |block| {
+            for (number, pair) in numbers.iter_mut().zip(block) {
+                *number = self.number(pair_key(pair.left, pair.right)); // no branch: the loads do not wait for each other
+            }
+            let numbers = &numbers[..block.len()];
+            numbers.iter().for_each(|&number| soon(items, number as usize));
+            for (&number, pair) in numbers.iter().zip(block).filter(|(number, _)| **number != NONE) {
+                each(items, pair, pair_key(pair.left, pair.right), number as usize);
+            }
+        });
+    }
+}
+
+/// Values by pair: a list for each hash. The first item of each list is at the number of the hash.
+struct Table<T>(Vec<Item<T>>);
+
+#[derive(Debug, Clone)]
+struct Item<T> {
+    key: u64,
+    /// Where the next item of the list is; 0 if there is none.
+    next: usize,
+    value: T,
+}
+
+impl<T: Clone + Default> Table<T> {
+    /// Not the key of a pair: tokens are numbered below 2^31.
+    const FREE: u64 = u64::MAX;
+
+    fn new(hashes: &Hashes) -> Self {
+        Self(vec![Item { key: Self::FREE, next: 0, value: T::default() }; hashes.count])
+    }
+
+    /// The value of a pair whose hash has this number.
+    #[inline]
+    fn value(&mut self, number: usize, key: u64) -> &mut T {
+        let mut at = number;
+        while self.0[at].key != key {
+            if self.0[at].key == Self::FREE {
+                self.0[at].key = key;
+            } else if self.0[at].next > 0 {
+                at = self.0[at].next;
+            } else {
+                self.0[at].next = self.0.len();
+                at = self.0.len();
+                self.0.push(Item { key, next: 0, value: T::default() });
+            }
+        }
+        &mut self.0[at].value
+    }
+
+    /// The value of a pair whose hash has this number, if it was set.
+    #[inline]
+    fn get_mut(&mut self, number: usize, key: u64) -> Option<&mut T> {
+        self.place(number, key).map(|at| &mut self.0[at].value)
+    }
+
+    #[inline]
+    fn place(&self, mut at: usize, key: u64) -> Option<usize> {
+        while self.0[at].key != key {
+            at = self.0[at].next;
+            if at == 0 {
+                return None;
+            }
+        }
+        Some(at)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.0.iter().filter(|item| item.key != Self::FREE).map(|item| (item.key, &item.value))
+    }
+
+    /// Starts to load the first item of a list.
+    #[inline(always)]
+    fn prefetch(&self, number: usize) {
+        prefetch(&self.0, number);
     }
 }
 
 /// The count of a pair in a range, and at how many places it is.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Total {
-    pub(super) count: u64,
+#[derive(Debug, Clone, Default)]
+struct Total {
+    count: u64,
     places: usize,
 }
 
 /// The pairs of a range that may be frequent.
-pub(super) struct Totals {
-    pub(super) totals: Vec<(u64, Total)>,
-    indices: FxHashMap<u64, usize>,
-}
-
-/// Not the index of a pair.
-const NONE: usize = usize::MAX;
+pub(super) struct Totals(Table<Total>);
 
 impl Totals {
-    pub(super) fn new(words: &Words, range: &Range<usize>, sketch: &Sketch, floor: u64) -> Self {
-        let mut totals: Vec<(u64, Total)> = Vec::new();
-        let mut indices: FxHashMap<u64, usize> = FxHashMap::default();
-        let mut recent = Recent::new();
-        words.for_each_pair_in(range.clone(), |Neighbours { left, right, count, number, .. }| {
-            let key = pair_key(left, right);
-            let index = recent.get_or_insert(number, key, || match sketch.may_reach(key, floor) {
-                true => *indices.entry(key).or_insert_with(|| {
-                    totals.push((key, Total::default()));
-                    totals.len() - 1
-                }),
-                false => NONE,
-            });
-            if let Some((_, total)) = totals.get_mut(index) {
-                total.count += count;
-                total.places += 1;
-            }
+    pub(super) fn new(words: &Words, range: &Range<usize>, hashes: &Hashes) -> Self {
+        let mut totals = Table::<Total>::new(hashes);
+        hashes.for_each_in(words, range, &mut totals, Table::prefetch, |totals, pair, key, number| {
+            let total = totals.value(number, key);
+            total.count += pair.count;
+            total.places += 1;
         });
-        Self { totals, indices }
+        Self(totals)
+    }
+
+    /// Every pair with its count.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().map(|(key, total)| (key, total.count))
     }
 
     /// The places of the pairs that are kept.
@@ -101,68 +205,49 @@ impl Totals {
         self,
         words: &Words,
         range: &Range<usize>,
+        hashes: &Hashes,
         is_kept: impl Fn(&u64) -> bool,
     ) -> Lists<P> {
-        let Self { totals, indices } = self;
-        let (mut starts, mut end) = (Vec::with_capacity(totals.len()), 0);
-        for (key, total) in &totals {
-            let kept = is_kept(key);
-            starts.push(if kept { end } else { NONE });
-            end += if kept { total.places } else { 0 };
+        let (mut ends, mut end) = (Table::<Range<usize>>::new(hashes), 0);
+        for (key, total) in self.0.iter().filter(|(key, _)| is_kept(key)) {
+            *ends.value(hashes.number(key) as usize, key) = end..end;
+            end += total.places;
         }
-        let (mut cursors, mut places) = (starts.clone(), vec![P::default(); end]);
-        let mut recent = Recent::new();
-        words.for_each_pair_in(range.clone(), |Neighbours { place, left, right, number, .. }| {
-            let key = pair_key(left, right);
-            let index = recent.get_or_insert(number, key, || indices.get(&key).copied().unwrap_or(NONE));
-            if let Some(cursor) = cursors.get_mut(index).filter(|cursor| **cursor != NONE) {
-                places[*cursor] = P::new(place);
-                *cursor += 1;
-            }
-        });
-        let ranges = starts.into_iter().zip(cursors).map(|(start, end)| start..end).collect();
-        Lists { indices, ranges, places }
+        drop(self);
+        let mut lists = Lists { ranges: ends, places: vec![P::default(); end] };
+        hashes.for_each_in(
+            words,
+            range,
+            &mut lists,
+            |lists, number| lists.ranges.prefetch(number),
+            |lists, pair, key, number| {
+                if let Some(range) = lists.ranges.get_mut(number, key) {
+                    lists.places[range.end] = P::new(pair.place);
+                    range.end += 1;
+                }
+            },
+        );
+        lists
     }
 }
 
 /// The places of pairs in a range of words.
 pub(super) struct Lists<P> {
-    indices: FxHashMap<u64, usize>,
-    /// Ranges of `places`; empty for pairs that are not kept.
-    ranges: Vec<Range<usize>>,
+    /// Ranges of `places`, of the pairs that are kept.
+    ranges: Table<Range<usize>>,
     places: Vec<P>,
 }
 
 impl<P> Lists<P> {
-    pub(super) fn of(&self, key: u64) -> &[P] {
-        let index = self.indices.get(&key).copied().unwrap_or(NONE);
-        self.ranges.get(index).and_then(|range| self.places.get(range.clone())).unwrap_or(&[])
-    }
-}
-
-/// The indices of recent pairs, by their number in the word. Words are sorted: many begin with the same pairs.
-struct Recent([(u64, usize); Recent::SIZE]);
-
-impl Recent {
-    const SIZE: usize = 64;
-
-    fn new() -> Self {
-        Self([(u64::MAX, NONE); Self::SIZE])
-    }
-
-    #[inline]
-    fn get_or_insert(&mut self, number: usize, key: u64, index: impl FnOnce() -> usize) -> usize {
-        let recent = &mut self.0[number % Self::SIZE];
-        if recent.0 != key {
-            *recent = (key, index());
-        }
-        recent.1
+    pub(super) fn of(&self, hashes: &Hashes, key: u64) -> &[P] {
+        let at = self.ranges.place(hashes.number(key) as usize, key);
+        at.and_then(|at| self.places.get(self.ranges.0[at].value.clone())).unwrap_or(&[])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustc_hash::FxHashSet;
+    use rustc_hash::{FxHashMap, FxHashSet};
 
     use super::super::pairs::Pairs;
     use super::super::words::BOUNDARY;

@@ -72,17 +72,18 @@ impl<P: Place> Pairs<P> {
         let ranges = words.ranges(threads);
         let sketch = Sketch::new(words, &ranges);
         let floor = sketch.floor(wanted).max(min_count);
-        let parts: Vec<Totals> = ranges.par_iter().map(|range| Totals::new(words, range, &sketch, floor)).collect();
+        let hashes = sketch.hashes(floor);
+        let parts: Vec<Totals> = ranges.par_iter().map(|range| Totals::new(words, range, &hashes)).collect();
         let mut sums: FxHashMap<u64, u64> = FxHashMap::default();
-        for (key, total) in parts.iter().flat_map(|part| &part.totals) {
-            *sums.entry(*key).or_default() += total.count;
+        for (key, count) in parts.iter().flat_map(Totals::counts) {
+            *sums.entry(key).or_default() += count;
         }
         let is_kept = |key: &u64| sums.get(key).is_some_and(|&sum| sum >= floor) && !refused.contains(key);
         let lists: Vec<Lists<P>> =
-            ranges.par_iter().zip(parts).map(|(range, part)| part.lists(words, range, is_kept)).collect();
+            ranges.par_iter().zip(parts).map(|(range, part)| part.lists(words, range, &hashes, is_kept)).collect();
         let mut pairs = Self { table: FxHashMap::default(), places: Vec::new(), floor };
         for (&key, &count) in sums.iter().filter(|(key, _)| is_kept(key)) {
-            pairs.set(key, count, lists.iter().map(|lists| lists.of(key)));
+            pairs.set(key, count, lists.iter().map(|lists| lists.of(&hashes, key)));
         }
         pairs
     }

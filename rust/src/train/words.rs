@@ -32,14 +32,12 @@ pub(super) struct Words {
 }
 
 /// Two neighbouring tokens, where the left one is, and the count of their word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Neighbours {
     pub(super) place: usize,
     pub(super) left: u32,
     pub(super) right: u32,
     pub(super) count: u64,
-    /// How many pairs of the word come before.
-    pub(super) number: usize,
 }
 
 /// A pair of neighbours that has been merged, with the tokens around it.
@@ -98,19 +96,35 @@ impl Words {
     #[inline]
     pub(super) fn for_each_pair_in(&self, range: Range<usize>, mut each: impl FnMut(Neighbours)) {
         let slots = &self.slots[..range.end];
-        let (mut place, mut number) = (range.start, 0);
+        let mut place = range.start;
         while place < slots.len() {
             let Slot { token: left, count } = slots[place];
             let next = next(slots, place);
             let right = slots.get(next).map_or(BOUNDARY, |slot| slot.token);
             if left != BOUNDARY && right != BOUNDARY {
-                each(Neighbours { place, left, right, count: wide(count, &self.large_counts), number });
-                number += 1;
-            } else {
-                number = 0;
+                each(Neighbours { place, left, right, count: wide(count, &self.large_counts) });
             }
             place = next;
         }
+    }
+
+    /// The most neighbours of a block.
+    pub(super) const BLOCK: usize = 64;
+
+    /// Calls `each` with the neighbours in a range between words, in order, some at a time.
+    #[inline]
+    pub(super) fn for_each_block_in(&self, range: Range<usize>, mut each: impl FnMut(&[Neighbours])) {
+        let mut block = [Neighbours::default(); Self::BLOCK];
+        let mut length = 0;
+        self.for_each_pair_in(range, |pair| {
+            block[length] = pair;
+            length += 1;
+            if length == Self::BLOCK {
+                each(&block);
+                length = 0;
+            }
+        });
+        each(&block[..length]);
     }
 
     /// Ranges between words, of about the same size.
