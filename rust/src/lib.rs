@@ -53,9 +53,7 @@ mod train;
 pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Summary, Vocabulary};
 pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, ParquetEncoder, Rows, Tally, Verdict};
 pub use error::{Error, Result};
-pub use pretokenize::{
-    encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling,
-};
+pub use pretokenize::{script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling, Upstream};
 pub use read::{FileReader, Part};
 pub use rows::bf16_means;
 pub use segment::{Segmented, Segmenter};

@@ -13,11 +13,11 @@ __all__ = [
     "Pipeline",
     "Rows",
     "Segmenter",
+    "Upstream",
     "Vocabulary",
     "__version__",
     "bf16_means",
     "documents",
-    "encode_with_tokenizers",
     "extend",
     "of_scripts",
     "pairs",
@@ -124,6 +124,13 @@ class Pipeline:
     @staticmethod
     def describe(skeleton: str, byte_level: bool) -> str: ...
     def pieces(self, text: str) -> list[str | int]: ...
+    def encode(self, bpe: Bpe, text: str) -> list[int]: ...
+    def encode_batch(self, bpe: Bpe, texts: list[str]) -> list[list[int]]: ...
+
+class Upstream:
+    """A tokenizer as the `tokenizers` library itself reads it."""
+    def __new__(cls, tokenizer_json: str) -> Upstream: ...
+    def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
 
 class _PieceRules(Protocol):
     """What is read of a `tokengraft.tokenizer.sentencepiece.PieceRules`."""
@@ -328,9 +335,6 @@ def documents(block: _Block, skip_bad: bool) -> tuple[list[str], int, int]:
 
 def scripts(texts: list[str]) -> list[list[str]]:
     """The Unicode names of the scripts that each text is written in, sorted."""
-
-def encode_with_tokenizers(tokenizer_json: str, texts: list[str]) -> list[list[int]]:
-    """The ids that the `tokenizers` library itself gives, without special tokens."""
 
 def bf16_means(rows: bytes, width: int, groups: list[int], places: list[int]) -> bytes:
     """The mean of each group of rows of bf16. Groups are the numbers of their rows, and the places of these."""

@@ -57,6 +57,8 @@ class _Test(NamedTuple):
     """What the items of a collection must pass, or the keys and the values of a mapping."""
     exact: frozenset[type] = frozenset()
     """Types whose every instance passes, subclasses left out."""
+    parts: tuple["_Test", ...] = ()
+    """What the parts of a tuple of fixed length must pass."""
 
 
 _ANYTHING = _Test(lambda _: True, ())
@@ -306,7 +308,7 @@ def _tuple_of(args: tuple[Any, ...]) -> _Test:
         return isinstance(value, tuple) and len(value) == len(tests) and all(map(_passes, tests, value))
 
     words = ", ".join(" or ".join(test.expected) or "anything" for test in tests)
-    return _Test(passes, (f"a tuple of {words}",), lambda value: _as_tuple(value, passes))
+    return _Test(passes, (f"a tuple of {words}",), lambda value: _as_tuple(value, passes), parts=tuple(tests))
 
 
 def _items_of(kind: type, tests: list[_Test]) -> _Test:
@@ -367,7 +369,10 @@ def _all_pass(test: _Test, values: Iterable[Any]) -> bool:
     if test is _ANYTHING:
         return True
     looked_at = [*islice(values, _LOOKED_AT)]
-    return {*map(type, looked_at)} <= test.exact or all(map(test.passes, looked_at))
+    kinds = {*map(type, looked_at)}
+    if test.parts and kinds == {tuple} and {*map(len, looked_at)} == {len(test.parts)}:  # as fast, part by part
+        return all(map(_all_pass, test.parts, zip(*looked_at, strict=True)))
+    return kinds <= test.exact or all(map(test.passes, looked_at))
 
 
 def _passes(test: _Test, value: Any) -> bool:

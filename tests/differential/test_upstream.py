@@ -32,6 +32,7 @@ def texts_of_joined_tokens(tokenizer, count, seed):
 def assert_encodes_like_upstream(tokenizer, upstream, texts):
     for text in texts:
         assert tokenizer.encode(text) == upstream.encode(text, add_special_tokens=False).ids, repr(text)
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
 
 
 def test_tiny_tokenizers_encode_like_upstream(tiny_folder):

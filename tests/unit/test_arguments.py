@@ -98,6 +98,7 @@ def calls(place):
         "Tokenizer.change_to": (tok, {"ids": tok.ids, "learned": ()}),
         "Tokenizer.edited": (tok, {"ids": tok.ids}),
         "Tokenizer.encode": (tok, {"text": "kass"}),
+        "Tokenizer.encode_batch": (tok, {"texts": ["kass"]}),
         "Tokenizer.encode_pretoken": (tok, {"pretoken": "kass"}),
         "Tokenizer.is_whole_pretoken": (tok, {"token": tok.tokens[0]}),
         "Tokenizer.of_core": (tg.Tokenizer, {"vocabulary": tok.core_vocabulary, "rest": tok.rest}),
@@ -249,6 +250,21 @@ def test_a_name_of_a_text_that_is_no_string_is_refused(texts, place, monkeypatch
     monkeypatch.chdir(place)
     with pytest.raises(errors.OptionError, match="is not a valid name for a text"):
         tg.adapt("model", **texts, add=3, out="named")
+
+
+@pytest.mark.parametrize("wrong", [(0, ("a",)), (0, ("a", 1)), ("0", ("a", "b")), (0, ["a", "b"]), (0,), (), "ab"])
+def test_every_tuple_of_a_list_is_checked_with_its_parts(wrong, calls):
+    tokenizer = calls["extend"][1]["tokenizer"]
+    right = (0, tuple(tokenizer.merge_strings()[0]))
+    for inserted in ([wrong], [right, wrong], [wrong, right]):
+        with pytest.raises(errors.ArgumentError, match="`inserted` of `Tokenizer.edited` is a list"):
+            tokenizer.edited(tokenizer.ids, inserted)
+
+
+@pytest.mark.parametrize("wrong", [(), ("a",), 1])
+def test_every_text_of_a_batch_is_checked(wrong, calls):
+    with pytest.raises(errors.ArgumentError, match="`texts` of `Tokenizer.encode_batch` is a list"):
+        calls["extend"][1]["tokenizer"].encode_batch(["a", wrong])
 
 
 def test_items_of_iterators_are_checked_where_they_are_read(calls):

@@ -19,5 +19,5 @@ mod unicode_runs;
 pub use cut::Cutter;
 pub use describe::describe;
 pub use pieces::{script_names, PieceRules};
-pub use pipeline::{encode_upstream, Piece, Pipeline};
+pub use pipeline::{Piece, Pipeline, Upstream};
 pub use pretokenizer::{Pretokenizer, Sink, Spelling};

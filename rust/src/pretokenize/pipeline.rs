@@ -1,11 +1,13 @@
 //! The normalizer, pre-tokenizer and added tokens of a `tokenizer.json`, read and run by the `tokenizers` library.
-//! Does not encode: the vocabulary it reads holds the added tokens alone.
+//! The vocabulary it reads holds the added tokens alone: to encode, it is given the merges.
 
 use std::str::FromStr;
 
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use tokenizers::{NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
 
+use crate::bpe::Bpe;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 
@@ -73,6 +75,31 @@ impl Pipeline {
         guarded(|| self.unguarded_pieces(text)).unwrap_or_else(|reason| Err(Error::Pretokenize { reason }))
     }
 
+    /// The ids of a text, without special tokens.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::pieces`] and [`Bpe::encode`].
+    pub fn encode(&self, bpe: &Bpe, text: &str) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        for piece in self.pieces(text)? {
+            match piece {
+                Piece::Pretoken(string) => ids.extend(bpe.encode(&string)?),
+                Piece::Added(id) => ids.push(id),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The ids of each text. On all cores.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::encode`]: the error of the first text that has one.
+    pub fn encode_batch(&self, bpe: &Bpe, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+        in_order(texts, |text| self.encode(bpe, text))
+    }
+
     fn unguarded_pieces(&self, text: &str) -> Result<Vec<Piece>> {
         let normalizer = self.tokenizer.get_normalizer();
         let mut split = self.tokenizer.get_added_vocabulary().extract_and_normalize(normalizer, text);
@@ -90,23 +117,42 @@ impl Pipeline {
     }
 }
 
-/// The ids that the `tokenizers` library itself gives for texts, without special tokens, truncation or padding.
-///
-/// # Errors
-///
-/// When the library cannot read the tokenizer or encode a text.
-pub fn encode_upstream(tokenizer_json: &str, texts: &[String]) -> Result<Vec<Vec<u32>>> {
-    let refuse = |reason: String| Error::Pipeline { reason };
-    let read = guarded(|| Tokenizer::from_str(tokenizer_json)).map_err(refuse)?;
-    let mut tokenizer = read.map_err(|error| refuse(error.to_string()))?;
-    tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?.with_padding(None);
-    let encode =
-        |text: &String| tokenizer.encode_fast(text.as_str(), false).map(|encoding| encoding.get_ids().to_vec());
-    let failed = |reason: String| Error::Pretokenize { reason };
-    texts
-        .iter()
-        .map(|text| guarded(|| encode(text)).map_err(failed)?.map_err(|error| failed(error.to_string())))
-        .collect()
+/// A tokenizer as the `tokenizers` library itself reads it, without truncation and padding.
+pub struct Upstream(Tokenizer);
+
+impl Upstream {
+    /// Reads the text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    ///
+    /// When the library cannot read it.
+    pub fn from_json(tokenizer_json: &str) -> Result<Self> {
+        let refuse = |reason: String| Error::Pipeline { reason };
+        let read = guarded(|| Tokenizer::from_str(tokenizer_json)).map_err(refuse)?;
+        let mut tokenizer = read.map_err(|error| refuse(error.to_string()))?;
+        tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?.with_padding(None);
+        Ok(Self(tokenizer))
+    }
+
+    /// The ids of each text, without special tokens. On all cores.
+    ///
+    /// # Errors
+    ///
+    /// When the library cannot encode a text: the error of the first such text.
+    pub fn encode_batch(&self, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+        let encode = |text: &String| self.0.encode_fast(text.as_str(), false);
+        let failed = |reason: String| Error::Pretokenize { reason };
+        in_order(texts, |text| {
+            let encoding = guarded(|| encode(text)).map_err(failed)?.map_err(|error| failed(error.to_string()))?;
+            Ok(encoding.get_ids().to_vec())
+        })
+    }
+}
+
+/// What a function makes of each text, on all cores; or the error of the first text that has one.
+fn in_order<T: Send>(texts: &[String], function: impl Fn(&String) -> Result<T> + Send + Sync) -> Result<Vec<T>> {
+    let results: Vec<Result<T>> = texts.par_iter().map(function).collect();
+    results.into_iter().collect()
 }
 
 #[cfg(test)]

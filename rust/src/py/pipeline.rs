@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::bpe::PyBpe;
 use crate::pretokenize::{
-    describe, encode_upstream, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling,
+    describe, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling, Upstream,
 };
 
 #[pyclass(frozen, name = "Pipeline", module = "tokengraft._core")]
@@ -42,6 +42,16 @@ impl PyPipeline {
                 Piece::Added(id) => Ok(id.into_pyobject(py)?.into_any()),
             })
             .collect()
+    }
+
+    /// The ids of a text, without special tokens.
+    fn encode(&self, py: Python<'_>, bpe: &PyBpe, text: &str) -> PyResult<Vec<u32>> {
+        Ok(py.detach(|| self.0.encode(&bpe.0, text))?)
+    }
+
+    /// The ids of each text, without special tokens.
+    fn encode_batch(&self, py: Python<'_>, bpe: &PyBpe, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
+        Ok(py.detach(|| self.0.encode_batch(&bpe.0, &texts))?)
     }
 }
 
@@ -88,14 +98,21 @@ impl PyCutter {
     }
 }
 
-/// The ids that the `tokenizers` library itself gives, without special tokens.
-#[pyfunction]
-pub(super) fn encode_with_tokenizers(
-    py: Python<'_>,
-    tokenizer_json: &str,
-    texts: Vec<String>,
-) -> PyResult<Vec<Vec<u32>>> {
-    Ok(py.detach(|| encode_upstream(tokenizer_json, &texts))?)
+/// A tokenizer as the `tokenizers` library itself reads it.
+#[pyclass(frozen, name = "Upstream", module = "tokengraft._core")]
+pub(super) struct PyUpstream(Upstream);
+
+#[pymethods]
+impl PyUpstream {
+    #[new]
+    fn new(py: Python<'_>, tokenizer_json: &str) -> PyResult<Self> {
+        Ok(Self(py.detach(|| Upstream::from_json(tokenizer_json))?))
+    }
+
+    /// The ids of each text, without special tokens.
+    fn encode_batch(&self, py: Python<'_>, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
+        Ok(py.detach(|| self.0.encode_batch(&texts))?)
+    }
 }
 
 /// The scripts that each text is written in, by their Unicode names, sorted.

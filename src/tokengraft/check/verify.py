@@ -95,9 +95,7 @@ def verify_folder(
 
 
 def _verified(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Verification:
-    if base is not None:
-        _require_added_found(tokenizer, base)
-    problems = [*_problems(folder, tokenizer, texts)]
+    problems = [*_problems(folder, tokenizer, texts, base)]
     before = _base_problems(base, texts) if base is not None and problems else set()
     different_ids = ("transformers", "other ids")
     if base is not None and different_ids in before and any(problem[:2] == different_ids for problem in problems):
@@ -131,16 +129,18 @@ def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
             )
 
 
-def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> Iterator[_Problem]:
+def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Iterator[_Problem]:
     """Differences between the tokenizer and what other libraries load from its folder."""
     if tokenizer.main == MAIN:
         announce(folder)
-    samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
     with ThreadPoolExecutor(1) as thread:  # the library takes half a second to load a large vocabulary
+        loading = thread.submit(_upstream, folder, tokenizer)
+        if base is not None:
+            _require_added_found(tokenizer, base)
+        samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
+        expected = tokenizer.encode_batch(samples)
         known = _without(samples, _unlisted(tokenizer))
-        waiting = thread.submit(_ids_of_tokenizers, folder, tokenizer, known)
-        expected = [tokenizer.encode(text) for text in samples]
-        upstream = waiting.result()
+        upstream = dict(zip(known, loading.result().encode_batch(known), strict=True))
     yield from _tokenizers_problems(tokenizer, dict(zip(samples, expected, strict=True)), upstream)
     if tokenizer.main == MAIN:
         yield from _transformers_problems(folder, tokenizer, samples, expected)
@@ -156,7 +156,7 @@ def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
     """The problems of the base: pairs of library and kind."""
     with temporary_folder() as parent:
         folder = save(base, parent / "base")
-        return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts)}
+        return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts, None)}
 
 
 def _installed(tokenizer: Tokenizer) -> list[str]:
@@ -167,10 +167,10 @@ def _installed(tokenizer: Tokenizer) -> list[str]:
     return ["tokenizers", *others, *([library] if library else [])]
 
 
-def _ids_of_tokenizers(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> dict[str, list[int]]:
-    """The ids that the `tokenizers` library gives, which reads `tokenizer.json` alone."""
+def _upstream(folder: Path, tokenizer: Tokenizer) -> _core.Upstream:
+    """The tokenizer as the `tokenizers` library reads it: from `tokenizer.json` alone."""
     written = (folder / MAIN).read_bytes() if tokenizer.main == MAIN else write_tokenizer_json(tokenizer)
-    return dict(zip(texts, _core.encode_with_tokenizers(written.decode(), texts), strict=True))
+    return _core.Upstream(written.decode())
 
 
 def _tokenizers_problems(

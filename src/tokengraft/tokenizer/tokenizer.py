@@ -417,13 +417,17 @@ class Tokenizer:
     @checked
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
-        ids: list[int] = []
-        for piece in self.pretokenize(text):
-            if isinstance(piece, int):
-                ids.append(piece)
-            else:
-                ids.extend(self.bpe.encode(piece))
-        return ids
+        return self.pipeline.encode(self.bpe, text)
+
+    @checked
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, as ``encode`` gives them. Uses all cores.
+
+        Examples:
+            >>> tg.load("model").encode_batch(["the cat", "the"])
+            [[262, 290], [262]]
+        """
+        return self.pipeline.encode_batch(self.bpe, [*texts])
 
     def to_tokenizers(self) -> Any:
         """The tokenizer as a `tokenizers.Tokenizer`, which gives the same ids as ``encode``.

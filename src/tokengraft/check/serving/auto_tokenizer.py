@@ -38,7 +38,7 @@ def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
         reason = "transformers is not installed: `pip install transformers`"
         return Finding(name, "note", f"not checked: {reason}")
     texts = [*sample_texts(tokenizer), *added_texts(tokenizer)]
-    samples = _Samples(texts, [tokenizer.encode(text) for text in texts])
+    samples = _Samples(texts, tokenizer.encode_batch(texts))
     try:
         different = _different(path, samples)
     except CannotLoadError as error:

@@ -111,7 +111,7 @@ def same_ids(tokenizer: Tokenizer, ranks: Ranks) -> Finding:
 def compared(tokenizer: Tokenizer, texts: list[str], ids: list[list[int]], fix: str) -> Finding:
     """Whether another library gave the ids of the tokenizer. Texts with added tokens are left out."""
     added = {token.id for token in tokenizer.added}
-    ours = [tokenizer.encode(text) for text in texts]
+    ours = tokenizer.encode_batch(texts)
     pairs = [(text, a, b) for text, a, b in zip(texts, ours, ids, strict=True) if not added.intersection(a)]
     wrong = [f"{text!r}" for text, a, b in pairs if a != b]
     if not wrong:
