@@ -257,13 +257,13 @@ def test_every_tuple_of_a_list_is_checked_with_its_parts(wrong, calls):
     tokenizer = calls["extend"][1]["tokenizer"]
     right = (0, tuple(tokenizer.merge_strings()[0]))
     for inserted in ([wrong], [right, wrong], [wrong, right]):
-        with pytest.raises(errors.ArgumentError, match="`inserted` of `Tokenizer.edited` is a list"):
+        with pytest.raises(errors.ArgumentError, match=r"`inserted` of `Tokenizer.edited` is a list"):
             tokenizer.edited(tokenizer.ids, inserted)
 
 
 @pytest.mark.parametrize("wrong", [(), ("a",), 1])
 def test_every_text_of_a_batch_is_checked(wrong, calls):
-    with pytest.raises(errors.ArgumentError, match="`texts` of `Tokenizer.encode_batch` is a list"):
+    with pytest.raises(errors.ArgumentError, match=r"`texts` of `Tokenizer.encode_batch` is a list"):
         calls["extend"][1]["tokenizer"].encode_batch(["a", wrong])
 
 
