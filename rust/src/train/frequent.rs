@@ -21,7 +21,8 @@ pub(super) struct Sketch(Vec<u32>);
 impl Sketch {
     /// Sums are about as many as there are slots of words for each of these.
     const SLOTS_A_SUM: usize = 16;
-    const LEAST: usize = 1 << 4;
+    /// Far more than the pairs that are wanted. Few in tests, so that pairs share a sum.
+    const LEAST: usize = if cfg!(test) { 1 << 4 } else { 1 << 20 };
 
     pub(super) fn new(words: &Words, ranges: &[Range<usize>]) -> Self {
         let size = (words.len() / Self::SLOTS_A_SUM).next_power_of_two().max(Self::LEAST);
