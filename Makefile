@@ -17,10 +17,10 @@ test: .venv/test  ## set up, then lint, type-check and test everything; where CI
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tokengraft._core
-	$(BIN)/python -m pytest $(PYTEST) $(if $(CI),--no-skips)
+	$(BIN)/python -m pytest $(PYTEST) --durations 30 $(if $(CI),--no-skips)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-test-fast: .venv/dev  ## lint and tests without torch, Ray, Spark and a browser, for the daily loop
+test-fast: .venv/dev  ## lint and the tests that are needed while editing
 	cd rust && cargo test --release --locked --quiet
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest $(PYTEST) --fast
@@ -34,11 +34,11 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 
 benchmark: .venv/dev  ## speed beside peers: make benchmark TEXT=FILE.txt [OPTIONS='--peers']; TEXT of 100 MB or more
-	$(BIN)/python benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
+	$(BIN)/python lab/benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
 
 experiments: .venv/experiments  ## all experiments that need no GPU, and docs/reproduce.md: make experiments DATA=DIR [OPTIONS='--model DIR']
-	$(BIN)/python -m experiments all --data $(DATA) $(OPTIONS)
-	$(BIN)/python -m experiments docs
+	$(BIN)/python -m lab.experiments all --data $(DATA) $(OPTIONS)
+	$(BIN)/python -m lab.experiments docs
 
 wheel: .venv/dev  ## an abi3 wheel in dist/ that installs without Rust
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
@@ -72,13 +72,13 @@ faults: .venv/dev  ## kill every command at every call that changes a file, and 
 
 SECONDS ?= 600
 fuzz: .venv/dev  ## mutated files for all parsers, then random property tests: make fuzz [SECONDS=600] [OPTIONS='--seed 1 --jobs 2']
-	$(BIN)/python -m fuzz --seconds $(SECONDS) $(OPTIONS)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) $(OPTIONS)
 	HYPOTHESIS_PROFILE=random timeout --signal=INT $(SECONDS) $(BIN)/python -m pytest -x tests/property || [ $$? -eq 124 ]
 
 compatibility: .venv/dev  ## real tokenizers through every step, and docs/compatibility.md: make compatibility FOLDER=DIR [OPTIONS='--flores DIR']
-	$(BIN)/python -m compatibility collect $(FOLDER)
-	$(BIN)/python -m compatibility run $(FOLDER) $(OPTIONS)
-	$(BIN)/python -m compatibility page
+	$(BIN)/python -m lab.compatibility collect $(FOLDER)
+	$(BIN)/python -m lab.compatibility run $(FOLDER) $(OPTIONS)
+	$(BIN)/python -m lab.compatibility page
 
 limits: .venv/dev  ## huge and hostile inputs, with limits of memory and time: make limits [OPTIONS='--scale 0.1 bombs']
 	PYTHONPATH=tests $(BIN)/python -m limits $(OPTIONS)

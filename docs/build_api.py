@@ -3,37 +3,52 @@
 python docs/build_api.py
 """
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import tokengraft as tg
 
 PAGE = Path(__file__).parent / "api.md"
 GROUPS = {
-    "Steps": "load save convert inspect count extend prune_order plan transplant transplant_model check check_serving "
-    "evaluate "
-    "compare curve report",
-    "The complete pipeline": "adapt estimate Target AdaptOptions Sizes Adaptation TargetResult Estimate",
-    "Tokenizers": "Tokenizer Token AddedToken MergeStructure Inspection",
-    "Text and counts": "ReadOptions CountOptions HoldOut PretokenCounts Totals BatchCounter sum_partials",
-    "Extending": "Limits Parity WordList PieceRules Extension LearnedMerge RefusedPair IncludedWord preserve_cost "
-    "PreserveCost extend_naively",
-    "Pruning": "Protection PruneOrder Removal",
+    "Steps": "load save convert inspect count extend prune prune_order plan transplant transplant_model check "
+    "check_serving evaluate compare report",
+    "The complete pipeline": "adapt pipeline.estimate Target AdaptOptions pipeline.Sizes Adaptation "
+    "pipeline.TargetResult pipeline.Estimate",
+    "Tokenizers": "Tokenizer tokenizer.Token tokenizer.AddedToken tokenizer.MergeStructure tokenizer.Inspection",
+    "Text and counts": "ReadOptions CountOptions counts.HoldOut PretokenCounts distributed.BatchCounter "
+    "distributed.sum_partials",
+    "Extending": "Limits learn.Parity learn.WordList tokenizer.PieceRules Extension learn.LearnedMerge "
+    "learn.RefusedPair learn.IncludedWord learn.preserve_cost learn.PreserveCost learn.extend_naively",
+    "Pruning": "Protection PruneOrder pruning.Removal",
     "Checkpoints": "VocabPlan Transplant",
-    "Checking and measuring": "Check Finding Evaluation Score Comparison Curve Curves curves choose_size "
-    "SizeChoice SizeOptions",
-    "Models": "probe ProbeOptions Probe ProbeScore distill DistillOptions Distillation",
+    "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "
+    "measure.Curve measure.curves measure.Curves measure.choose_size measure.SizeChoice measure.SizeOptions",
+    "Models": "train.probe train.ProbeOptions train.Probe train.ProbeScore",
     "Errors": "TokengraftError",
 }
+"""Public names: those of the package, and those of its subpackages."""
+HEAD = """# Python reference
+
+`import tokengraft as tg` has the steps and what they return. The rest is in the subpackages of the steps: `tg.learn`,
+`tg.measure`, `tg.train`, `tg.pipeline`, `tg.counts`, `tg.tokenizer` and `tg.distributed`.
+"""
 
 
 def page() -> str:
     """The page, as it should be."""
-    parts = ["# Python reference\n\nEverything is imported from the package: `import tokengraft as tg`.\n"]
+    parts = [HEAD]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
-        # By the module that defines it: `tokengraft.extend` is also the name of a module.
-        parts += [f"::: {getattr(tg, name).__module__}.{name}\n" for name in names.split()]
+        # By the module that defines it, as mkdocstrings finds it.
+        parts += [f"::: {named(name).__module__}.{named(name).__name__}\n" for name in names.split()]
     return "\n".join(parts)
+
+
+def named(name: str) -> Any:
+    """The value of a public name."""
+    module, _, last = name.rpartition(".")
+    return getattr(import_module(f"tokengraft.{module}") if module else tg, last)
 
 
 if __name__ == "__main__":

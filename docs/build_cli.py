@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from what every command says with --help.
+"""Writes docs/cli.md from what every command says with --help-all.
 
 python docs/build_cli.py
 """
@@ -16,7 +16,7 @@ def page() -> str:
     """The page, as it should be."""
     os.environ["COLUMNS"] = "100"
     parser = cli.build_parser()
-    sections = ["# Command line\n\nWritten by `docs/build_cli.py` from `--help`; a test keeps it true.\n"]
+    sections = ["# Command line\n\nWritten by `docs/build_cli.py` from `--help-all`; a test keeps it true.\n"]
     for name, command in parser._subparsers._group_actions[0].choices.items():
         sections += [_section(name, command)]
         for action in command._actions:
@@ -26,7 +26,7 @@ def page() -> str:
 
 
 def _section(name: str, command: argparse.ArgumentParser) -> str:
-    return f"## `tokengraft {name}`\n\n```text\n{command.format_help().strip()}\n```\n"
+    return f"## `tokengraft {name}`\n\n```text\n{argparse.ArgumentParser.format_help(command).strip()}\n```\n"
 
 
 if __name__ == "__main__":

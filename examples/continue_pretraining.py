@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import tokengraft as tg
 from tokengraft.corpus.read import documents
-from tokengraft.train.short_training import learning_rate_factor
+from tokengraft.train.score import learning_rate_factor
 
 OPTIONS = {
     "--max-mb": (float, math.inf, "megabytes of text to train on"),

@@ -67,7 +67,7 @@ def build(model: Path) -> None:
     (model / "config.json").write_text(json.dumps(config, indent=2))
     (model / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     infos = [TensorInfo(name, "BF16", shape, 0, 2 * int(np.prod(shape))) for name, shape in shapes.items()]
-    header, _ = header_bytes(infos, {"format": "pt"})
+    header = header_bytes(infos, {"format": "pt"})
     generator = np.random.default_rng(0)
     with (model / "model.safetensors").open("wb") as stream:
         stream.write(header)

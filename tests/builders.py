@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import json
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,25 @@ TEXT = [
 ] * 8
 
 Document = dict[str, Any]
+
+
+def count_through_upstream(tokenizer: Any, corpus: Any, **options: Any) -> Any:
+    """`tg.count` by the `tokenizers` crate, whatever engine is faster for the pipeline."""
+    import pytest
+
+    import tokengraft as tg
+    from tokengraft import _core
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_core, "Counter", partial(_core.Counter, through_upstream=True))
+        return tg.count(tokenizer, corpus, **options)
+
+
 BYTE_CHARACTERS = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+OTHER_BYTES = [byte for byte in range(256) if byte not in BYTE_CHARACTERS]
+CHARACTERS = {byte: chr(byte) for byte in BYTE_CHARACTERS}
+CHARACTERS |= {byte: chr(256 + place) for place, byte in enumerate(OTHER_BYTES)}
+"""How byte-level tokenizers write every byte."""
 
 
 def write(folder: Path, document: Document, **others: str) -> Path:
@@ -59,12 +78,18 @@ def document(model: Document, added_tokens: list[Document], **pipeline: Any) -> 
 
 
 def byte_alphabet() -> list[str]:
-    others = 256 - len(BYTE_CHARACTERS)
-    return [*map(chr, BYTE_CHARACTERS), *map(chr, range(256, 256 + others))]
+    return [*CHARACTERS.values()]
 
 
 def byte_level(**model: Any) -> Document:
     """A byte-level tokenizer trained by Hugging Face on a few sentences, specials after the vocabulary."""
+    trained: Document = json.loads(_trained())
+    trained["model"] |= model
+    return trained
+
+
+@cache
+def _trained() -> str:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -73,9 +98,22 @@ def byte_level(**model: Any) -> Document:
     trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=byte_alphabet(), show_progress=False)
     tokenizer.train_from_iterator(TEXT, trainer)
     tokenizer.add_special_tokens(["<|start|>", "<|end|>"])
-    trained: Document = json.loads(tokenizer.to_str())
-    trained["model"] |= model
-    return trained
+    return str(tokenizer.to_str())
+
+
+def with_tokens(document: Document, *texts: str) -> Document:
+    """The document with tokens for the texts, each built from its characters or bytes from left to right."""
+    model = document["model"]
+    for text in texts:
+        bytewise = "".join(CHARACTERS[byte] for byte in text.encode())
+        string = text.replace(" ", "▁") if "▁" in model["vocab"] else bytewise
+        for end in range(2, len(string) + 1):
+            if string[:end] not in model["vocab"]:
+                model["vocab"][string[:end]] = max(model["vocab"].values()) + 10
+            pair = [string[: end - 1], string[end - 1]]
+            merge = " ".join(pair) if isinstance(model["merges"][0], str) else pair
+            model["merges"] += [merge] if merge not in model["merges"] else []
+    return document
 
 
 def legacy_merges() -> Document:
@@ -159,6 +197,16 @@ def llama2_like() -> bytes:
     return piece_model(pieces_of(learned, characters, runs=("▁▁", "▁▁▁▁", "▁▁▁", "▁")))
 
 
+def write_pieces(folder: Path, raw: bytes | None = None) -> Path:
+    """Writes a folder with a SentencePiece model, `llama2_like` if none is given, and the tokenizer.json made of it."""
+    import tokengraft as tg
+    from tokengraft.formats.huggingface import write_tokenizer_json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.model").write_bytes(raw or llama2_like())
+    return write(folder, json.loads(write_tokenizer_json(tg.load(folder))))
+
+
 def merges_by_rank(products: dict[str, int], ranks: dict[str, int]) -> list[list[str]]:
     """Every pair of tokens that makes a product, in the order of the products, then of the parts."""
     merges = []
@@ -172,7 +220,7 @@ def merges_by_rank(products: dict[str, int], ranks: dict[str, int]) -> list[list
 def ranks_of(document: Document) -> dict[bytes, int]:
     """The learned tokens of a byte-level tokenizer.json, as bytes, with their ids."""
     special = {entry["content"] for entry in document["added_tokens"]}
-    byte = dict(zip(byte_alphabet(), [*BYTE_CHARACTERS, *sorted({*range(256)} - {*BYTE_CHARACTERS})], strict=True))
+    byte = {character: value for value, character in CHARACTERS.items()}
     vocab = document["model"]["vocab"]
     return {bytes(byte[c] for c in token): token_id for token, token_id in vocab.items() if token not in special}
 
@@ -228,13 +276,10 @@ LLAMA3_PATTERN = (
 
 def llama3() -> Document:
     """Llama-3 out of its tiktoken file, by the rule that Hugging Face's converter follows."""
-    character = dict(
-        zip([*BYTE_CHARACTERS, *(b for b in range(256) if b not in BYTE_CHARACTERS)], byte_alphabet(), strict=True)
-    )
     ranks = {}
     for line in (_package("llama_models") / "llama3" / "tokenizer.model").read_bytes().splitlines():
         token, rank = line.split()
-        ranks["".join(character[byte] for byte in base64.b64decode(token))] = int(rank)
+        ranks["".join(CHARACTERS[byte] for byte in base64.b64decode(token))] = int(rank)
     split = {"type": "Split", "pattern": {"Regex": LLAMA3_PATTERN}, "behavior": "Isolated", "invert": False}
     byte_level_step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return document(

@@ -46,9 +46,11 @@ def checkpoint(folder, *, rows=None, dtype="BF16", shards=1, head=True, bias=Fal
     return base
 
 
-def init_options(init, base):
-    """The options of `transplant` for an initialiser: `context` needs counts."""
-    return {"init": init} | ({"counts": tg.count(base, iter(ESTONIAN))} if init == "context" else {})
+def write_texts(folder, **others):
+    """Writes `et.txt`, `lv.txt`, `en.txt` and further texts by name, a document a line, and returns the folder."""
+    for name, lines in ({"et": ESTONIAN, "lv": LATVIAN, "en": ENGLISH} | others).items():
+        (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    return folder
 
 
 def tensor(shape, dtype, generator):

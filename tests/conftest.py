@@ -20,6 +20,8 @@ from skips import (
     pytest_terminal_summary,
 )
 
+from tokengraft.verify.transformers_loader import transformers_started
+
 __all__ = [
     "pytest_addoption",
     "pytest_collection_modifyitems",
@@ -49,6 +51,13 @@ def _interruptible():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def transformers_running():
+    """One process that imports transformers for all tests of a module, if the tests have not imported it."""
+    with transformers_started():
+        yield
 
 
 @pytest.fixture(params=TINY)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import tokengraft as tg
-from tokengraft.tokenizer.sentencepiece import NORMAL
+from tokengraft.tokenizer.piece_model import NORMAL
 
 WIDTH = 64
 NORMAL_TYPE, UNKNOWN_TYPE, CONTROL_TYPE, USER_TYPE, UNUSED_TYPE, BYTE_TYPE = range(1, 7)

@@ -1,9 +1,11 @@
 """The slow, obvious versions that the core must equal."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from math import prod
 
 
 def merge_all(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -215,14 +217,51 @@ def _candidates(
         yield -negative, pair
 
 
+def expected_count(
+    token: str, tokens: Sequence[str], merges: Sequence[tuple[str, str]], counts: Mapping[str, int]
+) -> Fraction:
+    """How often the pieces of a token would meet by chance: every piece with its uses, and as often as expected."""
+    total = max(sum(counts.values()), 1)
+
+    def pieces(token: str) -> list[str]:
+        split = _splits(tokens, merges).get(token)
+        return [*split] if split else encode(token, [t for t in tokens if t != token], merges, ignore_merges=False)
+
+    def inside(token: str) -> Counter[str]:
+        """How often a token has every other in it, at any depth."""
+        found = Counter(pieces(token) if len(token) > 1 else [])
+        for part, times in list(found.items()):
+            for deeper, more in inside(part).items():
+                found[deeper] += times * more
+        return found
+
+    def rate(token: str) -> Fraction:
+        uses = counts.get(token, 0) + sum(count * inside(other)[token] for other, count in counts.items())
+        return min(Fraction(uses, total) + (chance(token) if len(token) > 1 else 0), Fraction(1))
+
+    def chance(token: str) -> Fraction:
+        return prod((rate(part) for part in pieces(token)), start=Fraction(1))
+
+    return chance(token) * total
+
+
 def leaf_order(
-    tokens: Sequence[str], merges: Sequence[tuple[str, str]], counts: Mapping[str, int], keep: set[str]
+    tokens: Sequence[str],
+    merges: Sequence[tuple[str, str]],
+    counts: Mapping[str, int],
+    keep: set[str],
+    expected: Mapping[str, float] | None = None,
 ) -> list[tuple[str, int]]:
     """Leaf-frequency pruning by the book: look for the rarest leaf among all that is left, again and again.
 
     The count of a removed token is added to what its own string is then encoded as. With counts that were taken by
-    merges alone this is the paper's Algorithm 1, with counts as a tokenizer encodes the default of tokengraft.
+    merges alone this is the paper's Algorithm 1. Tokens with a count of 0 go by what is ``expected``, if that is given.
     """
+
+    def key(token: str) -> tuple[int, float, int]:
+        count = counts.get(token, 0)
+        return count, expected[token] if expected and not count else 0.0, -tokens.index(token)
+
     counts, left, order = dict(counts), list(tokens), []
     splits = _splits(tokens, merges)
     while True:
@@ -230,7 +269,7 @@ def leaf_order(
         leaves = [token for token in left if token not in used and len(token) > 1 and token not in keep]
         if not leaves:
             return order
-        token = min(leaves, key=lambda token: (counts.get(token, 0), -tokens.index(token)))
+        token = min(leaves, key=key)
         count = counts.get(token, 0)
         left.remove(token)
         order.append((token, count))
@@ -297,21 +336,38 @@ def document_hash(text: str) -> int:
     return state ^ state >> 33
 
 
-def hold_out(documents: Sequence[str], one_in: int, max_bytes: int) -> tuple[list[str], list[str]]:
-    """The documents that are held out, in the order of their hashes, and those that are counted.
+def pieces(text: str, longest: int) -> Iterator[str]:
+    """The pieces of a document, cut between a letter or number and the space after it.
 
-    Eligible are distinct documents that are not blank, have at most an eighth of the bytes, and whose hash is a
-    multiple of ``one_in``; held out is the longest prefix of them, by (hash, text), that fits.
+    A piece ends at the last cut in its first ``longest`` bytes, or else twice as many, and so on.
     """
-    eligible = {
-        text
-        for text in documents
-        if document_hash(text) % one_in == 0 and text.strip(WHITE_SPACE) and len(text.encode()) <= max_bytes // 8
-    }
+    raw, size = text.encode(), longest
+    while size < len(raw):
+        head = raw[:size].decode(errors="ignore")
+        ends = (at for at in range(1, len(head)) if head[at] in " \n" and unicodedata.category(head[at - 1])[0] in "LN")
+        cut = len(head[: max(ends, default=0)].encode())
+        if cut:
+            yield raw[:cut].decode()
+        raw, size = raw[cut:], longest if cut else 2 * size
+    yield raw.decode()
+
+
+def hold_out(documents: Sequence[str], one_in: int, max_bytes: int) -> tuple[list[str], list[str], int]:
+    """The texts that are held out, in the order of their hashes, those that are counted, and the documents held out.
+
+    Texts are documents, or pieces of those that have more than 8 kB or an eighth of the bytes. Eligible are distinct
+    texts that are not blank, have at most an eighth of the bytes, and whose hash is a multiple of ``one_in``; held out
+    is the longest prefix of them, by (hash, text), that fits. If none is eligible, it is the first of the others.
+    """
+    longest = min(max(max_bytes // 8, 1), 8192)
+    texts = [(piece, place == 0) for text in documents for place, piece in enumerate(pieces(text, longest))]
+    short = {text for text, _ in texts if text.strip(WHITE_SPACE) and len(text.encode()) <= max_bytes // 8}
+    in_order = sorted(short, key=lambda text: (document_hash(text), text.encode()))
     held_out, size = [], 0
-    for text in sorted(eligible, key=lambda text: (document_hash(text), text.encode())):
+    for text in [text for text in in_order if document_hash(text) % one_in == 0] or in_order[:1]:
         size += len(text.encode())
         if size > max_bytes:
             break
         held_out.append(text)
-    return held_out, [text for text in documents if text not in held_out]
+    counted = [text for text, _ in texts if text not in held_out]
+    return held_out, counted, sum(begins for text, begins in texts if text in held_out)

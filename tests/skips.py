@@ -12,6 +12,8 @@ import pytest
 
 HEAVY = {"ray_started", "spark", "browser", "shared_data"}
 """Fixtures that take long to start."""
+NOT_WHILE_EDITING = {"compatibility", "docs", "experiments", "faults", "fuzz", "limits", "slow"}
+"""Folders of tests that `--fast` leaves out."""
 _LIST = Path(__file__).parent / "allowed_skips.txt"
 
 
@@ -23,7 +25,9 @@ def allowed_reasons():
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--fast", action="store_true", help="leave out tests that need torch, Ray, Spark, a browser or data"
+        "--fast",
+        action="store_true",
+        help="leave out tests that take long: torch, Ray, Spark, browser, data, faults, fuzzing",
     )
     parser.addoption("--no-skips", action="store_true", help="fail if a test is skipped that the list does not allow")
 
@@ -37,9 +41,16 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--fast"):
         return
-    left_out = [item for item in items if HEAVY & {*item.fixturenames} or item.path.stem.startswith("test_ray")]
+    left_out = [item for item in items if _takes_long(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in {*left_out}]
+
+
+def _takes_long(item):
+    folder = item.path.parent.name
+    needs_torch = "datasets" in item.name  # the library datasets imports torch if it is installed
+    heavy = HEAVY & {*getattr(item, "fixturenames", ())} or "ray" in item.path.stem
+    return heavy or needs_torch or folder in NOT_WHILE_EDITING
 
 
 _SKIPPED = pytest.StashKey()

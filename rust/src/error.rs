@@ -185,6 +185,12 @@ pub enum Error {
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
+    /// The `tokenizers` library failed to decode tokens.
+    #[error("the tokenizer's own decoder failed: {reason}")]
+    Decode {
+        /// What the library said.
+        reason: String,
+    },
     /// The `tokenizers` library failed on a text.
     #[error("the tokenizer's own normalizer or pre-tokenizer failed on the text: {reason}")]
     Pretokenize {
@@ -247,6 +253,7 @@ impl Error {
             Self::BadRow { .. } => "remove the row, or pass --skip-bad to leave such rows out",
             Self::Overflow { .. } | Self::TooFrequent => "lower the weights",
             Self::Spill { .. } => "raise --memory, or set TMPDIR to a folder with more space",
+            Self::Decode { .. } => "decode the same ids with `tokenizers` to see whether it fails there too",
             Self::Pretokenize { .. } => "try the same text with `tokenizers` to see whether it fails there too",
         }
     }

@@ -51,7 +51,9 @@ mod tokenizer_json;
 mod train;
 
 pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Summary, Vocabulary};
-pub use count::{Block, Counter, Counts, Document, Documents, HoldOut, Limits, ParquetEncoder, Rows, Tally, Verdict};
+pub use count::{
+    Block, Copies, Counter, Counts, Document, Documents, HoldOut, Limits, ParquetEncoder, Rows, Tally, Verdict,
+};
 pub use error::{Error, Result};
 pub use pretokenize::{script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling, Upstream};
 pub use read::{FileReader, Part};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use crate::bpe::{character_of, Alphabet, Bpe};
+use crate::bpe::Bpe;
 use crate::error::{Error, Result};
 use crate::pretokenize::{Pretokenizer, Sink};
 
@@ -33,15 +33,14 @@ pub struct Segmented {
 /// Splits documents into tokens, and remembers the tokens of short pretokens.
 pub struct Segmenter {
     pretokenizer: Pretokenizer,
-    alphabet: Alphabet,
     known: Known,
 }
 
 impl Segmenter {
-    /// A segmenter that splits text by a pipeline, whose pretokens are spelled in an alphabet.
+    /// A segmenter that splits text by a pipeline.
     #[must_use]
-    pub fn new(pretokenizer: Pretokenizer, alphabet: Alphabet) -> Self {
-        Self { pretokenizer, alphabet, known: Known::default() }
+    pub fn new(pretokenizer: Pretokenizer) -> Self {
+        Self { pretokenizer, known: Known::default() }
     }
 
     /// The tokens of documents. All calls must have the same model.
@@ -50,9 +49,8 @@ impl Segmenter {
     ///
     /// As [`Pretokenizer::run`] and [`Bpe::encode`], and when a document that cannot be cut needs too much memory.
     pub fn segment(&mut self, bpe: &Bpe, documents: &[&str]) -> Result<Segmented> {
-        let Self { pretokenizer, alphabet, known } = self;
-        let mut encoder =
-            Encoder { bpe, alphabet: *alphabet, known, done: Segmented::default(), string: String::new(), error: None };
+        let Self { pretokenizer, known } = self;
+        let mut encoder = Encoder { bpe, known, done: Segmented::default(), string: String::new(), error: None };
         for document in documents {
             let before = encoder.done.ids.len();
             for part in parts(pretokenizer, document)? {
@@ -111,7 +109,6 @@ struct Known {
 /// Receives pretokens, and appends their tokens.
 struct Encoder<'s> {
     bpe: &'s Bpe,
-    alphabet: Alphabet,
     known: &'s mut Known,
     done: Segmented,
     string: String,
@@ -125,11 +122,7 @@ impl Encoder<'_> {
             self.done.tokens_by_merges += by_merges;
             return Ok(());
         }
-        self.string.clear();
-        match self.alphabet {
-            Alphabet::ByteLevel => self.string.extend(pretoken.iter().map(|&byte| character_of(byte))),
-            Alphabet::Text => self.string.push_str(std::str::from_utf8(pretoken).map_err(|_| Error::NotText)?),
-        }
+        self.bpe.alphabet.spell(pretoken, &mut self.string)?;
         let ids = self.bpe.encode(&self.string)?;
         let by_merges = match self.bpe.ignores_merges() {
             true => self.bpe.encode_by_merges(&self.string)?.len(),

@@ -1,6 +1,9 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Literal, Protocol, final
+from typing import Literal, final
+
+from tokengraft.corpus.block import Block
+from tokengraft.tokenizer.piece_model import PieceRules
 
 __all__ = [
     "Bpe",
@@ -30,7 +33,7 @@ __version__: str
 @final
 class Segmenter:
     """Splits documents into tokens. Long documents are processed in parts."""
-    def __new__(cls, bpe: Bpe, skeleton: str, *, byte_level: bool, cutter: Cutter | None) -> Segmenter: ...
+    def __new__(cls, bpe: Bpe, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
     def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
         """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
 
@@ -84,6 +87,7 @@ class Bpe:
         cls,
         vocabulary: Vocabulary,
         *,
+        byte_level: bool,
         ignore_merges: bool,
         byte_fallback: bool,
         unk_token: str | None,
@@ -102,10 +106,10 @@ class Bpe:
     def encode_by_merges(self, pretoken: str) -> list[int]: ...
     def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
         """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
-    def tokens(self, more: list[tuple[int, str]], *, byte_level: bool) -> list[tuple[int, str, bytes]]:
+    def tokens(self, more: list[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         """Ids, strings and bytes of all tokens, by ascending id. ``more`` has tokens that the vocabulary lacks."""
     def summary(
-        self, added: list[int], *, byte_level: bool, examples: int
+        self, added: list[int], *, examples: int
     ) -> tuple[list[tuple[int, int, bool]], tuple[int, int, int, int], list[int], list[int]]:
         """Numbers and examples of a vocabulary with its added tokens.
 
@@ -126,6 +130,7 @@ class Pipeline:
     def pieces(self, text: str) -> list[str | int]: ...
     def encode(self, bpe: Bpe, text: str) -> list[int]: ...
     def encode_batch(self, bpe: Bpe, texts: list[str]) -> list[list[int]]: ...
+    def decode(self, tokens: list[str]) -> str: ...
 
 @final
 class Upstream:
@@ -133,49 +138,15 @@ class Upstream:
     def __new__(cls, tokenizer_json: str) -> Upstream: ...
     def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
 
-class _PieceRules(Protocol):
-    """What is read of a `tokengraft.tokenizer.sentencepiece.PieceRules`."""
-    @property
-    def split_by_unicode_script(self) -> bool: ...
-    @property
-    def split_by_number(self) -> bool: ...
-    @property
-    def split_by_whitespace(self) -> bool: ...
-    @property
-    def split_digits(self) -> bool: ...
-    @property
-    def treat_whitespace_as_suffix(self) -> bool: ...
-    @property
-    def allow_whitespace_only_pieces(self) -> bool: ...
-    @property
-    def max_sentencepiece_length(self) -> int: ...
-
 @final
 class Cutter:
     """Where the text of a SentencePiece-type vocabulary may be cut."""
-    def __new__(cls, bpe: Bpe, rules: _PieceRules, added: list[str]) -> Cutter: ...
+    def __new__(cls, bpe: Bpe, rules: PieceRules, added: list[str]) -> Cutter: ...
     def joined(self) -> list[str]: ...
 
 _Limits = tuple[int, int]
 _Numbers = tuple[int, int, int, int, int, int]
 _Tally = tuple[_Numbers, tuple[int, int], bool]
-
-class _Block(Protocol):
-    """What is read of a `tokengraft.corpus.Block`."""
-    @property
-    def form(self) -> str: ...
-    @property
-    def data(self) -> bytes | Part: ...
-    @property
-    def offsets(self) -> bytes: ...
-    @property
-    def nulls(self) -> bytes: ...
-    @property
-    def field(self) -> str: ...
-    @property
-    def at_start(self) -> bool: ...
-    @property
-    def whole(self) -> bool: ...
 
 @final
 class Counter:
@@ -183,7 +154,7 @@ class Counter:
 
     Limits are (documents, bytes); a tally is (documents, bytes, characters, pretokens, replaced, skipped), then
     (documents, bytes) read, those of documents that are held out included, and whether the limit of bytes cut a text
-    short. What to hold out is (one document in so many, bytes at most).
+    short. What to hold out is (one document or piece in so many, bytes at most).
     """
     def __new__(
         cls,
@@ -191,24 +162,27 @@ class Counter:
         *,
         byte_level: bool,
         cutter: Cutter | None,
-        through_upstream: bool,
         spill_folder: str | PathLike[str] | None,
         bytes_per_table: int,
         document_memory: int,
         hold_out: tuple[int, int] | None,
+        through_upstream: bool = False,
     ) -> Counter: ...
     @property
     def longest_document(self) -> int:
         """The longest document that memory allows, in bytes."""
-    def count(self, block: _Block, limits: _Limits, skip_bad: bool) -> _Tally: ...
+    def count(self, block: Block, limits: _Limits, skip_bad: bool) -> _Tally: ...
     def held_out(self) -> list[str]:
-        """The documents that are held out, in the order of their hashes."""
-    def hold_out_share(self) -> list[tuple[str, int]]:
+        """The documents and pieces that are held out, in the order of their hashes."""
+    def hold_out_share(self) -> list[tuple[str, int, int]]:
         """What the counter of the whole corpus has to merge, if this one is that of a part.
 
-        Documents with the number of their copies: those held out, and the smallest one that did not fit, with 0 copies.
+        Texts, each with the number of its copies that begin a document, and of those inside one: the texts held out,
+        and the smallest one that did not fit, with 0 copies.
         """
-    def merge_hold_out(self, share: list[tuple[str, int]]) -> _Numbers:
+    def piece_ends(self, data: bytes) -> list[int]:
+        """Where the pieces of a document end that may be held out, except the last one: more of it may follow."""
+    def merge_hold_out(self, share: list[tuple[str, int, int]]) -> _Numbers:
         """Takes what counters of parts have held out, and counts what is not held out of the whole."""
     def add(self, counts: Counts) -> None: ...
     def last_cut(self, data: bytes) -> int | None: ...
@@ -283,14 +257,12 @@ class Counts:
     def frequent(self, min_count: int) -> Counts: ...
     def characters(self) -> list[tuple[str, int]]: ...
     def top(self, most: int, longest: int | None = None) -> list[tuple[bytes, int]]: ...
-    def lost(self, bpe: Bpe, *, byte_level: bool, by_merges: bool) -> list[tuple[bytes, int]]:
+    def lost(self, bpe: Bpe, *, by_merges: bool) -> list[tuple[bytes, int]]:
         """How often each character occurs that a model drops or replaces by its unknown token, by its bytes."""
-    def tokens(self, bpe: Bpe, *, byte_level: bool, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
-    def changed(self, before: Bpe, after: Bpe, *, byte_level: bool) -> Counts:
+    def tokens(self, bpe: Bpe, *, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
+    def changed(self, before: Bpe, after: Bpe) -> Counts:
         """The pretokens that two models encode to different tokens, by their strings."""
-    def growth(
-        self, bpe: Bpe, *, byte_level: bool, first_rank: int, new_tokens: list[tuple[int, int]]
-    ) -> list[tuple[int, int, int]]:
+    def growth(self, bpe: Bpe, *, first_rank: int, new_tokens: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
         """How the occurrences of new tokens change with each new merge, in order of the merges.
 
         Each change is (number of the new merge, id of a token, change). With the first n new merges, a token occurs as
@@ -302,11 +274,10 @@ def extend(
     languages: list[Counts],
     tokens: int,
     *,
-    byte_level: bool,
     min_count: int,
     max_token_bytes: int,
     forbidden: list[str],
-    rules: _PieceRules | None,
+    rules: PieceRules | None,
     unreachable_ranks: list[tuple[str, int, int]],
     max_candidates: int,
     allow: Callable[[str], bool] | None,
@@ -322,7 +293,7 @@ def extend(
     and the index of the language of every merge.
     """
 
-def pairs(bpe: Bpe, counts: Counts, byte_level: bool) -> list[tuple[str, str]]:
+def pairs(bpe: Bpe, counts: Counts) -> list[tuple[str, str]]:
     """The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted."""
 
 def script_properties() -> list[tuple[str, str]]:
@@ -331,7 +302,7 @@ def script_properties() -> list[tuple[str, str]]:
 def of_scripts(characters: str, scripts: list[str]) -> str:
     """The characters of a string that belong to some scripts, by their long names."""
 
-def documents(block: _Block, skip_bad: bool) -> tuple[list[str], int, int]:
+def documents(block: Block, skip_bad: bool) -> tuple[list[str], int, int]:
     """The documents of a block, how many stretches of them were replaced, and how many documents were skipped."""
 
 def scripts(texts: list[str]) -> list[list[str]]:

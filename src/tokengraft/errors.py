@@ -1,10 +1,14 @@
 """The errors a user can cause, each with what was found, what was expected and what to do; and `Progress`.
 
-Any other exception that tokengraft raises is a bug in it.
+Any other exception that tokengraft raises is a bug in it. Messages are written with the options of the command line.
+Python shows them as arguments (`as_arguments`), unless a command runs (`on_command_line`).
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any
 
 Progress = Callable[[str, int, int], None]
 """Called with (the input or step, units done since the last call, units in total). Shared by all steps.
@@ -18,6 +22,55 @@ _LONGEST = 4 * MAX_CHARACTERS
 """Characters of a message that are looked at: a URL is not cut inside its password."""
 
 
+_OPTION = re.compile(
+    r"(?P<code>`[^`-][^`]*`)"  # a command or a value
+    r"|`?(?<![^\s(`])--(?P<name>[a-z][a-z-]*[a-z])\b`?(?: (?P<value>\d[\d.,]*\b|N\b|auto\b)(?![\w/%]|[.,]\d| \d))?"
+)
+_ARGUMENTS = {
+    "force": "force=True",
+    "protect": "Protection.tokens",
+    "protect_pattern": "Protection.pattern",
+    "prune_characters": "Protection.characters",
+    "no_protect_defaults": "Protection.defaults=False",
+    "rule": "rules",
+}
+"""Arguments that are not called as their options."""
+_command_runs = False
+
+
+def as_arguments(text: str) -> str:
+    """A message with arguments of Python in place of options. Commands in backticks stay as they are.
+
+    >>> as_arguments("pass --min-count 2 or --swap, or run `tokengraft count --min-count`")
+    'pass `min_count=2` or `swap`, or run `tokengraft count --min-count`'
+    """
+    return _OPTION.sub(_as_argument, text)
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    if option["code"]:
+        return option["code"]
+    name = option["name"].replace("-", "_")
+    value = (option["value"] or "").replace(",", "").replace("auto", "'auto'")
+    return f"`{_ARGUMENTS.get(name, name)}{value and '='}{value}`"
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """While the block runs, messages of errors name the options of the command line, not the arguments of Python."""
+    global _command_runs  # not a context variable: errors are made in threads too
+    before, _command_runs = _command_runs, True
+    try:
+        yield
+    finally:
+        _command_runs = before
+
+
+def command_runs() -> bool:
+    """Whether messages are for the command line."""
+    return _command_runs
+
+
 class TokengraftError(Exception):
     """Something in the input, not in tokengraft, is wrong.
 
@@ -25,11 +78,21 @@ class TokengraftError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str) -> None:
-        self.message, self.hint = (printable(without_credentials(text[:_LONGEST])) for text in (message, hint))
+        self._texts = tuple(printable(without_credentials(text[:_LONGEST])) for text in (message, hint))
         super().__init__(self.message, self.hint)
 
+    @property
+    def message(self) -> str:
+        """What was found, and what was expected."""
+        return self._texts[0] if _command_runs else as_arguments(self._texts[0])
+
+    @property
+    def hint(self) -> str:
+        """What to do."""
+        return self._texts[1] if _command_runs else as_arguments(self._texts[1])
+
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.message, self.hint)
+        return _rebuild, (type(self), *self._texts)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}"
@@ -108,16 +171,120 @@ class ArgumentError(OptionError, TypeError):
     """An argument of a function is of the wrong type."""
 
 
+class OutputError(TokengraftError):
+    """The result cannot be written where the caller asked."""
+
+
+_WORDS = {"Mapping": "a mapping", "NoneType": "None", "PathLike": "a path", "bool": "True or False", "str": "a string"}
+_MADE_BY = {
+    "Comparison": "tg.compare(before, after, text)",
+    "Extension": "tg.extend(tokenizer, counts, n)",
+    "PretokenCounts": "tg.count(tokenizer, corpus)",
+    "PruneOrder": "tg.prune_order(tokenizer, counts)",
+    "Tokenizer": "tg.load(source)",
+    "VocabPlan": "tg.plan(old, new)",
+}
+
+
+def require_type(name: str, value: object, *kinds: type, hint: str | None = None) -> None:
+    """Refuses an argument of another type. `NoneType` among the types allows None.
+
+    Raises:
+        ArgumentError: With what was given, what is expected, and how to get it.
+    """
+    if not isinstance(value, kinds):
+        words = [_WORDS.get(kind.__name__, _with_article(kind.__name__)) for kind in kinds]
+        raise wrong_type(f"`{name}`", value, words, hint)
+
+
+def require_list(name: str, value: object, of: str = "strings") -> None:
+    """Refuses one string or bytes where several values are expected: its characters are hardly ever meant.
+
+    Raises:
+        ArgumentError: It is no list and no other iterable.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise wrong_type(f"`{name}`", value, [f"a list of {of}"])
+
+
+def whole_number(name: str, value: Any, *others: str) -> int:
+    """A whole number as an `int`, which JSON can have: those of numpy are converted. True is no number.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        others: What else the argument may be, in words.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise wrong_type(f"`{name}`", value, ["a whole number", *others])
+    return int(value)
+
+
+def number(name: str, value: Any) -> float:
+    """A number as an `int` or `float`, as `whole_number`.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise wrong_type(f"`{name}`", value, ["a number"])
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def require_positive(name: str, value: int | None) -> None:
-    """Refuses an option below 1 or beyond what 63 bits hold; None means that the option was not given.
+    """Refuses an option that `positive` refuses; None means that the option was not given."""
+    if value is not None:
+        positive(name, value)
+
+
+def positive(name: str, value: Any) -> int:
+    """A whole number that is at least 1 and below 2^63.
 
     Raises:
         OptionError: With the flag of the option.
     """
-    if value is not None and not 1 <= value < 2**63:
+    n = whole_number(name, value)
+    if not 1 <= n < 2**63:
         flag = f"--{name.replace('_', '-')}"
-        raise OptionError(f"{flag} is {value}; it must be at least 1 and below 2^63", hint=f"pass {flag} 1 or more")
+        raise OptionError(f"{flag} is {n}; it must be at least 1 and below 2^63", hint=f"pass {flag} 1 or more")
+    return n
 
 
-class OutputError(TokengraftError):
-    """The result cannot be written where the caller asked."""
+def wrong_type(what: str, value: object, expected: Collection[str], hint: str | None = None) -> ArgumentError:
+    """The error of an argument of the wrong type.
+
+    Args:
+        what: What has it.
+        value: The argument.
+        expected: What is allowed, in words.
+        hint: What to do; by default, to pass what is expected.
+    """
+    allowed = " or ".join(dict.fromkeys(expected))
+    made_by = [f"`{_MADE_BY[word]}`" for one in expected if (word := one.split()[-1]) in _MADE_BY]
+    if "a path" in expected and type(value).__name__ == "Tokenizer":
+        hint = "save it, and pass the path of the folder: `tg.save(tokenizer, folder)`"
+    hint = hint or f"pass {allowed}" + (f", such as the result of {made_by[0]}" if made_by else "")
+    return ArgumentError(f"{what} is {described(value)}; it must be {allowed}", hint=hint)
+
+
+def described(value: object) -> str:
+    """A value in an error: itself if it is short, and its type.
+
+    >>> described("et.txt"), described(None), described([1, 2])
+    ("'et.txt', a str", 'None', 'a list with 2 items')
+    """
+    kind = _with_article(type(value).__name__)
+    if value is None:
+        return "None"
+    if isinstance(value, str | bytes | int | float) and len(text := repr(value)) <= 60:
+        return f"{text}, {kind}"
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return f"{kind} with {len(value):,} item{'s' if len(value) != 1 else ''}"
+    return kind
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'AEIOaeio' else 'a'} {noun}"

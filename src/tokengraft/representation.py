@@ -1,15 +1,78 @@
-"""`shown`: a `repr` of a few lines for values of any size, and a table in notebooks.
+"""Values that cannot be changed, and short reprs of results."""
 
-A prune order has a hundred thousand entries, and Python prints all of them when a value is the last line of a cell.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import fields, is_dataclass
 from html import escape
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from tokengraft.errors import printable
+from tokengraft.errors import printable, require_list, require_type, wrong_type
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class FrozenDict(dict[Key, Value]):
+    """A dict that refuses to be changed.
+
+    `types.MappingProxyType` cannot be pickled, and a `Mapping` in Python would be slow to look up in and to copy.
+
+    Examples:
+        >>> FrozenDict({"a": 1})["a"]
+        1
+        >>> FrozenDict({"a": 1})["b"] = 2
+        Traceback (most recent call last):
+        ...
+        TypeError: this mapping cannot be changed; copy it with `dict(...)` first
+    """
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("this mapping cannot be changed; copy it with `dict(...)` first")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (dict(self),)  # by default, pickle fills a dict item by item
+
+
+def frozen_strings(name: str, strings: Iterable[str]) -> tuple[str, ...]:
+    """Strings of any collection as a tuple; those of a set sorted, because their order depends on chance.
+
+    >>> frozen_strings("deny", {"b", "a"}), frozen_strings("deny", {"b": 1, "a": 2}.keys())
+    (('a', 'b'), ('b', 'a'))
+
+    Raises:
+        ArgumentError: It is one string, or has something else.
+    """
+    require_list(name, strings)
+    frozen = tuple(strings)
+    for item in frozen:
+        if not isinstance(item, str):
+            raise wrong_type(f"an item of `{name}`", item, ["a string"])
+    return tuple(sorted(frozen)) if isinstance(strings, set | frozenset) else frozen
+
+
+def require_fields(options: Any) -> None:
+    """Refuses a dataclass with a value of another type in a field for True or False, a string, or other options.
+
+    Raises:
+        ArgumentError: With the name of the field.
+    """
+    for field in fields(options):
+        kinds = field.type.__args__ if isinstance(field.type, UnionType) else (field.type,)
+        if all(kind in (bool, str, NoneType) or is_dataclass(kind) for kind in kinds):
+            require_type(field.name, getattr(options, field.name), *kinds)
+
+
+def set_fields(options: object, checked: Callable[[str, Any], object], *names: str) -> None:
+    """Replaces fields of a frozen dataclass by what ``checked`` gives, except for a None that is the default."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None or getattr(type(options), name, ()) is not None:
+            object.__setattr__(options, name, checked(name, value))
+
 
 _Class = TypeVar("_Class", bound=type)
 _CHARACTERS = 480
@@ -52,12 +115,7 @@ def shown(kind: _Class) -> _Class:
 
 
 def short_repr(value: Any, depth: int = 0) -> str:
-    """The `repr` of a dataclass or named tuple, with a part of each long field.
-
-    Args:
-        value: The value.
-        depth: Inside how many others it is shown.
-    """
+    """The `repr` of a dataclass or named tuple inside ``depth`` others, with a part of each long field."""
     names = _names(value)
     limit = max(_CHARACTERS // max(len(names), 1), 16)
     parts = (f"{name}={short(getattr(value, name), limit, depth + 1)}" for name in names)

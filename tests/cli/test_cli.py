@@ -39,7 +39,7 @@ def test_inspect_json_is_data(tmp_path, capsys):
 def test_warnings_are_shown(tmp_path, capsys):
     ignored, incomplete = builders.byte_level(), builders.specials_first()
     ignored["added_tokens"][0]["id"] = 7777
-    del incomplete["model"]["vocab"]["ÿ"]
+    del incomplete["model"]["vocab"]["ñ"]
     cli.main(["inspect", str(builders.write(tmp_path / "ignored", ignored))])
     assert "1 added tokens do not have the id that added_tokens lists" in capsys.readouterr().out
     cli.main(["inspect", str(builders.write(tmp_path / "incomplete", incomplete))])

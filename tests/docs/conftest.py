@@ -31,7 +31,6 @@ def place(tmp_path, monkeypatch):
         "web.jsonl": web,
         "broken.jsonl": web + "{",
         "held-out.txt": "\n".join(text.replace("põdrad", "kassid") for text in ESTONIAN[:9]),
-        "notes.log": "kass",
         "deny.txt": "ad\n",
         "words.txt": "ibuprofen\nCOX-2\n",
         "keep.txt": "Ġcat\n",

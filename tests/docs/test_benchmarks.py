@@ -12,9 +12,9 @@ pytestmark = pytest.mark.usefixtures("scripts")
 
 @pytest.fixture
 def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "lab" / "benchmarks"))
     yield
-    for path in (ROOT / "benchmarks").glob("*.py"):
+    for path in (ROOT / "lab" / "benchmarks").glob("*.py"):
         sys.modules.pop(path.stem, None)
 
 
@@ -26,9 +26,9 @@ def test_the_page_and_the_plot_have_the_measured_numbers():
     result = json.loads(page.RESULT.read_text(encoding="utf-8"))
     text = page.PAGE.read_text(encoding="utf-8")
     parts = tables.blocks(result)
-    assert page.filled(text, parts) == text, "run `python benchmarks/page.py`"
+    assert page.filled(text, parts) == text, "run `python lab/benchmarks/page.py`"
     assert {found[2] for found in page.PART.finditer(text)} == parts.keys()
-    assert page.PLOT.read_text(encoding="utf-8") == plot.plot(result["scaling"]), "run `python benchmarks/page.py`"
+    assert page.PLOT.read_text(encoding="utf-8") == plot.plot(result["scaling"]), "run `python lab/benchmarks/page.py`"
 
 
 def test_a_command_that_fails_ends_the_benchmark_with_its_message():

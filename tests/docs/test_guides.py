@@ -1,9 +1,11 @@
 """The guides do what they say: every snippet is run, with a tiny model and small numbers."""
 
 import importlib.util
+import inspect
 import re
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import tokengraft as tg
 from tokengraft import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = sorted((DOCS / "guides").glob("*.md"))
+GUIDES = [*sorted((DOCS / "guides").glob("*.md")), DOCS / "initialisers.md"]
 SNIPPET = re.compile(r"(?:<!-- needs (\w+) -->\n)?```(sh|python)\n(.*?)```", re.DOTALL)
 
 
@@ -105,5 +107,14 @@ def test_the_command_reference_is_what_help_says():
 
 def test_the_python_reference_has_every_public_name():
     module = builder("build_api")
-    assert sorted(" ".join(module.GROUPS.values()).split()) == sorted(set(tg.__all__) - {"__version__"})
+    folders = [path.parent.name for path in Path(tg.__file__).parent.glob("*/__init__.py")]
+    packages = [import_module(f"tokengraft.{name}") for name in [*folders, "distributed"]]
+    modules = {name for name in tg.__all__ if inspect.ismodule(getattr(tg, name))}
+    public = [*({*tg.__all__} - modules - {"__version__"})]
+    for package in packages:
+        names = (
+            getattr(package, "__all__", ()) if package.__name__ not in ("tokengraft.cli", "tokengraft.formats") else ()
+        )
+        public += [f"{package.__name__.removeprefix('tokengraft.')}.{name}" for name in names]
+    assert sorted(" ".join(module.GROUPS.values()).split()) == sorted(public)
     assert module.PAGE.read_text(encoding="utf-8") == module.page()

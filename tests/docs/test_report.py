@@ -12,6 +12,7 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.measure.sample_texts import sample_texts
 
 PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
 MODEL = "model <b>&amp; {{DATA}}"
@@ -59,7 +60,8 @@ def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, pag
     shown = opened(page, scheme, width)
     sections = shown.locator("section:visible")
     names = [sections.nth(at).get_attribute("id") for at in range(sections.count())]
-    assert names == ["overview", "curve", "support", "losses", "reader", "explorer", "checks"]
+    parts = ["overview", "curve", "support", "losses", "removed", "sample-texts", "reader", "explorer", "checks"]
+    assert names == parts
     assert shown.locator("nav a").count() == len(names)
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert (
@@ -103,7 +105,7 @@ def test_names_records_and_probes_that_look_like_markup_are_shown_as_text(opened
     shown = opened(tmp_path / "page.html")
     assert shown.title() == shown.locator("h1").inner_text() == ATTACK
     assert shown.evaluate("document.querySelectorAll('img, h1 *, dd *').length") == 0
-    assert shown.locator("#record").inner_text().count(ATTACK) == 4
+    assert shown.locator("#record").text_content().count(ATTACK) == 4
     assert ATTACK in shown.locator("#probe-chart .legend").inner_text()
     assert ATTACK in shown.locator("#scores").inner_text()
 
@@ -123,15 +125,41 @@ def test_the_overview_says_what_was_asked_and_what_came_out(opened, page):
     lead = shown.locator("#lead").inner_text()
     assert "40 tokens added" in lead
     assert "(weight 2)" in lead
-    first = shown.locator(".card").first.inner_text()
-    for words in ("et, target", "bytes per token", "tokens and cost", "saved per 1,000 words", "a context of 8,192"):
-        assert words in first
-    vocabulary = shown.locator(".card").last.inner_text()
+    assert re.fullmatch(r"et: \d+\.\d % fewer tokens", shown.locator("#headline").inner_text())
+    assert "A context of 8,192 tokens holds" in shown.locator("#headline-note").inner_text()
+    vocabulary = shown.locator(".card").first.inner_text()
     assert "embedding rows" in vocabulary
     assert "parameters" in vocabulary
     assert "checks passed" in vocabulary
-    assert "tokengraft:" in shown.locator("#record").inner_text()
+    assert not shown.locator("#record").is_visible()
+    assert "tokengraft:" in shown.locator("#record").text_content()
     assert shown.locator("#inputs tbody tr").count() == 4  # the model, two targets, the text to keep
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_table_is_first_and_its_change_is_in_the_first_screen(opened, page, width):
+    shown = opened(page, width=width)
+    parts = shown.evaluate("[...document.querySelectorAll('#overview [id]')].map(part => part.id)")
+    assert parts[:3] == ["headline", "headline-note", "scores"]
+    assert not shown.locator("#asked").get_attribute("open")
+    rows = shown.locator("#scores tbody tr")
+    assert rows.count() == 3
+    for at in range(rows.count()):
+        cell = rows.nth(at).locator("td").nth(2)
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= 900
+        assert cell.inner_text().endswith("%")
+
+
+def test_the_change_is_visible_on_a_phone_beside_a_long_name(opened, folder, tmp_path):
+    name = "a-corpus-with-a-very-long-name-2026-11-17.et.parquet"
+    tg.report(folder / MODEL, folder / "out", {name: folder / "et.txt"}, out=tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html", width=390)
+    box = shown.locator("#scores tbody td").nth(2).bounding_box()
+    assert box["x"] + box["width"] <= 390
+    assert shown.locator("#scores tbody td").first.bounding_box()["width"] > 60
 
 
 def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
@@ -139,8 +167,9 @@ def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
     order = tg.prune_order(base, tg.count(base, iter(ESTONIAN)))
     tg.report(base, order[:60].apply(base), {"en": folder / "en.txt"}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
-    assert shown.locator(".card b").first.get_attribute("class") == "bad"
-    assert shown.locator(".card b").first.inner_text().startswith("−")
+    change = shown.locator("#scores tbody td").nth(2)
+    assert "bad" in change.get_attribute("class").split()
+    assert change.inner_text().startswith("+")
     assert not shown.locator("#curve").is_visible()  # nothing was learned
     assert not shown.locator("#support").is_visible()
     assert shown.locator("#status").input_value() == "removed"
@@ -149,10 +178,9 @@ def test_a_loss_is_red_and_a_note_is_no_pass(opened, folder, tmp_path):
 
 
 def test_a_tiny_loss_has_no_minus_zero(opened, page):
-    score = {"bytes_per_token": 4, "tokens_per_word": 1.2, "gain": 0}
-    worse = score | {"bytes_per_token": 3.9999, "tokens_per_word": 1.2003}
-    facts = opened(page).evaluate("scores => effects(scores)", {"base": score, "new": worse})
-    assert "0 tokens saved per 1,000 words" in facts
+    shown = opened(page)
+    assert shown.evaluate("change(tokensChange({base: {tokens: 9999}, new: {tokens: 10000}}))") == "0.0 %"
+    assert shown.evaluate("change(-0.0004)") == "0.0 %"
 
 
 def test_documents_that_lost_open_in_the_reader(opened, folder, tmp_path):
@@ -358,10 +386,23 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
         assert "command" in shown.locator("#record").text_content()
         shown.fill("#own", "põdrad")  # both tokenizers run also where no document is shown
         assert shown.locator("#after .token").count() > 0
-    always = ["overview", "reader", "explorer", "checks"]
-    assert sections["extend"] == ["overview", "curve", "support", "reader", "explorer", "checks"]
-    assert sections["prune"] == sections["bare"] == sections["weighted"] == always
-    assert sections["evaluate"] == ["overview", "support", "losses", "reader", "explorer", "checks"]
+    last = ["sample-texts", "reader", "explorer", "checks"]
+    assert sections["extend"] == ["overview", "curve", "support", *last]
+    assert sections["prune"] == sections["bare"] == sections["weighted"] == ["overview", "removed", *last]
+    assert sections["evaluate"] == ["overview", "support", "losses", "removed", *last]
+
+
+def test_removed_tokens_and_sample_texts_are_listed_as_text(opened, folder, tmp_path):
+    tok = tg.load(builders.write(tmp_path / "hostile", builders.with_tokens(builders.byte_level(), "<b>")))
+    new = tg.prune_order(tok, method="last-id").apply(tok)
+    shown = opened(tg.report(tok, new, {"et": folder / "et.txt"}, out=tmp_path / "page.html"))
+    rows = shown.locator("#removed-table tbody tr").all_inner_texts()
+    assert any(row.startswith("kind\twords") for row in rows)
+    assert any(row.startswith("script\tLatin") for row in rows)
+    assert any("<b>" in row for row in rows)
+    samples = shown.locator("#sample-texts-table tbody tr").all_inner_texts()
+    assert len(samples) == len(sample_texts())
+    assert samples[0].split("\t")[3].startswith("+")
 
 
 def test_a_report_is_not_written_over_a_file_or_of_three_tokenizers(folder, tmp_path, capsys):
@@ -420,7 +461,7 @@ def test_a_probe_that_diverged_and_a_record_of_any_values_are_shown(opened, fold
     )
     shown = opened(tmp_path / "page.html")
     assert shown.locator("#probe-table tbody tr").count() == 8
-    text = shown.locator("#overview").inner_text() + shown.locator("#probe").inner_text()
+    text = shown.locator("#overview").text_content() + shown.locator("#probe").inner_text()
     assert not re.search("NaN|null|undefined|Infinity|∞", text)
     assert str(tmp_path) in text
     assert "not a number" in shown.locator("#probe-note").inner_text()
@@ -430,8 +471,7 @@ def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, folder, tmp_
     lacking = builders.write(tmp_path / "lacking", builders.sentencepiece(byte_fallback=False))
     tg.report(lacking, folder / "out", {"ja": iter(["猫" * 50])}, out=tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
-    assert shown.locator(".card b").first.inner_text() == "not comparable"
-    assert shown.locator("#scores tbody td").nth(2).inner_text() == "0.000 → 1.500"
+    assert re.fullmatch(r"0\.000 → [1-9]\.\d{3}", shown.locator("#scores tbody td").nth(1).inner_text())
 
 
 def test_a_very_long_text_is_counted_whole_and_shown_in_part(opened, page):

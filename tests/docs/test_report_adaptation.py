@@ -2,13 +2,15 @@
 
 import json
 import re
+import shlex
 from collections import Counter
 
 import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint, tables
 
 import tokengraft as tg
+from tokengraft import cli
 
 TEST = [text.replace("põdrad", "kassid") for text in ESTONIAN[:60]]
 MEDICAL = [f"the patient {n} sat on the mat and had a cold" for n in range(300)]
@@ -69,34 +71,53 @@ def test_the_figures_of_the_score_table_are_those_of_the_json(opened, folder):
     written = json.loads((folder / "out" / "adaptation.json").read_text())
     scores = {(s["tokenizer"], s["text"]): s for s in written["evaluation"]["scores"]}
     scores |= {(s["tokenizer"], f"{s['text']} (test)"): s for s in written["test"]["scores"]}
+    scores |= {(s["tokenizer"], f"{s['text']} (keep)"): s for s in written["evaluation"]["scores"]}
     rows = cells(shown, "scores")
-    assert [row[0] for row in rows] == ["et", "lv", "en", "med", "et (test)", "counted (test)"]
-    for name, measured, rate, gain, words, same, more, used, _ in rows:
+    assert [row[0] for row in rows] == ["et (test)", "counted (test)", "et", "lv", "en (keep)", "med (keep)"]
+    for name, rate, change, same, used, more, words, measured, _ in rows:
         base, new = scores["base", name], scores["new", name]
         assert measured == f"{base['bytes']:,} bytes"
         assert rate == f"{base['bytes_per_token']:.3f} → {new['bytes_per_token']:.3f}"
-        assert gain == signed(new["gain"])
+        assert change == signed(new["tokens"] / base["tokens"] - 1)
         pairs = [score["tokens_per_word"] for score in (base, new)]
         assert words == ("" if None in pairs else " → ".join(map(per_words, pairs)))
         assert same == percent(new["exact_match"])
         assert used == percent(new["added_used"])
         assert more == "" if name == "counted (test)" else more.endswith(f" of {base['documents']}")
-    first = shown.locator(".card b").all_inner_texts()
-    assert first[:-1] == [row[3] for row in rows]
+
+
+def test_the_terminal_shows_the_figures_of_the_report(opened, folder, tmp_path, capsys):
+    targets = ["--target", f"et={folder / 'et.txt'}", "--target", f"lv={folder / 'lv.txt'}"]
+    texts = [*targets, "--keep", f"en={folder / 'en.txt'}", "--test", f"et={folder / 'test.txt'}"]
+    assert cli.main(["adapt", str(folder / "model"), *texts, "--swap", "30", "--out", str(tmp_path / "out")]) == 0
+    lines = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    shown = opened(tmp_path / "out" / "report.html")
+    heads = shown.locator("#scores th").all_inner_texts()
+    first = lines.index(heads[:5])
+    rows = cells(shown, "scores")
+    printed = [[cell.replace("%", " %").replace("-", "−") for cell in row] for row in lines[first + 1 : first + 5]]
+    assert [row[:5] for row in rows] == printed
+    own = lines.index(["target", heads[-1]])
+    assert {row[0]: row[-1] for row in rows if row[-1]} == dict(lines[own + 1 : own + 3])
 
 
 def test_documents_that_need_more_tokens_are_counted(opened, folder):
     base, new = tg.load(folder / "model"), tg.load(folder / "out")
     lengths = [(len(base.encode(text)), len(new.encode(text))) for text in TEST]
     row = next(row for row in cells(opened(folder / "out" / "report.html"), "scores") if row[0] == "et (test)")
-    assert row[6] == f"{sum(after > before for before, after in lengths)} of {len(TEST)}"
+    assert row[5] == f"{sum(after > before for before, after in lengths)} of {len(TEST)}"
 
 
-def test_new_tokens_that_are_most_frequent_in_a_text_are_those_of_the_explorer(opened, folder):
+def test_new_tokens_that_are_most_frequent_in_a_target_are_as_many_as_in_the_json_and_the_explorer(opened, folder):
     shown = opened(folder / "out" / "report.html")
+    written = json.loads((folder / "out" / "adaptation.json").read_text())["targets"]
     homes = "tokengraft.table.rows.filter(r => tokengraft.table.status(r) === 'new').map(r => tokengraft.table.home(r))"
-    counted = Counter(shown.evaluate(homes))
-    assert [row[8] for row in cells(shown, "scores")] == [str(counted[at]) for at in range(6)]
+    names = shown.evaluate("tokengraft.data.texts.map(text => text.name)")
+    counted = Counter(names[at] for at in shown.evaluate(homes) if at >= 0)
+    column = {row[0]: row[-1] for row in cells(shown, "scores")}
+    expected = {name: str(target["tokens"]) for name, target in written.items()}
+    assert {name: number for name, number in column.items() if number} == expected
+    assert {name: str(number) for name, number in counted.items()} == expected
 
 
 def test_the_page_shows_the_request_of_the_json(opened, folder):
@@ -107,10 +128,9 @@ def test_the_page_shows_the_request_of_the_json(opened, folder):
         (item["role"], item["name"], item["path"]) for item in request["inputs"]
     ]
     assert [row["sha256"] for row in rows] == [item["sha256"] for item in request["inputs"]]
-    documents = [(row["documents"] or 0) + (row.get("held_out") or 0) for row in rows]
-    assert documents == [item["documents"] or 0 for item in request["inputs"]]
+    assert [row["documents"] or 0 for row in rows] == [item["documents"] or 0 for item in request["inputs"]]
     assert [row.get("weight") for row in rows] == [None, "2", "1", None, None, None, None]
-    record = shown.locator("#record").inner_text()
+    record = shown.locator("#record").text_content()
     assert "swap: 30" in record
     require_no_leaks(shown)
 
@@ -146,6 +166,32 @@ SHAPES = {
     "more removed than added": {"remove": 20, "add": 5, "keep": iter(ENGLISH)},
     "automatic size": {"add": "auto"},
 }
+
+
+def test_what_is_saved_and_what_is_next_are_shown(opened, folder, tmp_path, capsys):
+    """Rows, parameters and bytes of a smaller vocabulary are those of the tables in the files."""
+    texts = ["--target", str(folder / "et.txt"), "--keep", str(folder / "en.txt")]
+    assert cli.main(["adapt", str(folder / "model"), *texts, "--remove", "60", "--out", str(tmp_path / "out")]) == 0
+    before, after = (tables(path) for path in (folder / "model", tmp_path / "out"))
+    name = "model.embed_tokens.weight"
+    rows = len(before[name]) - len(after[name])
+    parameters = sum(table.size for table in before.values()) - sum(table.size for table in after.values())
+    n_bytes = 2 * parameters  # bf16
+    printed = capsys.readouterr()
+    assert f"saved           {rows} rows, {parameters:,} parameters, {n_bytes / 1e6:,.1f} MB" in printed.out
+    assert "tokengraft probe" in printed.err
+    shown = opened(tmp_path / "out" / "report.html")
+    headline = f"{rows} embedding rows, {parameters:,} parameters, and {n_bytes:,} bytes saved"
+    assert shown.locator("#headline").inner_text() == headline
+    assert "tokengraft probe" in shown.locator(".card .command").inner_text()
+
+
+def test_the_command_for_training_has_the_texts_that_were_given(opened, folder):
+    command = opened(folder / "out" / "report.html").locator(".card .command").inner_text()
+    args = shlex.split(command.replace("\\\n", " "))
+    assert args[:4] == ["python", "examples/continue_pretraining.py", "adapted", "adapted-trained"]
+    files = [str(folder / f"{name}.txt") for name in ("et", "lv", "en", "med")]
+    assert args[4:] == ["--train", *files, "--held-out", f"et={folder / 'test.txt'}"]
 
 
 @pytest.mark.parametrize("source", ["model", "tokenizer"])

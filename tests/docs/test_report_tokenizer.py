@@ -7,10 +7,10 @@ import pytest
 from builders import LLAMA3_PATTERN
 
 import tokengraft as tg
-from tokengraft.report import samples
-from tokengraft.report.content import Content, ReportText
-from tokengraft.report.page import report_page
-from tokengraft.tokenizer.families import PATTERNS
+from tokengraft.page import content as samples
+from tokengraft.page.content import Content, ReportText
+from tokengraft.page.page import report_page
+from tokengraft.tokenizer.rank_file import PATTERNS
 
 WORDS = [
     "the cat",

@@ -9,14 +9,14 @@ import pytest
 from small_corpora import documents
 
 import tokengraft as tg
-from experiments.data import Folder, digest, open_data, up_to
-from experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
-from experiments.languages import PAPER_70, language_of
+from lab.experiments.data import Folder, digest, open_data, up_to
+from lab.experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
+from lab.experiments.languages import PAPER_70, language_of
 
 
 @pytest.mark.parametrize("module", ["data", "languages", "tables", "extension", "model_compression"])
 def test_examples_in_docstrings_hold(module):
-    assert doctest.testmod(importlib.import_module(f"experiments.{module}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"lab.experiments.{module}")).failed == 0
 
 
 def test_corpora_are_files_or_folders(data_folder):
@@ -131,14 +131,14 @@ def test_english_is_that_of_fineweb_and_its_first_documents_are_held_out(hub):
 
 @pytest.mark.usefixtures("plotting")
 def test_an_experiment_runs_on_streamed_text(hub, data_folder, tmp_path, monkeypatch, capsys):
-    from experiments import cli, fineweb
+    from lab.experiments import cli, fineweb
 
     monkeypatch.setattr(fineweb, "FineWeb", partial(FineWeb, hub, held_out_documents=10))
     places = ["--flores", str(data_folder / "flores200"), "--tokenizers", str(data_folder / "tokenizers")]
     options = [*places, "--models", "tiny", "--languages", "et", "--sizes", "8", "--out", str(tmp_path)]
     assert cli.main(["histogram", "--data", "fineweb2", *options]) == 0
     record = json.loads((tmp_path / "histogram" / "run.json").read_text(encoding="utf-8"))
-    assert record["command"].startswith("python -m experiments histogram --data fineweb2 --flores FLORES")
+    assert record["command"].startswith("python -m lab.experiments histogram --data fineweb2 --flores FLORES")
     identity = {"dataset": FINEWEB_2, "configuration": "ekk_Latn", "characters": 100_000_000}
     assert record["data"]["corpora"]["et"] == identity
     capsys.readouterr()

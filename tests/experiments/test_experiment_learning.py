@@ -4,8 +4,8 @@ import pytest
 from small_corpora import documents
 
 import tokengraft as tg
-from experiments.learn import extended, naive, train_fresh
-from experiments.prune import mixed
+from lab.experiments.learn import extended, naive, train_fresh
+from lab.experiments.prune import mixed
 
 SIZES = (4, 16)
 
@@ -29,7 +29,7 @@ def test_one_fresh_tokenizer_gives_the_naive_extension_of_every_size(base, count
     made = naive(base, train_fresh(base, counts, max(SIZES)), SIZES)
     assert [*made] == [*SIZES]
     for size, tokenizer in made.items():
-        alone = tg.extend_naively(base, counts, size)
+        alone = tg.learn.extend_naively(base, counts, size)
         assert (tokenizer.ids, tokenizer.merge_strings()) == (alone.ids, alone.merge_strings())
 
 
@@ -40,8 +40,8 @@ def test_sizes_beyond_the_text_are_left_out(base, counts):
 
 
 def test_both_languages_of_a_mix_have_the_same_weight(data_folder):
-    from experiments.data import open_data
-    from experiments.experiment import Cell, Setup
+    from lab.experiments.data import open_data
+    from lab.experiments.experiment import Cell, Setup
 
     setup = Setup(open_data(str(data_folder)), (8,))
     mix = mixed(setup, Cell("tiny", "et"))

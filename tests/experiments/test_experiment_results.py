@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments import paper, registry
-from experiments.docs import DOCS, PLACE, PLOTS, TEMPLATE, docs_page, finished, rows_of
-from experiments.experiment import Claim, Experiment
-from experiments.results import page
-from experiments.tables import Table, from_csv, percent, to_csv
+from lab.experiments import paper, registry
+from lab.experiments.docs import DOCS, PLACE, PLOTS, TEMPLATE, docs_page, finished, rows_of
+from lab.experiments.experiment import Claim, Experiment
+from lab.experiments.results import page
+from lab.experiments.tables import Table, from_csv, percent, to_csv
 
-RESULTS = Path(__file__).parents[2] / "experiments" / "results"
+RESULTS = Path(__file__).parents[2] / "lab" / "experiments" / "results"
 
 
 def extension_rows(ours=3.2, naive=3.0, unreachable=0.0):
@@ -63,7 +63,7 @@ def test_the_page_names_every_experiment_once():
 
 
 def test_the_page_of_figures_is_up_to_date():
-    hint = "run `python -m experiments docs`"
+    hint = "run `python -m lab.experiments docs`"
     assert (DOCS / "reproduce.md").read_text(encoding="utf-8") == docs_page(RESULTS), hint
     for experiment in finished(RESULTS):
         folder = RESULTS / experiment.name

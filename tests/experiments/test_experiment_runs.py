@@ -2,13 +2,15 @@
 
 import ast
 import csv
+import functools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from experiments import cli, plots, registry
-from experiments.results import FinishedCells
+from lab.experiments import cli, plots, registry
+from lab.experiments.results import FinishedCells
 
 pytestmark = pytest.mark.usefixtures("plotting")
 ROOT = Path(__file__).parents[2]
@@ -32,26 +34,27 @@ def run(data_folder, out, name, *options):
     return out / name
 
 
+@pytest.fixture(scope="module")
+def finished(data_folder, tmp_path_factory):
+    """The folder of an experiment that has run once, with small options."""
+    return functools.cache(lambda name: run(data_folder, tmp_path_factory.mktemp("run"), name, *RUNS[name]))
+
+
 def rows(folder):
     with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_experiment_writes_its_four_files(name, data_folder, tmp_path):
-    folder = run(data_folder, tmp_path, name, *RUNS[name])
-    assert {path.name for path in folder.iterdir()} == {
-        "cells.jsonl",
-        "plot.svg",
-        "results.csv",
-        "run.json",
-        "table.md",
-    }
+def test_an_experiment_writes_its_files(name, data_folder, finished):
+    folder = finished(name)
+    names = {"cells.jsonl", "plot.svg", "results.csv", "run.json", "table.md"}
+    assert {path.name for path in folder.iterdir()} == names
     assert rows(folder)
     assert "| " in (folder / "table.md").read_text(encoding="utf-8")
     assert (folder / "plot.svg").read_bytes().startswith(b"<?xml")
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    assert record["command"].startswith(f"python -m experiments {name} --data DATA")
+    assert record["command"].startswith(f"python -m lab.experiments {name} --data DATA")
     assert str(data_folder) not in (folder / "run.json").read_text(encoding="utf-8")
     assert all(len(value) == 64 for value in record["data"]["tokenizers"].values())
 
@@ -65,34 +68,30 @@ def test_every_experiment_has_the_name_it_is_registered_with():
     assert [registry.experiment_of(name).name for name in registry.MODULES] == [*registry.MODULES]
 
 
-def test_continued_training_has_no_unreachable_tokens_and_the_base_is_measured(data_folder, tmp_path):
-    found = rows(run(data_folder, tmp_path, "extension", *RUNS["extension"]))
+def test_continued_training_has_no_unreachable_tokens_and_the_base_is_measured(finished):
+    found = rows(finished("extension"))
     continued = [row for row in found if row["method"] == "continued"]
     assert continued
     assert all(float(row["unreachable_added"]) == 0 for row in continued)
     assert {row["method"] for row in found} == {"base", "continued", "naive", "scratch"}
 
 
-def test_a_rerun_keeps_finished_cells_and_writes_the_same_files(data_folder, tmp_path, capsys):
-    folder = run(data_folder, tmp_path, "histogram", *RUNS["histogram"])
+def test_a_rerun_keeps_finished_cells_and_other_options_run_them_again(data_folder, finished, tmp_path, capsys):
+    folder = tmp_path / "histogram"
+    shutil.copytree(finished("histogram"), folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     capsys.readouterr()
     run(data_folder, tmp_path, "histogram", *RUNS["histogram"])
     assert "kept" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_other_options_run_a_cell_again(data_folder, tmp_path, capsys):
-    run(data_folder, tmp_path, "histogram", *RUNS["histogram"])
-    capsys.readouterr()
-    folder = run(data_folder, tmp_path, "histogram", "--models", "tiny", "--sizes", "8")
+    run(data_folder, tmp_path, "histogram", "--models", "tiny", "--sizes", "8")
     assert "kept" not in capsys.readouterr().out
     assert {row["size"] for row in rows(folder)} == {"8"}
 
 
 def test_an_interrupted_experiment_goes_on_with_the_cells_that_are_left(data_folder, tmp_path, monkeypatch, capsys):
     experiment = registry.experiment_of("english-effect")
-    module = __import__("experiments.english_effect", fromlist=["measure"])
+    module = __import__("lab.experiments.english_effect", fromlist=["measure"])
     measure, measured = module.measure, []
 
     def stopping(setup, cell):
@@ -201,7 +200,7 @@ def test_the_same_values_give_the_same_plot():
 
 
 def test_experiments_use_the_public_api_only():
-    for path in (ROOT / "experiments").rglob("*.py"):
+    for path in (ROOT / "lab" / "experiments").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from experiments import cli, continued_pretraining, docs, initialisers
-from experiments.continued_pretraining import rows_of
+from lab.experiments import cli, continued_pretraining, docs, initialisers
+from lab.experiments.continued_pretraining import rows_of
 
 pytestmark = pytest.mark.usefixtures("plotting")
 
@@ -97,7 +97,7 @@ def test_documents_are_separated_as_in_pre_training():
     """The committed runs of SmolLM2 have id 0 between documents; its config names 1, the begin of a turn."""
     tokenizers = pytest.importorskip("tokenizers")
     pytest.importorskip("torch", reason="torch is not installed")
-    from experiments.training.model import separator_of
+    from lab.experiments.training.model import separator_of
 
     named = tokenizers.Tokenizer(tokenizers.models.BPE({"<|endoftext|>": 0, "<|im_start|>": 1}, []))
     other = tokenizers.Tokenizer(tokenizers.models.BPE({"<s>": 0, "a": 1}, []))

@@ -44,7 +44,7 @@ def watch(fault):
 def import_all():
     """Imports every module of the package that needs no torch, and what they import when they run."""
     sys.modules["transformers"] = None  # as if it were not installed: the process that imports it takes seconds
-    for name in ("gguf", "numpy", "pyarrow.parquet", "tokenizers", "tokengraft.report.adaptation"):
+    for name in ("gguf", "numpy", "pyarrow.parquet", "tokenizers", "tokengraft.page.report"):
         import_module(name)
     for name in tg.__all__:
         getattr(tg, name)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
+from ggufs import write_gguf
 from injection import ALL
+from rank_files import explicit
 
 import tokengraft as tg
 
@@ -20,76 +22,41 @@ class Scenario:
     """What a stopped run leaves for the next one."""
 
 
-COUNTS = "inputs/et.parquet"
-GGUF = ("transplant", "inputs/model.gguf", "inputs/extended", "--base", "inputs/model")
+def scenario(command, new="", old="", **options):
+    """A command with one part that is another one for the older result."""
+    arguments, older = (tuple(command.format(part).split()) for part in (new, old))
+    return Scenario(arguments, old=older if old else (), **options)
+
+
+MODEL, COUNTS, PAIR = "inputs/model", "inputs/et.parquet", "inputs/model inputs/extended"
 SCENARIOS = {
-    "count": Scenario(
-        ("count", "inputs/model", "inputs/et.txt", "--out", "out"),
-        old=("count", "inputs/model", "inputs/en.txt", "--out", "out"),
-    ),
-    "count-spill": Scenario(
-        ("count", "inputs/model", "inputs/many.txt", "--memory", "64k", "--workers", "1", "--out", "out"),
-        old=("count", "inputs/model", "inputs/en.txt", "--out", "out"),
-    ),
-    "counts-merge": Scenario(
-        ("counts", "merge", COUNTS, "inputs/en.parquet", "--out", "out"),
-        old=("counts", "merge", COUNTS, COUNTS, "--out", "out"),
-    ),
-    "extend": Scenario(
-        ("extend", "inputs/model", "--counts", COUNTS, "--add", "9", "--out", "out"),
-        old=("extend", "inputs/model", "--counts", COUNTS, "--add", "3", "--out", "out"),
-    ),
-    "extend-all-outputs": Scenario(
-        (
-            *("extend", "inputs/model", "--corpus", "inputs/et.txt", "--add", "9", "--out", "out"),
-            *("--extension", "extension.json", "--report", "report.html"),
-        ),
+    "count": scenario(f"count {MODEL} inputs/{{}}.txt --out out", "et", "en"),
+    "count-spill": scenario(f"count {MODEL} inputs/{{}}.txt --memory 64k --workers 1 --out out", "many", "en"),
+    "counts-merge": scenario(f"counts merge {COUNTS} inputs/{{}}.parquet --out out", "en", "et"),
+    "extend": scenario(f"extend {MODEL} --counts {COUNTS} --add {{}} --out out", "9", "3"),
+    "extend-all-outputs": scenario(
+        f"extend {MODEL} --corpus inputs/et.txt --add 9 --out out --extension extension.json --report report.html",
         outputs=("out", "extension.json", "report.html"),
     ),
-    "prune": Scenario(
-        ("prune", "inputs/model", "--counts", COUNTS, "--remove", "9", "--out", "out", "--order", "order.json"),
+    "prune": scenario(
+        f"prune {MODEL} --counts {COUNTS} --remove {{}} --out out --order order.json",
+        *("9", "3"),
         outputs=("out", "order.json"),
-        old=("prune", "inputs/model", "--counts", COUNTS, "--remove", "3", "--out", "out", "--order", "order.json"),
     ),
-    "refill": Scenario(
-        ("extend", "inputs/holes", "--counts", COUNTS, "--add", "5", "--out", "out"),
-        old=("extend", "inputs/holes", "--counts", COUNTS, "--add", "3", "--out", "out"),
+    "convert": scenario("convert inputs/ranks --to {} --out out", "huggingface", "tekken --renumber"),
+    "report": scenario(
+        "report inputs/{} --text et=inputs/short.txt --out out", "model inputs/extended", "extended inputs/model"
     ),
-    "convert": Scenario(
-        ("convert", "inputs/ranks", "--to", "huggingface", "--out", "out"),
-        old=("convert", "inputs/ranks", "--to", "tekken", "--renumber", "--out", "out"),
+    "transplant": scenario(f"transplant {PAIR} --init {{}} --out out", "fvt", "mean"),
+    "transplant-linked": scenario(f"transplant {PAIR} {{}} --out out", "--hard-link", "--init mean"),
+    "transplant-gguf": scenario(
+        f"transplant inputs/model.gguf inputs/extended --base {MODEL} --init {{}} --out out", "fvt", "mean"
     ),
-    "plan": Scenario(
-        ("plan", "inputs/model", "inputs/extended", "--out", "out"),
-        old=("plan", "inputs/extended", "inputs/model", "--out", "out"),
-    ),
-    "report": Scenario(
-        ("report", "inputs/model", "inputs/extended", "--text", "et=inputs/short.txt", "--out", "out"),
-        old=("report", "inputs/extended", "inputs/model", "--text", "et=inputs/short.txt", "--out", "out"),
-    ),
-    "transplant": Scenario(
-        ("transplant", "inputs/model", "inputs/extended", "--out", "out"),
-        old=("transplant", "inputs/model", "inputs/extended", "--init", "mean", "--out", "out"),
-    ),
-    "transplant-linked": Scenario(
-        ("transplant", "inputs/model", "inputs/extended", "--hard-link", "--out", "out"),
-        old=("transplant", "inputs/model", "inputs/extended", "--init", "mean", "--out", "out"),
-    ),
-    "transplant-gguf": Scenario(
-        (*GGUF, "--out", "out"),
-        old=(*GGUF, "--init", "mean", "--out", "out"),
-    ),
-    "adapt": Scenario(
-        (
-            *("adapt", "inputs/model", "--target", "inputs/et.txt", "--keep", "inputs/en.txt", "--swap", "5"),
-            *("--out", "out", "--keep-work", "work"),
-        ),
+    "adapt": scenario(
+        f"adapt {MODEL} --target inputs/et.txt --keep inputs/en.txt --swap {{}} --out out --keep-work work",
+        *("5", "3"),
         outputs=("out", "work"),
         kept=("out.work",),
-        old=(
-            *("adapt", "inputs/model", "--target", "inputs/et.txt", "--keep", "inputs/en.txt", "--swap", "3"),
-            *("--out", "out", "--keep-work", "work"),
-        ),
     ),
 }
 
@@ -111,20 +78,5 @@ def write_inputs(folder):
     counts.save(folder / "et.parquet")
     tg.count(base, [folder / "en.txt"]).save(folder / "en.parquet")
     tg.save(tg.extend(base, counts, 7).apply(base), folder / "extended", verify=False)
-    tg.save(tg.prune_order(base, counts)[:7].apply(base), folder / "holes", verify=False)
-    write_rank_file(folder / "ranks")
+    explicit(folder / "ranks")
     write_gguf(folder / "model.gguf", base)
-
-
-def write_rank_file(folder):
-    """A tiktoken file of the tiny tokenizer, with its pattern and special tokens."""
-    from rank_files import explicit
-
-    explicit(folder)
-
-
-def write_gguf(path, base):
-    """A GGUF file of the tiny tokenizer."""
-    from ggufs import write_gguf as write
-
-    write(path, base)

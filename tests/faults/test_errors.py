@@ -11,6 +11,7 @@ FULL = Fault(Action.FAIL, errno.ENOSPC, repeated=True, groups=Group.NEEDS_SPACE)
 QUOTA = Fault(Action.FAIL, errno.EDQUOT, repeated=True, groups=Group.NEEDS_SPACE)
 READ_ONLY = Fault(Action.FAIL, errno.EROFS, repeated=True)
 REFUSED = Fault(Action.FAIL, errno.EACCES)
+FAULTS = {"quota": QUOTA, "read-only": READ_ONLY, "no": REFUSED}
 
 
 def fail_everywhere(place, fault, *, force):
@@ -63,9 +64,7 @@ def test_a_call_that_fails_gives_an_error_with_what_to_do(place):
     fail_everywhere(place, Fault(Action.FAIL, errno.EIO), force=False)
 
 
-@pytest.mark.parametrize(
-    "fault", [QUOTA, READ_ONLY, Fault(Action.FAIL, errno.EACCES)], ids=["quota", "read-only", "no"]
-)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("place", FAST, indirect=True)
 def test_a_quota_and_missing_permissions_give_an_error_with_what_to_do(place, fault):
     fail_everywhere(place, fault, force=False)

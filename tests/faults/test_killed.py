@@ -60,6 +60,6 @@ def test_without_a_call_that_swaps_names_nothing_is_lost_either(place):
     kill_everywhere(place, Fault(Action.KILL, without_renameat2=True), force=True)
 
 
-@pytest.mark.parametrize("place", EVERY if ALL else FEW, indirect=True)
+@pytest.mark.parametrize("place", EVERY if ALL else FAST, indirect=True)
 def test_a_command_killed_in_the_middle_of_a_write_leaves_nothing_half_written(place):
     kill_everywhere(place, Fault(Action.KILL_HALFWAY, groups=Group.WRITE), force=False)

@@ -1,10 +1,14 @@
-"""Outputs that are links, inputs, inside inputs, or of the wrong type are refused, and nothing changes."""
+"""Outputs that are links, pipes, devices, inputs, inside inputs, or of the wrong type are refused: nothing changes."""
+
+import os
+import stat
+from contextlib import suppress
 
 import pytest
-from injection import content
-from scenarios import EVERY
+from injection import ALL, content
+from scenarios import EVERY, FEW
 
-WRITES_FILE = {"count", "count-spill", "counts-merge", "plan", "report", "transplant-gguf"}
+WRITES_FILE = {"count", "count-spill", "counts-merge", "report", "transplant-gguf"}
 
 
 def prepared(place):
@@ -15,24 +19,37 @@ def prepared(place):
     (folder / "elsewhere" / "kept").write_bytes(b"mine")
     (folder / "linked").symlink_to("elsewhere")
     (folder / "file").write_bytes(b"mine")
+    (folder / "linked-file").symlink_to("file")
+    os.mkfifo(folder / "pipe")
+    (folder / "linked-pipe").symlink_to("pipe")
+    os.mknod(folder / "socket", stat.S_IFSOCK | 0o600)
+    with suppress(PermissionError):  # only root makes devices
+        os.mknod(folder / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     return folder
 
 
+RUNS = [*((name, True) for name in EVERY), *((name, False) for name in (EVERY if ALL else FEW))]
+LINKS = ["dangling", "linked", "linked-file", "linked-pipe"]
+SPECIAL = [*LINKS, "pipe", "socket", "device"]
+
+
 def listed(folder):
-    """Every path below a folder, links as links; without the inputs, which the fixture compares."""
+    """Every path below a folder with its type, and the content of files. The fixture compares the inputs."""
     paths = [path for path in folder.rglob("*") if path.parts[len(folder.parts)] not in ("inputs", "tmp")]
-    return {str(path): str(path.readlink()) if path.is_symlink() else content(path) for path in paths}
+    return {str(path): (path.lstat().st_mode, content(path) if is_plain(path) else None) for path in paths}
 
 
-@pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
-@pytest.mark.parametrize("place", EVERY, indirect=True)
+def is_plain(path):
+    return not path.is_symlink() and (path.is_file() or path.is_dir())
+
+
+@pytest.mark.parametrize(("place", "force"), RUNS, indirect=["place"])
 def test_an_output_that_would_damage_something_is_refused(place, request, force):
     name = request.node.callspec.params["place"]
     folder = prepared(place)
     before = listed(folder)
     source = next(part for part in place.scenario.arguments if part.startswith("inputs/"))
     outs = [source, f"{source}/new", "inputs", "file/new", "elsewhere" if name in WRITES_FILE else "file"]
-    outs += [] if force and name in WRITES_FILE else ["linked", "dangling"]
     for out in outs:
         arguments = [out if part == "out" else part for part in place.scenario.arguments]
         ended = place.server.run([*arguments, *(["--force"] if force else [])], folder)
@@ -40,18 +57,18 @@ def test_an_output_that_would_damage_something_is_refused(place, request, force)
         assert "Traceback" not in ended.stderr
         assert "hint: " in ended.stderr
         assert listed(folder) == before, out
-    place.assert_clean(folder, kept=["dangling", "elsewhere", "linked", "file"])
+    place.assert_clean(folder, kept=["elsewhere", "file", *SPECIAL])
 
 
-@pytest.mark.parametrize("place", ["count", "plan"], indirect=True)
-@pytest.mark.parametrize("link", ["dangling", "linked-file"])
-def test_with_force_a_link_is_replaced_and_what_it_names_is_not(place, link):
+@pytest.mark.parametrize(("place", "force"), RUNS, indirect=["place"])
+def test_an_output_that_is_no_file_or_folder_is_refused_and_force_is_not_suggested(place, force):
     folder = prepared(place)
-    (folder / "linked-file").symlink_to("file")
-    arguments = [link if part == "out" else part for part in place.scenario.arguments]
-    ended = place.server.run([*arguments, "--force"], folder)
-    assert ended.status == 0, ended.stderr
-    assert not (folder / link).is_symlink()
-    assert content(folder / link) == place.new[0]["out"]
-    assert (folder / "file").read_bytes() == b"mine"
-    assert not (folder / "nowhere").exists()
+    before = listed(folder)
+    for name in place.scenario.outputs:
+        for out in [out for out in SPECIAL if os.path.lexists(folder / out)]:
+            arguments = [out if part == name else part for part in place.scenario.arguments]
+            ended = place.server.run([*arguments, *(["--force"] if force else [])], folder)
+            assert ended.status == 2, f"{name} = {out}: {ended.stderr}"
+            assert "hint: " in ended.stderr
+            assert "--force" not in ended.stderr
+            assert listed(folder) == before, f"{name} = {out}"

@@ -56,6 +56,6 @@ def test_a_signal_at_any_call_loses_nothing_that_force_would_replace(place):
     stop_everywhere(place, signal.SIGTERM, force=True)
 
 
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_more_signals_while_the_first_one_is_handled_lose_nothing(place):
     stop_everywhere(place, signal.SIGINT, force=True, repeated=True)

@@ -38,7 +38,7 @@ def test_of_two_runs_at_once_one_succeeds_and_the_other_says_why_not(place):
     run_twice_everywhere(place, force=False)
 
 
-@pytest.mark.parametrize("place", FEW, indirect=True)
+@pytest.mark.parametrize("place", FAST, indirect=True)
 def test_of_two_runs_at_once_with_force_the_result_is_that_of_one(place):
     run_twice_everywhere(place, force=True)
 

@@ -3,28 +3,11 @@
 They run in a folder with the inputs of `golden_inputs`, so that paths in the outputs are relative.
 """
 
-import io
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 
-import golden_inputs
-import numpy as np
-
 import tokengraft as tg
-from tokengraft import cli
-from tokengraft.adapt import cache
-from tokengraft.checkpoint.layout import find_vocabulary, open_checkpoint
 from tokengraft.counts.count import HeldOutCounts
-from tokengraft.train.write_rows import write_with_rows
-
-
-@dataclass(frozen=True)
-class Golden:
-    """A function that writes to a folder, and the functions of the package whose output this is."""
-
-    write: object
-    covers: tuple[str, ...] = ()
+from tokengraft.pipeline import cache
 
 
 def save(tokenizer, out):
@@ -34,19 +17,6 @@ def save(tokenizer, out):
 def extended(name, n=3):
     base = tg.load(name)
     return tg.extend(base, tg.count(base, ["et.txt"]), n).apply(base)
-
-
-def command(*arguments):
-    """What a command prints."""
-    out = io.StringIO()
-    with redirect_stdout(out), redirect_stderr(io.StringIO()):
-        status = cli.main([*arguments])
-    assert status in (0, 1), arguments
-    return out.getvalue()
-
-
-def printed(out, name, *arguments):
-    (out / f"{name}.json").write_text(command(*arguments, "--json"), encoding="utf-8")
 
 
 def write_extended(out):
@@ -112,54 +82,24 @@ def write_tokenizer_adaptation(out):
 
 def write_cache(out):
     counts = tg.count(tg.load("model"), ["et.txt"])
-    cache._save(HeldOutCounts(counts, ("õ", "b")), out / "counts.parquet", out / "held-out.json")
-
-
-def write_rows(out):
-    vocabulary = find_vocabulary(open_checkpoint(Path("model")))
-    rows = [np.full((2, golden_inputs.WIDTH), value, np.float32) for value in (0.5, -0.25)]
-    write_with_rows(Path("model"), out / "model", vocabulary, [3, 5], rows, {"steps": 1}, force=False)
+    cache._save(HeldOutCounts(counts, ("õ", "b"), 3), out / "counts.parquet", out / "held-out.json")
 
 
 def write_report(out):
     tg.report("model", extended("model"), {"et": ["en.txt"]}, out=out / "report.html", title="golden")
 
 
-def write_printed(out):
-    save(extended("model"), Path("new"))
-    command("count", "model", "et.txt", "--out", "et.parquet", "--quiet")
-    printed(out, "inspect", "inspect", "model")
-    printed(out, "count", "count", "model", "et.txt", "--out", "counted")
-    printed(out, "counts-merge", "counts", "merge", "et.parquet", "et.parquet", "--out", "merged")
-    printed(out, "extend", "extend", "model", "--counts", "et.parquet", "--add", "3", "--out", "extended")
-    printed(out, "prune", "prune", "model", "--counts", "et.parquet", "--remove", "2", "--out", "pruned")
-    printed(out, "check", "check", "new", "--base", "model")
-    printed(out, "evaluate", "evaluate", "model", "new", "--text", "et=en.txt")
-    printed(out, "compare", "compare", "model", "new", "--text", "en.txt")
-    printed(out, "curve", "curve", "model", "--counts", "et.parquet", "--text", "en.txt", "--sizes", "1", "2", "4")
-    printed(out, "plan", "plan", "model", "new")
-    printed(out, "transplant", "transplant", "model", "new", "--out", "transplanted")
-    printed(out, "convert", "convert", "tiktoken", "--to", "huggingface", "--out", "converted")
-    printed(out, "adapt", "adapt", "model", "--target", "et.txt", "--add", "2", "--no-report", "--out", "adapted")
-
-
-SAVE = "formats.files.save"
 GOLDEN = {
-    "adaptation": Golden(write_adaptation, ("checkpoint.transplant.transplant", "adapt.work.write_work")),
-    "adaptation-of-a-tokenizer": Golden(write_tokenizer_adaptation, ("adapt.write.write_result",)),
-    "cache": Golden(write_cache, ("adapt.cache._save",)),
-    "converted": Golden(write_converted, (SAVE,)),
-    "counts": Golden(write_counts, ("counts.pretoken_counts.write_counts",)),
-    "extended": Golden(write_extended, (SAVE,)),
-    "gguf": Golden(write_gguf, ("checkpoint.gguf.transplant_gguf",)),
-    "printed": Golden(write_printed),
-    "pruned": Golden(write_pruned, (SAVE,)),
-    "report": Golden(write_report, ("report.report.write_page",)),
-    "results": Golden(
-        write_results,
-        ("plan.VocabPlan.save", "tokenizer.edit_result.EditResult.save", "output.result_file.write_result_file"),
-    ),
-    "rows": Golden(write_rows, ("train.write_rows.write_with_rows",)),
-    "transplant": Golden(write_transplant, ("checkpoint.transplant.transplant",)),
-    "unchanged": Golden(write_unchanged, (SAVE,)),
+    "adaptation": write_adaptation,
+    "adaptation-of-a-tokenizer": write_tokenizer_adaptation,
+    "cache": write_cache,
+    "converted": write_converted,
+    "counts": write_counts,
+    "extended": write_extended,
+    "gguf": write_gguf,
+    "pruned": write_pruned,
+    "report": write_report,
+    "results": write_results,
+    "transplant": write_transplant,
+    "unchanged": write_unchanged,
 }

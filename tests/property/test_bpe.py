@@ -27,7 +27,12 @@ def core_of(tokens, merges, *, ignore_merges=False):
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
     return _core.Bpe(
-        _core.Vocabulary(vocab, pairs), ignore_merges=ignore_merges, byte_fallback=False, unk_token=None, fuse_unk=False
+        _core.Vocabulary(vocab, pairs),
+        byte_level=True,
+        ignore_merges=ignore_merges,
+        byte_fallback=False,
+        unk_token=None,
+        fuse_unk=False,
     )
 
 

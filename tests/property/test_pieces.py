@@ -8,7 +8,7 @@ from sentencepiece import SentencePieceProcessor
 from test_bpe import LETTERS
 
 import tokengraft as tg
-from tokengraft.formats.sentencepiece import read_piece_model
+from tokengraft.formats.pieces import read_piece_model
 
 FILE = "tokenizer.model"
 
@@ -27,7 +27,7 @@ def texts_over(learned):
 
 def tokenizer_of(learned):
     raw = builders.piece_model(builders.pieces_of(learned, LETTERS, runs=("▁", "▁▁", "▁▁▁▁", "▁▁▁")))
-    return read_piece_model(raw, name=FILE, file=FILE, files={})
+    return read_piece_model({FILE: raw}, FILE)
 
 
 @given(piece_scores(), st.data(), st.integers(1, 10), st.integers(1, 3))

@@ -16,9 +16,10 @@ from test_training import UNBOUNDED, counts_of, words_over
 import tokengraft as tg
 from tokengraft import _core
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.formats.sentencepiece import read_piece_model
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.learn.preserve import preserved_text
 
-SETTINGS = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unreachable_ranks": [], "byte_level": True}
+SETTINGS = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unreachable_ranks": []}
 NAMES = ("et", "hi", "lv")
 
 
@@ -102,7 +103,7 @@ def test_pieces_learned_beside_preserved_text_equal_those_of_the_obvious_trainer
     texts = {name: data.draw(texts_over(learned)) for name in names or ["et"]}
     kept = data.draw(st.one_of(st.just([]), texts_over(learned)))
     counted = {name: tg.count(base, iter(lines)) for name, lines in texts.items()}
-    counts = tg.Parity(counted) if names else counted["et"]
+    counts = tg.learn.Parity(counted) if names else counted["et"]
     options = {"limits": tg.Limits(min_count=min_count), "character_coverage": 0}
     options["preserve"] = tg.count(base, iter(kept)) if kept else None
     found = tg.extend(base, counts, n, **options)
@@ -137,7 +138,7 @@ def as_words(lines):
 @cache
 def base_of(kind):
     if kind == "model":
-        return read_piece_model(builders.llama2_like(), name=FILE, file=FILE, files={})
+        return read_piece_model({FILE: builders.llama2_like()}, FILE)
     document = builders.byte_level(ignore_merges=kind == "skipping") if kind != "pieces" else builders.sentencepiece()
     return read_tokenizer_json(json.dumps(document).encode(), name="tokenizer.json", files={})
 
@@ -161,15 +162,15 @@ def test_the_laws_hold_for_every_combination_of_options(data, n, kind):
     lines = st.lists(st.sampled_from(TEXTS), min_size=1, max_size=8)
     names = data.draw(st.lists(st.sampled_from(NAMES), max_size=3, unique=True))
     counted = {name: tg.count(base, iter(data.draw(lines))) for name in names or ["et"]}
-    counts, shuffled = counted["et"] if not names else tg.Parity(counted), None
+    counts, shuffled = counted["et"] if not names else tg.learn.Parity(counted), None
     if names:
         both = {}
         if data.draw(st.booleans()):
             parallel = {name: tg.count(base, iter(data.draw(lines))) for name in names}
             both = {"parallel": parallel, "reference": tg.count(base, iter(data.draw(lines)))}
         both["max_share"] = data.draw(st.sampled_from([1, 0.5]))
-        counts = tg.Parity(counted, **both)
-        shuffled = tg.Parity(dict(reversed(counted.items())), **both)
+        counts = tg.learn.Parity(counted, **both)
+        shuffled = tg.learn.Parity(dict(reversed(counted.items())), **both)
     kept = data.draw(st.one_of(st.just([]), lines))
     scripts = data.draw(st.lists(st.sampled_from(["Latin", "arab", "Deva", "Common", "Han"]), max_size=2))
     limits = tg.Limits(
@@ -200,3 +201,30 @@ def test_the_laws_hold_for_every_combination_of_options(data, n, kind):
         assert (word.token is None) == (word.reason is not None)
         if word.token is not None:
             assert extended.bpe.encode(word.token) == [extended.vocab[word.token]]
+
+
+@given(
+    st.lists(st.tuples(st.text("aбλ猫ー\u0301 1", max_size=5), st.integers(1, 300)), min_size=1, max_size=30),
+    st.one_of(st.none(), st.lists(st.sampled_from(["aaaa", "бббб", "猫猫ーー"]), max_size=2)),
+    st.sampled_from(["bytes", "model"]),
+)
+def test_preserved_and_other_pretokens_are_the_text_and_differ_by_scripts(words, targets, kind):
+    base = base_of(kind)
+    text = tg.count(base, (word for word, count in words for _ in range(count)))
+    learned = None if targets is None else [tg.count(base, iter([target])) for target in targets]
+    found = preserved_text([text], learned)
+    left_out = found.left_out.table if found.left_out else counts_of({})
+    assert found.counts.table.plus(left_out) == text.table
+    named = [set(_core.scripts([word.decode()])[0]) & {*found.scripts} for word, _ in found.counts.top(999)]
+    assert not any(named)
+    for name in found.scripts:
+        words = [
+            (word.decode(), count) for word, count in left_out.top(999) if name in _core.scripts([word.decode()])[0]
+        ]
+        assert words
+        assert _letters(words) * 100 < _letters((word.decode(), count) for word, count in text.top(9999))
+        assert targets is None or name in _core.scripts(["".join(targets)])[0]
+
+
+def _letters(words):
+    return sum(count * sum(character in "aбλ猫" for character in word) for word, count in words)

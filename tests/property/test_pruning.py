@@ -2,9 +2,11 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import accumulate
 
 import builders
+import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +15,11 @@ from test_training import words_over
 
 import tokengraft as tg
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.prune.methods import METHODS
+from tokengraft.pruning.expected import expected_counts, usefulness
+from tokengraft.pruning.order import METHODS
 
-SAFE = ["leaf-frequency", "merge", "last-id-leaf"]
+BARE = tg.Protection(defaults=False)
+SAFE = ["leaf-expected", "leaf-frequency", "merge", "last-id-leaf"]
 
 
 def tokenizer_of(tokens, merges, **settings):
@@ -53,19 +57,34 @@ def steps(order):
 
 
 @given(questions(), st.booleans(), st.data())
-def test_leaf_frequency_equals_the_obvious_version_in_both_ways_of_counting(question, by_merges, data):
+def test_leaf_orders_equal_the_obvious_version_in_both_ways_of_counting(question, by_merges, data):
     base, tokens, merges, words, counts = question
     counted = occurrences(words, tokens, merges, ignore_merges=base.ignore_merges and not by_merges)
     long = [token for token in tokens if len(token) > 1]
     wanted = set(data.draw(st.lists(st.sampled_from(long), max_size=2))) if long else set()
-    order = tg.prune_order(base, counts, protection=tg.Protection(tokens=sorted(wanted)), by_merges=by_merges)
+    protection = replace(BARE, tokens=sorted(wanted))
+    order = tg.prune_order(base, counts, "leaf-frequency", protection=protection, by_merges=by_merges)
     assert steps(order) == reference.leaf_order(tokens, merges, counted, wanted)
+    order = tg.prune_order(base, counts, protection=protection, by_merges=by_merges)
+    expected = usefulness(base, {base.ids[token]: count for token, count in counted.items()})
+    named = {token: expected.get(base.ids[token], 0.0) for token in tokens}
+    assert steps(order) == reference.leaf_order(tokens, merges, counted, wanted, named)
+
+
+@given(questions())
+def test_expected_counts_are_those_of_the_obvious_version(question):
+    base, tokens, merges, words, _ = question
+    counted = occurrences(words, tokens, merges, ignore_merges=base.ignore_merges)
+    expected = expected_counts(base, {base.ids[token]: count for token, count in counted.items()})
+    for token in (token for token in tokens if len(token) > 1):
+        by_hand = float(reference.expected_count(token, tokens, merges, counted))
+        assert expected[base.ids[token]] == pytest.approx(by_hand, rel=1e-9)
 
 
 @given(questions(), st.booleans())
 def test_merge_equals_the_obvious_version_in_both_ways_of_counting(question, by_merges):
     base, tokens, merges, words, counts = question
-    order = tg.prune_order(base, counts, "merge", by_merges=by_merges)
+    order = tg.prune_order(base, counts, "merge", protection=BARE, by_merges=by_merges)
     skips = base.ignore_merges and not by_merges
     assert steps(order) == reference.merge_order(tokens, merges, words, ignore_merges=skips)
 
@@ -75,7 +94,7 @@ def test_frequency_goes_by_counts_alone(question, by_merges):
     base, tokens, merges, words, counts = question
     counted = occurrences(words, tokens, merges, ignore_merges=base.ignore_merges and not by_merges)
     expected = sorted((counted[t], -tokens.index(t), t) for t in tokens if len(t) > 1)
-    order = tg.prune_order(base, counts, "frequency", by_merges=by_merges)
+    order = tg.prune_order(base, counts, "frequency", protection=BARE, by_merges=by_merges)
     assert steps(order) == [(token, count) for count, _, token in expected]
 
 
@@ -86,7 +105,7 @@ def edges(pieces):
 @given(questions())
 def test_the_flow_of_a_removal_is_what_reencoding_the_text_gives_unless_a_token_crosses_the_removed_one(question):
     base, tokens, merges, words, counts = question
-    order, left = tg.prune_order(base, counts), list(tokens)
+    order, left = tg.prune_order(base, counts, protection=BARE), list(tokens)
     strings = {token.id: token.string for token in base.tokens}
     for size, removed in enumerate(order.tokens, start=1):
         pruned = order[:size].apply(base)
@@ -102,7 +121,7 @@ def test_the_flow_of_a_removal_is_what_reencoding_the_text_gives_unless_a_token_
 def test_a_neighbour_can_merge_with_a_part_of_a_removed_token_and_the_flow_does_not_see_it():
     base = tokenizer_of([*LETTERS, "ab", "bc"], [("a", "b"), ("b", "c")])
     counts = tg.count(base, iter(["abc", "bc", "bc"]))
-    order = tg.prune_order(base, counts)
+    order = tg.prune_order(base, counts, protection=BARE)
     assert steps(order) == [("ab", 1), ("bc", 2)]
     pruned = order[:1].apply(base)
     assert counts.tokens(pruned)[base.vocab["bc"]] == 3
@@ -111,7 +130,7 @@ def test_a_neighbour_can_merge_with_a_part_of_a_removed_token_and_the_flow_does_
 @given(questions(), st.sampled_from(SAFE), st.data())
 def test_what_stays_stays_reachable_and_what_used_nothing_pruned_encodes_as_before(question, method, data):
     base, tokens, _, words, counts = question
-    order = tg.prune_order(base, counts, method)
+    order = tg.prune_order(base, counts, method, protection=BARE)
     size = data.draw(st.integers(0, len(order)))
     chosen = order[:size]
     assert order[: len(order)][:size] == chosen
@@ -129,7 +148,7 @@ def test_what_stays_stays_reachable_and_what_used_nothing_pruned_encodes_as_befo
 @given(questions(), st.sampled_from(sorted(set(METHODS) - {"script", "script-leaf", "unreachable"})))
 def test_pruning_everything_leaves_the_protected_and_any_text_survives(question, method):
     base, tokens, _, words, counts = question
-    pruned = tg.prune_order(base, counts, method).apply(base)
+    pruned = tg.prune_order(base, counts, method, protection=BARE).apply(base)
     assert [t.string for t in pruned.tokens] == [*LETTERS, "<end>"]
     for word in words:
         assert [t.string for i in pruned.encode(word) for t in pruned.tokens if t.id == i] == list(word)
@@ -139,7 +158,7 @@ def test_pruning_everything_leaves_the_protected_and_any_text_survives(question,
 @given(questions(), st.sampled_from(SAFE), st.data())
 def test_pruning_and_extending_by_as_many_gives_the_old_size_and_old_ids(question, method, data):
     base, _, _, _, counts = question
-    order = tg.prune_order(base, counts, method)
+    order = tg.prune_order(base, counts, method, protection=BARE)
     size = data.draw(st.integers(0, len(order)))
     pruned = order[:size].apply(base)
     if not size:
@@ -158,7 +177,7 @@ def test_pruning_and_extending_by_as_many_gives_the_old_size_and_old_ids(questio
 @given(questions(), st.sampled_from(SAFE), st.data())
 def test_a_plan_says_where_every_row_comes_from(question, method, data):
     base, _, _, _, counts = question
-    order = tg.prune_order(base, counts, method)
+    order = tg.prune_order(base, counts, method, protection=BARE)
     pruned = order[: data.draw(st.integers(0, len(order)))].apply(base)
     new = tg.extend(pruned, counts, 4, limits=tg.Limits(min_count=1)).apply(pruned)
     for tokenizer in (pruned, pruned.compact(), new, new.compact()):

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengraft import _core
-from tokengraft.checkpoint.rows import NewTokens, TableInfo
-from tokengraft.checkpoint.rows.fvt import fvt
+from tokengraft.checkpoint.rows import NewTokens, TableInfo, fvt
 from tokengraft.checkpoint.tensors import narrow, widen
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from limits.inputs import PIPELINES
 
 import tokengraft as tg
-from tokengraft.evaluate import segments
-from tokengraft.evaluate.segments import Segmenter, n_words, token_totals
+from tokengraft.measure import segments
+from tokengraft.measure.segments import Segmenter, n_words, token_totals
 
 SHAPES = {**builders.TINY, **PIPELINES}
 texts = st.lists(

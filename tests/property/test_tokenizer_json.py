@@ -15,10 +15,10 @@ from tokengraft import _core
 from tokengraft.errors import TokengraftError
 from tokengraft.formats import huggingface
 from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
-from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.inspect import inspect
+from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 FIELDS = ("vocab", "merges", "rest", "files", "style", "merges_as_text", "main")
@@ -125,7 +125,7 @@ def tokenizer_of(table, style=JsonStyle(), *, as_text=False, added=()):  # noqa:
     vocab, merges = table
     rest = document({}, []) | {"added_tokens": list(added)}
     pairs = tuple((vocab[left], vocab[right]) for left, right in merges)
-    return Tokenizer(FrozenDict(vocab), pairs, json.dumps(rest), style=style, merges_as_text=as_text)
+    return Tokenizer(_core.Vocabulary(vocab, pairs), json.dumps(rest), style=style, merges_as_text=as_text)
 
 
 @given(vocabularies(), STYLES, st.booleans())
@@ -183,16 +183,21 @@ def test_tokens_and_summary_are_those_of_the_obvious_version(table, kind):
     vocab, merges = table
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
     bpe = _core.Bpe(
-        _core.Vocabulary(vocab, pairs), ignore_merges=False, byte_fallback=False, unk_token=None, fuse_unk=False
+        _core.Vocabulary(vocab, pairs),
+        byte_level=kind == "byte-level",
+        ignore_merges=False,
+        byte_fallback=False,
+        unk_token=None,
+        fuse_unk=False,
     )
     more = [(next(i for i in range(99) if i not in vocab.values()), "<new>")]
     everything = sorted((i, string, token_bytes(string, kind)) for string, i in [*vocab.items(), ("<new>", more[0][0])])
-    assert bpe.tokens(more, byte_level=kind == "byte-level") == everything
+    assert bpe.tokens(more) == everything
     added = {more[0][0], next(iter(vocab.values()))}
     learned = [Token(*token) for token in everything if token[0] not in added]
     _, atomic, unreachable = bpe.structure()
     sharing = Counter(token.bytes for token in learned)
-    runs, counted, failing, longest = bpe.summary([*added], byte_level=kind == "byte-level", examples=3)
+    runs, counted, failing, longest = bpe.summary([*added], examples=3)
     assert runs == [*id_runs([token_id for token_id, *_ in everything], added)]
     not_utf8 = sum(token.bytes.decode(errors="ignore").encode() != token.bytes for token in learned)
     shared = sum(count for count in sharing.values() if count > 1)

@@ -24,7 +24,7 @@ def learned(tokens, merges, words, n, *, min_count=1, ignore_merges=False, **opt
     settings = {"max_token_bytes": UNBOUNDED, "forbidden": [], "rules": None, "unreachable_ranks": []}
     settings |= {"allow": None, "max_candidates": UNBOUNDED} | options
     bpe = core_of(tokens, merges, ignore_merges=ignore_merges)
-    return _core.extend(bpe, [counts_of(words)], n, byte_level=True, min_count=min_count, **settings)[0]
+    return _core.extend(bpe, [counts_of(words)], n, min_count=min_count, **settings)[0]
 
 
 def words_over(tokens):

@@ -16,9 +16,9 @@ from test_bpe import LETTERS, merge_tables
 from test_pieces import FILE, piece_scores, texts_over, tokenizer_of
 
 import tokengraft as tg
-from tokengraft.extend.include import ListLimits, WordList, included_merges
-from tokengraft.extend.word_merges import MergeBase, MergeLimits, WordMerges, replaced
 from tokengraft.formats.huggingface import read_tokenizer_json
+from tokengraft.learn.include import WordList, included_merges
+from tokengraft.learn.word_merges import MergeBase, MergeLimits, WordMerges, replaced
 from tokengraft.tokenizer.edit import add_tokens
 
 WORDS = st.text(LETTERS, min_size=2, max_size=7)
@@ -86,7 +86,8 @@ def test_limits_are_kept_and_a_word_is_left_out_only_if_no_tree_makes_it(table, 
     parts = st.sampled_from([word[start:end] for start in range(len(word)) for end in range(start + 1, len(word) + 1)])
     denied, kept_apart = data.draw(st.frozensets(parts)), data.draw(st.frozensets(st.tuples(parts, parts)))
     limits = MergeLimits(
-        allow_token=lambda string: string not in denied, allow_pair=lambda left, right: (left, right) not in kept_apart
+        refusal=lambda string: "it is denied" if string in denied else None,
+        allow_pair=lambda left, right: (left, right) not in kept_apart,
     )
     made, stuck = generated(tokens, merges, [word], limits)
     assert not {left + right for left, right, _ in made} & denied
@@ -177,7 +178,7 @@ def byte_level(table, **model):
 
 def check_extension(base, counts, words, data):
     """What must hold for any list on any tokenizer. Returns the extension and the tokenizer with it."""
-    needed = len(included_merges(base, words, ListLimits(made_for=(counts.fingerprint,))).tokens)
+    needed = len(included_merges(base, words, MergeLimits(made_for=(counts.fingerprint,))).tokens)
     n = needed + data.draw(st.integers(1, 6))
     options = {"character_coverage": 0, "limits": tg.Limits(min_count=1)}
     extension = tg.extend(base, counts, n, include=words, **options)

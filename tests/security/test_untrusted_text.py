@@ -14,7 +14,7 @@ from checkpoints import checkpoint
 import tokengraft as tg
 from tokengraft import cli
 from tokengraft.cli import display
-from tokengraft.cli.interrupt import resumable
+from tokengraft.cli.main import resumable
 from tokengraft.cli.options import named
 from tokengraft.errors import CorpusError, escaped
 
@@ -81,8 +81,8 @@ def test_commands_print_no_control_characters_of_tokens_texts_or_names(tmp_path,
         ["count", str(source), str(text), "--out", str(tmp_path / f"{name}.parquet")],
         ["extend", str(source), "--corpus", str(text), "--add", "2", "--out", str(tmp_path / f"{name}-out")],
         ["evaluate", f"a\x1b[31m={source}", f"b={tmp_path / f'{name}-out'}", "--text", f"{name}={text}"],
-        ["compare", str(source), str(tmp_path / f"{name}-out"), "--text", str(text)],
-        ["plan", str(source), str(tmp_path / f"{name}-out")],
+        ["evaluate", str(source), str(tmp_path / f"{name}-out"), "--text", str(text), "--examples"],
+        ["transplant", str(source), str(tmp_path / f"{name}-out"), "--dry-run"],
         ["inspect", str(tmp_path / f"{name}-none")],
         ["count", str(source), str(tmp_path / f"{name}-none"), "--out", str(tmp_path / "c.parquet")],
     ):

@@ -10,28 +10,57 @@ from types import SimpleNamespace
 
 import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+from checkpoints import ESTONIAN, checkpoint, write_texts
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.adapt.inputs import given_paths
-from tokengraft.adapt.record import read_record, repeat_of
-from tokengraft.adapt.work import is_work_file
-from tokengraft.cli.adapted import _tokens
-from tokengraft.cli.command_line import command_line
+from tokengraft.cli.adapt import _tokens
 from tokengraft.cli.main import build_parser
+from tokengraft.cli.options import command_line
+from tokengraft.pipeline import record as inputs
+from tokengraft.pipeline.cache import is_work_file
+from tokengraft.pipeline.record import given_paths, read_record, repeat_of
 
+pytestmark = pytest.mark.usefixtures("transformers_running")
 PLAIN = tg.AdaptOptions(report=False)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A model, texts, an adaptation with many options in `first`, and a plain one in `plain`."""
+    place = tmp_path_factory.mktemp("made")
+    checkpoint(place / "model")
+    (place / "model" / "README.md").write_text("a model")
+    (place / "model" / "chat_template.jinja").write_text("{{ messages }}")
+    write_texts(place, other=[text.replace("põdrad", "kassid") for text in ESTONIAN[:99]])
+    (place / "keep.txt").write_text("Ġcat\n", encoding="utf-8")
+    (place / "deny.txt").write_text("ad\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert cli.main([*FULL, "--out", "first"]) == 0
+        tg.adapt("model", target="et.txt", add=12, out="plain", options=PLAIN)
+    return place
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    checkpoint(tmp_path / "model")
-    for name, lines in (("et", ESTONIAN), ("lv", LATVIAN), ("en", ENGLISH)):
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "other.txt").write_text("\n".join(text.replace("põdrad", "kassid") for text in ESTONIAN[:99]))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def place(made, tmp_path, monkeypatch):
+    """A copy of all that, which is the current folder."""
+    shutil.copytree(made, tmp_path / "place")
+    monkeypatch.chdir(tmp_path / "place")
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def repeat(place, capsys):
+    """Repeats a record into `second`, and returns what is printed to stderr."""
+
+    def run(record="plain/adaptation.json", *more, code=2):
+        capsys.readouterr()
+        assert cli.main(["adapt", "--from-record", record, "--out", "second", *more]) == code
+        assert (place / "second").exists() == (code == 0)
+        return capsys.readouterr().err
+
+    return run
 
 
 def files_of(folder):
@@ -42,51 +71,19 @@ def request_in(folder, name="adaptation.json"):
     return json.loads((folder / name).read_bytes())["request"]
 
 
-FULL = [
-    *(
-        "adapt",
-        "model",
-        "--target",
-        "et=et.txt:2",
-        "lv=lv.txt",
-        "--keep",
-        "en=en.txt",
-        "--swap",
-        "12",
-        "--test",
-        "t=other.txt",
-    ),
-    *("--init", "random", "--seed", "7", "--protect", "keep.txt", "--deny", "deny.txt", "--max-documents", "350"),
-    *("--preserve", "en.txt", "--no-report", "--quiet"),
-]
+FULL = ["adapt", "model", "--target", "et=et.txt:2", "lv=lv.txt", "--keep", "en=en.txt", "--swap", "12"]
+FULL += ["--test", "t=other.txt", "--init", "random", "--seed", "7", "--protect", "keep.txt", "--deny", "deny.txt"]
+FULL += ["--max-documents", "350", "--preserve", "en.txt", "--no-report", "--quiet"]
 
 
-@pytest.fixture
-def recorded(place, capsys):
-    """An adaptation with many options."""
-    (place / "keep.txt").write_text("Ġcat\n", encoding="utf-8")
-    (place / "deny.txt").write_text("ad\n", encoding="utf-8")
-    assert cli.main([*FULL, "--out", "first"]) == 0, capsys.readouterr().err
-    return place / "first"
-
-
-def test_a_record_has_inputs_with_sizes_and_hashes_weights_options_and_versions(recorded, place):
-    request = request_in(recorded)
-    assert request == request_in(recorded, "tokengraft.json")
+def test_a_record_has_inputs_with_sizes_and_hashes_weights_options_and_versions(place):
+    request = request_in(place / "first")
+    assert request == request_in(place / "first", "tokengraft.json")
     inputs = {(item["role"], item["name"]): item for item in request["inputs"]}
-    assert [*inputs] == (
-        [
-            ("model", "model"),
-            ("target", "et"),
-            ("target", "lv"),
-            ("keep", "en"),
-            ("test", "t"),
-            ("preserve", "preserve"),
-        ]
-    )
+    roles = [("model", "model"), ("target", "et"), ("target", "lv"), ("keep", "en"), ("test", "t")]
+    assert [*inputs] == [*roles, ("preserve", "preserve")]
     raw = (place / "et.txt").read_bytes()
-    found = inputs["target", "et"]
-    assert found == {
+    assert inputs["target", "et"] == {
         "role": "target",
         "name": "et",
         "path": "et.txt",
@@ -106,77 +103,59 @@ def test_a_record_has_inputs_with_sizes_and_hashes_weights_options_and_versions(
 
 
 @pytest.mark.parametrize("name", ["adaptation.json", "tokengraft.json"])
-def test_a_record_repeats_the_run_to_the_byte(recorded, place, name):
+def test_a_record_repeats_the_run_to_the_byte(place, repeat, name):
     (place / "keep.txt").unlink()  # the record has what these files said
     (place / "deny.txt").unlink()
-    assert cli.main(["adapt", "--from-record", str(recorded / name), "--out", "second", "--quiet"]) == 0
-    assert files_of(place / "second") == files_of(recorded)
+    repeat(f"first/{name}", "--quiet", code=0)
+    assert files_of(place / "second") == files_of(place / "first")
 
 
-def test_a_changed_input_is_refused_before_anything_is_written(recorded, place, capsys):
-    capsys.readouterr()
+def test_a_changed_input_is_refused_before_anything_is_written(place, repeat):
     text = (place / "et.txt").read_text(encoding="utf-8")
     (place / "et.txt").write_text(text.replace("kassid", "kassiv", 1), encoding="utf-8")
-    repeat = ["adapt", "--from-record", str(recorded / "adaptation.json"), "--out", "second"]
-    assert cli.main(repeat) == 2
-    assert "the target `et` (`et.txt`) is not that of the record: it has the SHA-256 hash" in capsys.readouterr().err
+    assert "the target `et` (`et.txt`) is not that of the record: it has the SHA-256 hash" in repeat(
+        "first/adaptation.json"
+    )
     (place / "et.txt").write_text(text + "\nx", encoding="utf-8")
-    assert cli.main(repeat) == 2
-    assert "bytes, not" in capsys.readouterr().err
-    assert not (place / "second").exists()
+    assert "bytes, not" in repeat("first/adaptation.json")
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "name"),
     [
-        (["--swap", "3"], "--swap was given together with --from-record"),
-        (["--target", "et.txt"], "--target was given together"),
-        (["model"], "MODEL was given together"),
-        (["--documents", "files"], "--documents was given together"),
-        (["--documents", "lines"], "--documents was given together"),
+        (["--swap", "3"], "--swap"),
+        (["--target", "et.txt"], "--target"),
+        (["model"], "MODEL"),
+        (["--documents", "files"], "--documents"),
+        (["--documents", "lines"], "--documents"),
     ],
 )
-@pytest.mark.usefixtures("place")
-def test_options_that_change_the_result_are_refused_beside_a_record(more, said, capsys):
-    assert cli.main(["adapt", *more, "--from-record", "x.json", "--out", "second"]) == 2
-    assert said in capsys.readouterr().err
+def test_options_that_change_the_result_are_refused_beside_a_record(repeat, more, name):
+    assert f"{name} was given together with --from-record" in repeat("plain/adaptation.json", *more)
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "said"),
     [
-        "",
-        "{}",
-        "[]",
-        '{"request": 1}',
-        '{"request": {}}',
-        '{"request": {"step": "transplant"}}',
-        '{"request": {"step": "adapt"}}',
+        (None, "cannot read the record `x.json`: No such file or directory"),
+        ("", "the record `x.json` is not valid JSON"),
+        *((text, "record") for text in ("{}", "[]", '{"request": 1}', '{"request": {}}')),
+        ('{"request": {"step": "transplant"}}', "record"),
+        ('{"request": {"step": "adapt"}}', "record"),
     ],
 )
-def test_what_is_no_record_is_refused(place, content, capsys):
-    (place / "x.json").write_text(content)
-    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second"]) == 2
-    said = capsys.readouterr().err
-    assert "record" in said
-    assert "hint: pass " in said
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("missing.json", "cannot read the record `missing.json`: No such file or directory"),
-        ("model", "cannot read the record `model`: Is a directory"),
-        ("et.txt", "the record `et.txt` is not valid JSON"),
-    ],
-)
-@pytest.mark.usefixtures("place")
-def test_a_record_that_cannot_be_read_is_named_without_an_exception(name, said, capsys):
-    assert cli.main(["adapt", "--from-record", name, "--out", "second"]) == 2
-    shown = capsys.readouterr().err
+def test_what_is_no_record_is_refused_by_name_and_without_an_exception(place, repeat, content, said):
+    if content is not None:
+        (place / "x.json").write_text(content)
+    shown = repeat("x.json")
     assert said in shown
-    assert "Error" not in shown
+    assert "hint: " in shown
     assert "Errno" not in shown
+
+
+@pytest.mark.usefixtures("place")
+def test_a_folder_is_no_record(repeat):
+    assert "cannot read the record `model`: Is a directory" in repeat("model")
 
 
 def test_a_record_of_a_text_in_memory_says_so_and_cannot_be_repeated(place):
@@ -194,7 +173,7 @@ def test_options_of_python_are_recorded_and_made_again():
         report=False,
         read_options=tg.ReadOptions(documents="lines", shard=(0, 1)),
         limits=tg.Limits(min_count=3, scripts=("Latin",)),
-        include=tg.WordList(("ibuprofen",), exact=True),
+        include=tg.learn.WordList(("ibuprofen",), exact=True),
         stacks=("vllm",),
     )
     tg.adapt("model", target={"et": tg.Target("et.txt", 2)}, keep="en.txt", add="auto", out="out", options=options)
@@ -206,7 +185,7 @@ def test_options_of_python_are_recorded_and_made_again():
 
 
 def test_options_that_are_the_default_elsewhere_and_not_in_an_adaptation_are_recorded(place):
-    options = tg.AdaptOptions(report=False, read_options=tg.ReadOptions(), size=tg.SizeOptions())
+    options = tg.AdaptOptions(report=False, read_options=tg.ReadOptions(), size=tg.measure.SizeOptions())
     assert options.read_options.documents == "files"
     (place / "parts").mkdir()
     for at in range(0, len(ESTONIAN), 2):
@@ -219,10 +198,11 @@ def test_options_that_are_the_default_elsewhere_and_not_in_an_adaptation_are_rec
 
 def test_strings_of_any_collection_are_recorded_in_a_fixed_order(place):
     pandas = pytest.importorskip("pandas")
-    protection = tg.Protection(tokens={"Ġcat": 1, "Ġthe": 2}.keys())
-    limits = tg.Limits(deny=pandas.Series(["x y", "ad"]), scripts={"Latin", "Arabic", "Greek"})
     options = tg.AdaptOptions(
-        report=False, protection=protection, limits=limits, preserve=pandas.Series(["The cat sleeps.", "Yes"])
+        report=False,
+        protection=tg.Protection(tokens={"Ġcat": 1, "Ġthe": 2}.keys()),
+        limits=tg.Limits(deny=pandas.Series(["x y", "ad"]), scripts={"Latin", "Arabic", "Greek"}),
+        preserve=pandas.Series(["The cat sleeps.", "Yes"]),
     )
     tg.adapt("model", target="et.txt", swap=8, out="out", options=options)
     recorded = request_in(place / "out")["options"]
@@ -250,47 +230,105 @@ def test_files_with_spaces_in_their_names_are_files_in_the_record_too(place):
         ({"sizes": {"add": 12, "more": 1}}, "there is no size 'more'"),
     ],
 )
-def test_a_record_that_was_edited_is_an_error(place, capsys, change, said):
+def test_a_record_that_was_edited_is_an_error(place, repeat, change, said):
+    changed_json(place / "plain" / "adaptation.json", request=request_in(place / "plain") | change)
+    assert said in repeat()
+
+
+def changed_json(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | values), encoding="utf-8")
+
+
+def swap_ids(path):
+    """Gives two tokens that no text here has the id of the other."""
+    document = json.loads(path.read_bytes())
+    vocab = document["model"]["vocab"]
+    vocab["ý"], vocab["þ"] = vocab["þ"], vocab["ý"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def flip_last_bit(path):
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokenizer.json", swap_ids),
+        ("config.json", lambda path: changed_json(path, rms_norm_eps=1e-4)),
+        ("config.json", lambda path: changed_json(path, eos_token_id=3)),
+        ("generation_config.json", lambda path: changed_json(path, temperature=2)),
+        ("tokenizer_config.json", lambda path: changed_json(path, bos_token="<|end|>")),
+        ("chat_template.jinja", lambda path: path.write_text("other")),
+        ("chat_template.jinja", lambda path: path.unlink()),
+        ("special_tokens_map.json", lambda path: path.write_text("{}")),
+        ("README.md", lambda path: path.write_text("other")),
+        ("model.safetensors", flip_last_bit),
+        ("model.safetensors", lambda path: checkpoint(path.parent, dtype="F32")),
+    ],
+)
+def test_a_record_is_not_repeated_with_a_changed_file_of_the_model(place, repeat, name, change):
+    change(place / "model" / name)
+    shown = repeat()
+    assert "the model `model` (`model`) is not that of the record" in shown
+    assert f"`{name}`" in shown or "bytes, not" in shown
+
+
+def test_files_of_the_model_folder_that_are_not_written_may_change(place, repeat):
+    (place / "model" / "pytorch_model.bin").write_text("other")
+    (place / "model" / ".gitattributes").write_text("new")
+    repeat("plain/adaptation.json", "--quiet", code=0)
+
+
+def test_a_config_beside_a_tokenizer_without_weights_is_compared(place, repeat):
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        (place / "model" / name).unlink()
+    tg.adapt("model", target="et.txt", swap=4, out="out", options=PLAIN)
+    changed_json(place / "model" / "config.json", decoder_start_token_id=3)  # which must not be pruned
+    assert "`config.json`" in repeat("out/adaptation.json")
+
+
+def test_weights_that_are_too_large_to_be_hashed_are_named(place, repeat, monkeypatch):
+    monkeypatch.setattr(inputs, "MAX_HASHED", 100)
     tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
-    edited = {"request": request_in(place / "out") | change}
-    (place / "x.json").write_text(json.dumps(edited), encoding="utf-8")
-    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second"]) == 2
-    assert said in capsys.readouterr().err
+    assert request_in(place / "out")["inputs"][0]["files"]["model.safetensors"] is None
+    flip_last_bit(place / "model" / "model.safetensors")
+    said = repeat("out/adaptation.json", code=0)
+    assert "the record has no hash of `model.safetensors` of the model: it may have changed" in said
 
 
-def test_a_record_is_not_repeated_with_another_model_of_the_same_tokenizer(place, capsys):
-    tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
-    shutil.rmtree(place / "model")
-    checkpoint(place / "model", dtype="F32")
-    assert cli.main(["adapt", "--from-record", "out/adaptation.json", "--out", "second"]) == 2
-    assert "the model `model` (`model`) is not that of the record: it has" in capsys.readouterr().err
+def test_a_record_without_hashes_of_the_files_of_the_model_is_a_warning(place, repeat):
+    request = request_in(place / "plain")
+    del request["inputs"][0]["files"]
+    changed_json(place / "plain" / "adaptation.json", request=request)
+    assert "the record has no hash of the files of the model: it may have changed" in repeat(code=0)
 
 
-def test_what_a_record_cannot_compare_is_a_warning_and_the_machine_may_differ(place, capsys, monkeypatch):
+def test_what_a_record_cannot_compare_is_a_warning_and_the_machine_may_differ(place, repeat, monkeypatch):
     def give():
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((place / "et.txt").read_bytes())))
 
     give()
     assert cli.main(["adapt", "model", "--target", "-", "--add", "12", "--no-report", "--out", "out"]) == 0
-    edited = {"request": request_in(place / "out") | {"versions": {"tokengraft": "0.0.1"}}}
-    (place / "x.json").write_text(json.dumps(edited), encoding="utf-8")
+    edited = request_in(place / "out") | {"versions": {"tokengraft": "0.0.1"}}
+    changed_json(place / "out" / "adaptation.json", request=edited)
     give()
-    capsys.readouterr()
-    assert cli.main(["adapt", "--from-record", "x.json", "--out", "second", "--workers", "1", "--memory", "1GB"]) == 0
-    said = capsys.readouterr().err
+    said = repeat("out/adaptation.json", "--workers", "1", "--memory", "1GB", code=0)
     assert "warning: the record has no hash of the text `target`: it may have changed" in said
     assert "warning: the record was made by tokengraft 0.0.1" in said
 
 
 def test_a_glob_with_spaces_is_preserved_as_files_and_not_as_text(place, monkeypatch):
-    module, read = sys.modules["tokengraft.adapt.adapt"], []
-    count = module.count
+    module, read = sys.modules["tokengraft.pipeline.texts"], []
+    counts_of = module.counts_of
 
     def counted(*arguments, **options):
-        read.append(count(*arguments, **options))
+        read.append(counts_of(*arguments, **options))
         return read[-1]
 
-    monkeypatch.setattr(module, "count", counted)
+    monkeypatch.setattr(module, "counts_of", counted)
     (place / "en.txt").rename(place / "my notes")
     tg.adapt("model", target="et.txt", add=12, out="out", options=replace(PLAIN, preserve="my note*"))
     lines, whole = (part.totals for part in read)
@@ -316,8 +354,7 @@ def test_a_record_has_no_credentials_of_urls(url, recorded):
 
 
 def test_there_is_a_date_only_if_the_environment_gives_it(place, monkeypatch):
-    tg.adapt("model", target="et.txt", add=12, out="out", options=PLAIN)
-    assert "date" not in request_in(place / "out")
+    assert "date" not in request_in(place / "plain")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     tg.adapt("model", target="et.txt", add=12, out="dated", options=PLAIN)
     assert request_in(place / "dated")["date"] == "1970-01-02T00:00:00+00:00"
@@ -335,14 +372,8 @@ def test_a_transplant_records_its_options(place):
 
 
 def test_kept_work_makes_the_same_tokenizer_again_step_by_step(place):
-    done = tg.adapt(
-        "model",
-        target="et.txt",
-        keep="en.txt",
-        swap=20,
-        out="out",
-        options=tg.AdaptOptions(keep_work="work", report=False),
-    )
+    options = replace(PLAIN, keep_work="work")
+    done = tg.adapt("model", target="et.txt", keep="en.txt", swap=20, out="out", options=options)
     names = {path.as_posix() for path in files_of(place / "work")}
     texts = {f"{kind}.{suffix}" for kind in ("keep", "target") for suffix in ("parquet", "jsonl")}
     assert {name.split("/")[1] for name in names if name.startswith(("counts/", "held-out/"))} == texts
@@ -376,7 +407,7 @@ def test_a_run_that_is_interrupted_while_it_writes_can_go_on_with_the_same_comma
 
     command = ["adapt", "model", "--target", "et.txt", "--swap", "8", "--keep-work", "steps", "--no-report"]
     with monkeypatch.context() as patched:
-        patched.setattr(sys.modules["tokengraft.adapt.adapt"], "write_result", interrupted)
+        patched.setattr(sys.modules["tokengraft.pipeline.adapt"], "write_result", interrupted)
         assert cli.main([*command, "--out", "out", "--quiet"]) == 130
     assert cli.main([*command, "--out", "out", "--quiet"]) == 0
     assert (place / "steps" / "order.json").exists()
@@ -384,48 +415,50 @@ def test_a_run_that_is_interrupted_while_it_writes_can_go_on_with_the_same_comma
 
 def test_prune_reads_back_the_order_that_it_wrote(place, capsys):
     write = ["prune", "model", "--corpus", "en.txt", "--remove", "16", "--order", "order.json", "--quiet"]
-    assert cli.main([*write, "--out", "first"]) == 0
-    assert cli.main(["prune", "model", "--order", "order.json", "--remove", "16", "--out", "second", "--quiet"]) == 0
-    assert files_of(place / "first") == files_of(place / "second")
+    assert cli.main([*write, "--out", "one"]) == 0
+    assert cli.main(["prune", "model", "--order", "order.json", "--remove", "16", "--out", "two", "--quiet"]) == 0
+    assert files_of(place / "one") == files_of(place / "two")
     before = (place / "order.json").read_bytes()
     assert cli.main(["prune", "model", "--order", "order.json", "--remove", "4", "--out", "less", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["removed"] == 4
     assert (place / "order.json").read_bytes() == before
 
 
-def test_prune_removes_the_whole_order_only_if_asked(place, capsys):
+@pytest.fixture
+def order(place):  # noqa: ARG001
+    """An order to prune, in `order.json`."""
     tokenizer = tg.load("model")
     order = tg.prune_order(tokenizer, tg.count(tokenizer, "en.txt"))
     order.save("order.json")
+    return order
+
+
+def test_prune_removes_the_whole_order_only_if_asked(place, order, capsys):
     assert cli.main(["prune", "model", "--order", "order.json", "--out", "out"]) == 2
     assert f"the order in `order.json` has {len(order):,} tokens\nhint: pass --remove N" in capsys.readouterr().err
     assert not (place / "out").exists()
     with pytest.raises(SystemExit):
         cli.main(["prune", "model", "--order", "order.json", "--remove", "every", "--out", "out"])
-    assert "'every' is not a whole number; pass one like 16000 or 16k, or `all`" in capsys.readouterr().err
+    assert "'every' is not a whole number; pass one like 16000 or 16k, or `all` or `auto`" in capsys.readouterr().err
     assert cli.main(["prune", "model", "--order", "order.json", "--remove", "all", "--out", "out", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"] == len(order)
     assert cli.main(["prune", "model", "--corpus", "en.txt", "--remove", "all", "--out", "same", "--quiet"]) == 0
     assert files_of(place / "out") == files_of(place / "same")
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+@pytest.mark.usefixtures("order")
+def test_an_order_that_is_read_takes_no_options_that_decide_one(place, capsys):
+    for more, said in (
         (["--protect-pattern", "x"], "--protect-pattern decides an order"),
-        (["--protect-defaults"], "--protect-defaults decides an order"),
+        (["--no-protect-defaults"], "--no-protect-defaults decides an order"),
         (["--by-merges"], "--by-merges decides an order"),
         (["--documents", "lines"], "--documents is for reading a corpus"),
         (["--remove", "100000"], "tokens are to be removed"),
         (["--remove", "0"], "--remove is 0"),
-    ],
-)
-def test_an_order_that_is_read_takes_no_options_that_decide_one(place, capsys, more, said):
-    tokenizer = tg.load("model")
-    tg.prune_order(tokenizer, tg.count(tokenizer, "en.txt")).save("order.json")
-    assert cli.main(["prune", "model", "--order", "order.json", *more, "--out", "out"]) == 2
-    assert said in capsys.readouterr().err
-    assert not (place / "out").exists()
+    ):
+        assert cli.main(["prune", "model", "--order", "order.json", *more, "--out", "out"]) == 2
+        assert said in capsys.readouterr().err
+        assert not (place / "out").exists()
 
 
 @pytest.mark.usefixtures("place")
@@ -436,17 +469,19 @@ def test_a_missing_order_cannot_be_read(capsys):
 
 def test_prune_protects_what_adapt_protects(place, capsys):
     config = json.loads((place / "model" / "config.json").read_bytes())
-    token_id = tg.load("model").ids["Ġcat"]
-    (place / "model" / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": token_id}))
-    prune = ["prune", "model", "--corpus", "et.txt", "--method", "leaf-frequency", "--quiet"]
+    named = tg.load("model").ids["Ġcat"]
+    (place / "model" / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": named}))
     tokenizer = tg.load("model")
     most = len(tg.prune_order(tokenizer, tg.count(tokenizer, "et.txt")))
-    assert cli.main([*prune, "--remove", str(most), "--out", "all"]) == 0
-    assert cli.main([*prune, "--remove", str(most), "--protect-defaults", "--out", "less"]) == 2
-    fewer = int(capsys.readouterr().err.split("can remove ")[1].split(";")[0].replace(",", ""))
-    assert cli.main([*prune, "--remove", str(fewer), "--protect-defaults", "--out", "less"]) == 0
-    assert "Ġcat" in tg.load("less").ids
-    assert "Ġcat" not in tg.load("all").ids
+    for command in (["prune", "model", "--corpus", "et.txt"], ["adapt", "model", "--target", "et.txt", "--no-report"]):
+        for more in ([], ["--no-protect-defaults"]):
+            out = f"{command[0]}{len(more)}"
+            size = most if more else most - 3  # all that may be removed, but for the token that the config names
+            arguments = [*command, *more, "--remove", str(size), "--out", out, "--quiet"]
+            assert cli.main(arguments) == 0, capsys.readouterr().err
+            left = tg.load(out).ids
+            assert "Ġcat" in left
+            assert ("Ġ'" in left) == (not more)
 
 
 def test_a_seed_decides_random_rows_and_is_refused_where_it_has_no_effect(place, capsys):
@@ -464,13 +499,8 @@ def test_a_seed_decides_random_rows_and_is_refused_where_it_has_no_effect(place,
 
 
 def test_a_test_text_is_measured_apart_from_held_out_documents(place, capsys):
-    done = tg.adapt(
-        "model",
-        target={"et": "et.txt"},
-        swap=12,
-        out="out",
-        options=tg.AdaptOptions(test={"et": "other.txt"}, report=False),
-    )
+    options = replace(PLAIN, test={"et": "other.txt"})
+    done = tg.adapt("model", target={"et": "et.txt"}, swap=12, out="out", options=options)
     base, new = tg.load("model"), done.tokenizer
     expected = tg.evaluate({"base": base, "new": new}, {"et": "other.txt"})["new", "et"]
     assert done.test["new", "et"] == expected
@@ -481,10 +511,19 @@ def test_a_test_text_is_measured_apart_from_held_out_documents(place, capsys):
     arguments = ["adapt", "model", "--target", "et=et.txt", "--swap", "12", "--no-report", "--out"]
     status, (shown, err) = cli.main([*arguments, "without"]), capsys.readouterr()
     assert status == 0, err
-    assert "On held-out documents of the corpora; other text usually gains less" in shown
+    assert "held-out documents of the corpora; other text usually gains less: measure it with --test" in shown
     status, (shown, err) = cli.main([*arguments, "with", "--test", "et=other.txt"]), capsys.readouterr()
     assert status == 0, err
-    assert shown.index("On held-out documents of the corpora\n") < shown.index("On test text\n")
+    assert [line.split("  ")[0] for line in table_of(shown)] == ["et (test)", "et"]
+    assert "texts without (test) are held-out documents" in shown
+
+
+def table_of(shown):
+    """The rows of the table of scores that `adapt` prints."""
+    lines = shown.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("text  "))
+    last = next(at for at, line in enumerate(lines) if line.startswith("bytes/token: "))
+    return lines[first + 1 : last]
 
 
 def test_a_missing_test_text_is_known_before_anything_is_read(place):
@@ -515,14 +554,32 @@ def test_a_test_text_that_is_counted_too_is_a_warning(place):
     assert warning.startswith("the test text t has `")
 
 
-def test_few_held_out_documents_are_a_warning(place):
-    few = tg.adapt("model", target="et.txt", add=12, out="few", options=PLAIN)
-    warning = next(text for text in few.warnings if "are held out" in text)
-    assert warning.startswith("target: only ")
-    assert warning.endswith("so its figures mean little; measure on other text: --test NAME=FILES")
-    (place / "long.txt").write_text("\n".join(f"{text} {n}" for n in range(12) for text in ESTONIAN), encoding="utf-8")
-    many = tg.adapt("model", target="long.txt", add=12, out="many", options=PLAIN)
-    assert many.evaluation["new", "target"].bytes < 10_000 or not any("are held out" in w for w in many.warnings)
+@pytest.mark.usefixtures("place")
+def test_little_held_out_text_is_one_warning_for_all_texts():
+    few = tg.adapt("model", target="et.txt", keep="en.txt", swap=12, out="few", options=PLAIN)
+    (warning,) = [text for text in few.warnings if "are held out" in text]
+    bytes_of = {name: few.evaluation["new", name].bytes for name in ("target", "keep")}
+    found = f"target ({bytes_of['target']} bytes), keep ({bytes_of['keep']} bytes)"
+    assert warning.startswith(f"less than 50,000 bytes are held out of {found}: ")
+    assert warning.endswith("; measure on other text: --test NAME=FILES")
+
+
+def test_few_long_documents_are_enough_held_out_text(place):
+    (place / "code").mkdir()
+    for number in range(20):
+        lines = (f"    value_{number}_{line} = compute(line={line}, number={number})\n" for line in range(4000))
+        (place / "code" / f"{number}.txt").write_text("".join(lines))
+    options = replace(PLAIN, read_options=tg.ReadOptions(documents="files"))
+    done = tg.adapt("model", target="code", add=12, out="out", options=options)
+    assert done.evaluation["new", "target"].bytes > 50_000
+    assert not any("are held out" in text for text in done.warnings)
+
+
+def test_copies_of_held_out_documents_are_among_the_documents_of_the_record(place):
+    (place / "twice.txt").write_text("\n".join([*ESTONIAN, *ESTONIAN]), encoding="utf-8")
+    done = tg.adapt("model", target="twice.txt", add=12, out="out", options=PLAIN)
+    (read,) = [item for item in done.request["inputs"] if item["role"] == "target"]
+    assert read["documents"] == 2 * len(ESTONIAN)
 
 
 def test_several_texts_to_keep_are_measured_by_name_and_share_their_weight(place, capsys):
@@ -530,20 +587,8 @@ def test_several_texts_to_keep_are_measured_by_name_and_share_their_weight(place
     assert {score.text for score in done.evaluation.scores} == {"target", "en", "lv"}
     with pytest.raises(errors.OptionError, match="a target and a text to keep are called 'et'"):
         tg.adapt("model", target={"et": "et.txt"}, keep={"et": "en.txt"}, swap=12, out="x", options=PLAIN)
-    arguments = [
-        "adapt",
-        "model",
-        "--target",
-        "et.txt",
-        "--swap",
-        "12",
-        "--no-report",
-        "--quiet",
-        "--json",
-        "--out",
-        "y",
-    ]
-    cli.main([*arguments, "--keep", "en=en.txt", "lv=lv.txt"])
+    arguments = ["adapt", "model", "--target", "et.txt", "--keep", "en=en.txt", "lv=lv.txt", "--swap", "12"]
+    cli.main([*arguments, "--no-report", "--quiet", "--json", "--out", "y"])
     assert json.loads(capsys.readouterr().out)["evaluation"] == {
         "measured_on": "held-out documents of the corpora that were counted",
         **done.evaluation.as_dict(),
@@ -561,26 +606,21 @@ def test_tokens_that_were_pruned_and_learned_again_are_explained():
     assert _tokens(result) == "15,967 new, 15,967 removed, 112,033 kept"
 
 
-def test_missing_arguments_show_the_usage(capsys):
+def test_missing_arguments_are_named(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["adapt", "--target", "et.txt", "model", "--swap", "3", "--out", "x"])
     assert stopped.value.code == 2
     assert "required: MODEL; MODEL is before options that take several files" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--target", "--keep", "--preserve", "--test"])
-@pytest.mark.parametrize("name", ["x" * 300, "n=" + "x" * 300])
 @pytest.mark.usefixtures("place")
-def test_a_name_that_is_too_long_for_a_file_is_an_error(option, name, capsys):
-    given = [] if option == "--target" else ["--target", "et.txt"]
-    assert cli.main(["adapt", "model", *given, option, name, "--add", "4", "--out", "out"]) == 2
-    assert "error: " in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("place")
-def test_a_long_text_in_place_of_a_path_is_an_error():
+def test_a_name_that_is_too_long_for_a_file_is_an_error(capsys):
+    for option in ("--target", "--keep", "--preserve", "--test"):
+        given = [] if option == "--target" else ["--target", "et.txt"]
+        for name in ("x" * 300, "n=" + "x" * 300):
+            assert cli.main(["adapt", "model", *given, option, name, "--add", "4", "--out", "out"]) == 2
+            assert "error: " in capsys.readouterr().err
     text = "Kass magab. " * 50
-    with pytest.raises(errors.CorpusError, match="File name too long"):
-        tg.adapt("model", target=text, add=4, out="out")
-    with pytest.raises(errors.CorpusError, match="File name too long"):
-        tg.adapt("model", target="et.txt", keep=text, add=4, out="out")
+    for texts in ({"target": text}, {"target": "et.txt", "keep": text}):
+        with pytest.raises(errors.CorpusError, match="File name too long"):
+            tg.adapt("model", **texts, add=4, out="out")

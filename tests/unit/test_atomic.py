@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,8 @@ from itertools import count
 import pytest
 
 from tokengraft import errors
-from tokengraft.output import atomic, partial, rename, uninterrupted
+from tokengraft.output import atomic, partial, rename
+from tokengraft.output import rename as uninterrupted
 
 OLD, NEW = {"a": b"old", "b/c": b"old too"}, {"a": b"new", "d": b"new too"}
 CALLS = ("rename", "replace", "link", "mkdir", "fsync", "unlink", "rmdir", "open")
@@ -72,47 +74,32 @@ class Faults:
         return call
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+# If all later calls fail too, an empty output may be left of the name that was reserved.
+WRITES = [(old, new, kind, True) for old, new in ((OLD, NEW), (b"old", b"new")) for kind in FAULTS]
+WRITES += [(None, new, kind, links) for new in (NEW, b"new") for kind in FAULTS[:3] for links in (True, False)]
+
+
 @pytest.mark.parametrize("with_renameat2", [True, False])
-@pytest.mark.parametrize(("old", "new"), [(OLD, NEW), (b"old", b"new")], ids=["folder", "file"])
-def test_whichever_call_fails_the_old_or_the_new_output_is_complete(tmp_path, old, new, with_renameat2, kind):
+@pytest.mark.parametrize(("old", "new", "kind", "with_links"), WRITES)
+def test_whichever_call_fails_the_old_or_the_new_output_is_complete(
+    tmp_path, old, new, kind, with_links, with_renameat2
+):
     for at in count(1):
         parent = tmp_path / str(at)
         out = parent / "out"
-        write(out, old)
+        if old:
+            write(out, old)
         message, failed = "", False
-        with pytest.MonkeyPatch.context() as patch:
-            faults = Faults(patch, kind, at, with_renameat2=with_renameat2, with_links=True)
-            try:
-                write(out, new, force=True)
-            except (errors.OutputError, KeyboardInterrupt) as error:
-                message, failed = str(error), True
-            faults.on = False
-        aside = [path for path in parent.iterdir() if path.suffix == ".old"]
-        assert content(out) in (old, new) or [content(path) for path in aside] == [old]
-        assert all(path.name in message for path in aside)
-        assert failed or content(out) == new
-        if faults.calls < at:
-            break
-    assert at > 4
-
-
-@pytest.mark.parametrize("kind", FAULTS[:3])
-@pytest.mark.parametrize("with_links", [True, False])
-@pytest.mark.parametrize("with_renameat2", [True, False])
-@pytest.mark.parametrize("new", [NEW, b"new"], ids=["folder", "file"])
-def test_whichever_call_fails_the_output_is_complete_or_absent(tmp_path, new, with_renameat2, with_links, kind):
-    for at in count(1):
-        out = tmp_path / str(at) / "out"
-        failed = False
         with pytest.MonkeyPatch.context() as patch:
             faults = Faults(patch, kind, at, with_renameat2=with_renameat2, with_links=with_links)
             try:
-                write(out, new)
-            except (errors.OutputError, KeyboardInterrupt):
-                failed = True
+                write(out, new, force=bool(old))
+            except (errors.OutputError, KeyboardInterrupt) as error:
+                message, failed = str(error), True
             faults.on = False
-        assert content(out) in (None, new)
+        aside = [path for path in parent.iterdir() if path.suffix == ".old"] if parent.exists() else []
+        assert content(out) in (old, new) or [content(path) for path in aside] == [old]
+        assert all(path.name in message for path in aside)
         assert failed or content(out) == new
         if faults.calls < at:
             break
@@ -154,12 +141,7 @@ def test_force_replaces_what_was_there_when_writing_began_and_nothing_else(tmp_p
     with pytest.raises(errors.OutputError, match="changed"):
         write(out, NEW, force=True, meanwhile=put_another_in_its_place)
     assert content(out) == {"other": b"mine"}
-
-
-def test_force_looks_again_at_what_it_would_delete(tmp_path):
-    out = tmp_path / "out"
-    write(out, OLD)
-    with pytest.raises(errors.OutputError, match=r"weights.*--force would delete"):
+    with pytest.raises(errors.OutputError, match=r"weights.*`force=True` would delete"):
         write(out, NEW, force=True, meanwhile=lambda: (out / "weights").write_bytes(b"paid for"))
     assert (out / "weights").read_bytes() == b"paid for"
 
@@ -198,15 +180,18 @@ def test_what_a_killed_process_left_is_removed_by_the_next_run(writer, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["next"]
 
 
-@pytest.mark.parametrize("at", range(1, 12))
-def test_what_a_run_that_was_killed_while_removing_left_is_removed_by_the_next(writer, tmp_path, monkeypatch, at):
+def test_what_a_run_that_was_killed_while_removing_left_is_removed_by_the_next(writer, tmp_path, monkeypatch):
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
-        Faults(patched, "interrupt-after", at, with_renameat2=True, with_links=True)
-        partial.remove_abandoned(tmp_path)
-    partial.remove_abandoned(tmp_path)
-    assert partials(tmp_path) == []
+    for at in range(1, 12):
+        shutil.copytree(tmp_path, tmp_path.parent / f"left-{at}")
+    for at in range(1, 12):
+        folder = tmp_path.parent / f"left-{at}"
+        with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+            Faults(patched, "interrupt-after", at, with_renameat2=True, with_links=True)
+            partial.remove_abandoned(folder)
+        partial.remove_abandoned(folder)
+        assert partials(folder) == []
 
 
 def test_a_run_whose_empty_folder_another_run_removes_takes_a_new_one(tmp_path, monkeypatch):
@@ -327,33 +312,27 @@ def test_errors_about_other_things_than_temporary_files_are_not_changed(error):
     assert not folder.exists()
 
 
-def test_an_input_that_cannot_be_read_is_not_called_a_full_disk(tmp_path):
+def test_an_unreadable_input_and_a_mistake_in_the_code_are_not_called_a_full_disk(tmp_path):
     with (
         pytest.raises(errors.UnreadableFileError, match=r"cannot read `.*missing`: No such file"),
         atomic.new_file(tmp_path / "out", force=False),
     ):
         (tmp_path / "missing").read_bytes()
-
-
-def test_a_mistake_in_the_code_that_writes_is_not_called_a_full_disk(tmp_path):
     with pytest.raises(ValueError, match="a bug"), atomic.new_file(tmp_path / "out", force=False):
         raise ValueError("a bug")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [".", "..", "a/..", "/", "a\0b", "x" * 256, "file/out"])
 @pytest.mark.parametrize("force", [False, True])
-def test_a_name_that_cannot_be_written_is_refused_at_the_start(tmp_path, monkeypatch, name, force):
+def test_a_name_that_cannot_be_written_is_refused_at_the_start(tmp_path, monkeypatch, force):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(errors.OutputError, match=r"not a valid output name|cannot write"):
-        atomic.require_new(name, force=force)
-
-
-def test_a_read_only_folder_is_refused_at_the_start(tmp_path, monkeypatch):
+    for name in (".", "..", "a/..", "/", "a\0b", "x" * 256, "file/out"):
+        with pytest.raises(errors.OutputError, match=r"not a valid output name|cannot write"):
+            atomic.require_new(name, force=force)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(errors.OutputError, match="no permission to write"):
-        atomic.require_new(tmp_path / "new" / "out", force=False)
+        atomic.require_new(tmp_path / "new" / "out", force=force)
 
 
 def test_a_folder_is_never_replaced_by_a_file(tmp_path):
@@ -453,7 +432,7 @@ def test_modes_follow_the_umask(tmp_path):
     assert modes == [0o750, 0o750, 0o640, 0o640]
 
 
-def test_an_input_is_never_an_output(tmp_path):
+def test_an_input_is_never_an_output_and_two_outputs_are_never_one(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_bytes(b"")
     (tmp_path / "link").symlink_to("in")
@@ -462,9 +441,61 @@ def test_an_input_is_never_an_output(tmp_path):
     for out in ("in/a", "in", "link", "link/a", "in/a/below"):
         with pytest.raises(errors.OutputError, match="input"):
             atomic.require_distinct(inputs, tmp_path / out)
-
-
-def test_two_outputs_are_never_one(tmp_path):
     for other in ("out", "out/x", "other/../out"):
         with pytest.raises(errors.OutputError, match="the other output"):
             atomic.require_distinct([], tmp_path / "out", tmp_path / other)
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("what", [OLD, b"old"], ids=["folder", "file"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link"])
+def test_only_regular_files_and_folders_are_replaced(tmp_path, kind, what, force):
+    out = tmp_path / "out"
+    special(out, kind)
+    before = out.lstat()
+    with pytest.raises(errors.OutputError, match=f"is a {kind}") as caught:
+        write(out, what, force=force)
+    assert "force" not in str(caught.value)
+    assert out.lstat() == before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link"])
+def test_a_folder_with_a_pipe_or_the_like_in_it_is_not_replaced(tmp_path, kind):
+    out = tmp_path / "out"
+    write(out, OLD)
+    special(out / "x", kind)
+    with pytest.raises(errors.OutputError, match="holds `x`"):
+        write(out, NEW, force=True)
+    assert content(out) == OLD
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    write(out, b"old")
+    number = out.stat().st_ino
+
+    def put_a_pipe_in_its_place():
+        out.unlink()
+        os.mkfifo(out)
+        reused = list(out.lstat())
+        reused[stat.ST_INO] = number  # as file systems do
+        monkeypatch.setattr(type(out), "lstat", lambda _: os.stat_result(reused))
+
+    with pytest.raises(errors.OutputError, match="appeared or changed"):
+        write(out, b"new", force=True, meanwhile=put_a_pipe_in_its_place)
+    monkeypatch.undo()
+    assert out.is_fifo()
+
+
+def special(path, kind):
+    """Makes something that is neither a regular file nor a folder."""
+    if kind == "link":
+        path.symlink_to(os.devnull)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        mode, device = (stat.S_IFSOCK, 0) if kind == "socket" else (stat.S_IFCHR, os.makedev(1, 3))
+        try:
+            os.mknod(path, mode | 0o600, device)
+        except PermissionError:
+            pytest.skip("only root makes devices")

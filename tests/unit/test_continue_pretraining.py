@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,19 @@ def script():
     return module
 
 
-@pytest.fixture(params=[True, False], ids=["tied", "untied"])
-def place(request, tmp_path, monkeypatch):
-    tiny_models.texts(tmp_path)
-    tiny_models.tiny_llama(tmp_path / "model", tied=request.param)
-    options = tg.AdaptOptions(report=False)
-    text = {"target": tmp_path / "et.txt", "keep": tmp_path / "en.txt"}
-    tg.adapt(tmp_path / "model", **text, swap=30, out=tmp_path / "adapted", options=options)
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def made(request, tmp_path_factory):
+    """A model, texts and an adaptation of the model."""
+    folder = tiny_models.texts(tmp_path_factory.mktemp("made"))
+    tiny_models.tiny_llama(folder / "model", tied=request.param)
+    text = {"target": folder / "et.txt", "keep": folder / "en.txt"}
+    tg.adapt(folder / "model", **text, swap=30, out=folder / "adapted", options=tg.AdaptOptions(report=False))
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -117,30 +124,31 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize("saves", [1, 2, 4])
-def test_a_killed_run_goes_on_to_the_same_result(script, place, monkeypatch, saves):
+def test_a_killed_run_goes_on_to_the_same_result(script, place, monkeypatch):
     share = ["--rows-share", "0.3"]
     run(script, "adapted", "whole", *share)
-    real, done = script.Run.save, []
+    real = script.Run.save
+    for saves in (1, 2, 4):
+        done, out = [], f"resumed-{saves}"
 
-    def save_then_stop(self, *arguments):
-        real(self, *arguments)
-        done.append(self.step)
-        if len(done) == saves:
-            raise Killed
+        def save_then_stop(self, *arguments, done=done, saves=saves):
+            real(self, *arguments)
+            done.append(self.step)
+            if len(done) == saves:
+                raise Killed
 
-    monkeypatch.setattr(script.Run, "save", save_then_stop)
-    with pytest.raises(Killed):
-        run(script, "adapted", "resumed", *share)
-    assert not (place / "resumed").exists()
-    monkeypatch.setattr(script.Run, "save", real)
-    with pytest.raises(SystemExit, match="other options"):
-        run(script, "adapted", "resumed", "--rows-share", "0.2")
-    run(script, "adapted", "resumed", *share)
-    whole, resumed = weights_of("whole"), weights_of("resumed")
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    scores = [[(e["step"], e["bits_per_byte"]) for e in log_of(folder)] for folder in ("whole", "resumed")]
-    assert scores[0] == scores[1]
+        with monkeypatch.context() as patch:
+            patch.setattr(script.Run, "save", save_then_stop)
+            with pytest.raises(Killed):
+                run(script, "adapted", out, *share)
+        assert not (place / out).exists()
+        with pytest.raises(SystemExit, match="other options"):
+            run(script, "adapted", out, "--rows-share", "0.2")
+        run(script, "adapted", out, *share)
+        whole, resumed = weights_of("whole"), weights_of(out)
+        assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+        scores = [[(e["step"], e["bits_per_byte"]) for e in log_of(folder)] for folder in ("whole", out)]
+        assert scores[0] == scores[1]
 
 
 @pytest.mark.usefixtures("place")
@@ -170,11 +178,11 @@ def test_new_rows_learn_faster_by_their_factor(script):
         torch.testing.assert_close(moved[1][name], change * (1 + 3 * new) if table else change, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("more", [["--length", "100000"], ["--rows-share", "2"], ["--rows-share", "-0.1"]])
-def test_a_run_without_a_step_or_with_a_wrong_share_writes_nothing(script, place, more):
-    with pytest.raises(SystemExit, match="no step to train"):
-        run(script, "adapted", "trained", *more)
-    assert not (place / "trained").exists()
+def test_a_run_without_a_step_or_with_a_wrong_share_writes_nothing(script, place):
+    for more in (["--length", "100000"], ["--rows-share", "2"], ["--rows-share", "-0.1"]):
+        with pytest.raises(SystemExit, match="no step to train"):
+            run(script, "adapted", "trained", *more)
+        assert not (place / "trained").exists()
 
 
 @pytest.mark.usefixtures("place")

@@ -10,12 +10,17 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.tokenizer.families import CL100K, ENCODING, GPT2, QWEN2
+from tokengraft.tokenizer.rank_file import CL100K, ENCODING, GPT2, QWEN2
 
 
-@pytest.fixture
-def plain(tmp_path):
-    return tg.load(builders.write(tmp_path / "plain", isolated(builders.byte_level(), CL100K)))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return builders.write(tmp_path_factory.mktemp("plain"), isolated(builders.byte_level(), CL100K))
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return tg.load(folder)
 
 
 @pytest.mark.parametrize("to", ["tiktoken", "tekken"])
@@ -38,10 +43,12 @@ def test_ids_stay_if_they_are_in_the_order_of_the_merges(plain):
     assert json.loads(converted.files[ENCODING])["pat_str"] == CL100K
 
 
-def test_tekken_is_refused_without_renumbering_where_special_tokens_come_last(plain):
+def test_formats_that_do_not_exist_and_tekken_without_renumbering_are_refused(plain):
+    with pytest.raises(errors.OptionError, match="no format 'gguf'"):
+        tg.convert(plain, "gguf")
     with pytest.raises(errors.UnsupportedTokenizerError, match="do not begin with the special tokens") as caught:
         tg.convert(plain, "tekken")
-    assert "--renumber" in caught.value.hint
+    assert "`renumber`" in caught.value.hint
 
 
 def test_rank_files_become_each_other(tmp_path):
@@ -165,14 +172,9 @@ def test_pieces_that_sentencepiece_would_merge_otherwise_are_refused(tmp_path):
     refused(unknown, "sentencepiece", "no unknown token", tmp_path)
 
 
-def test_formats_that_do_not_exist_are_refused(plain):
-    with pytest.raises(errors.OptionError, match="no format 'gguf'"):
-        tg.convert(plain, "gguf")
-
-
-def test_the_command_converts_and_says_what_was_proven(plain, tmp_path, capsys):
+def test_the_command_converts_and_says_what_was_proven(folder, plain, tmp_path, capsys):
     out = tmp_path / "out"
-    arguments = ["convert", tmp_path / "plain", "--to", "tekken", "--renumber", "--out", out]
+    arguments = ["convert", folder, "--to", "tekken", "--renumber", "--out", out]
     assert cli.main([*map(str, arguments)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"the same tokens for the text of all {len(plain.tokens)} tokens and for" in shown

@@ -1,5 +1,6 @@
 """Corpora: every format is read alike, and what cannot be read is named."""
 
+import glob
 import gzip
 import io
 import json
@@ -70,6 +71,21 @@ def test_folders_and_globs_are_read_in_order_of_names(tokenizer, tmp_path):
     assert as_dict(tg.count(tokenizer, [tmp_path / "a.txt", tmp_path / "a.txt"])) == {b"a": 2}
 
 
+def test_names_that_begin_with_a_dot_are_read_only_if_they_are_given(tokenizer, tmp_path):
+    folder = tmp_path / ".cache" / "[corpus]"
+    for name in ("a.txt", ".b.txt", ".git/c.txt", "sub/._d.txt", "sub/e.txt"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name.strip("._")[0])
+
+    def read(given):
+        return set(as_dict(tg.count(tokenizer, str(given))))
+
+    assert read(folder) == read(f"{glob.escape(str(folder))}/**/*.txt") == {b"a", b"e"}
+    assert read(f"{glob.escape(str(folder))}/.*.txt") == read(folder / ".b.txt") == {b"b"}
+    assert read(folder / ".git") == {b"c"}
+
+
 def test_a_datasets_dataset_is_read_by_arrow_batches(tokenizer):
     class Dataset:
         """The part of `datasets.Dataset` that counting uses."""
@@ -130,34 +146,28 @@ def test_a_corrupt_file_is_named_or_skipped(tokenizer, tmp_path, name, damage):
     assert as_dict(counts)[b"kass"] >= 1
 
 
-@pytest.mark.parametrize(
-    ("source", "match"),
-    [
+def test_a_corpus_that_is_not_there_is_an_error(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for source, match in (
         ("nowhere.txt", "cannot read"),
         ("*.nothing", "pattern matches no file"),
         (".", "folder has no"),
         ([], "no corpus was given"),
-    ],
-)
-def test_a_corpus_that_is_not_there_is_an_error(tokenizer, tmp_path, monkeypatch, source, match):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.CorpusError, match=match):
-        tg.count(tokenizer, source)
+    ):
+        with pytest.raises(errors.CorpusError, match=match):
+            tg.count(tokenizer, source)
 
 
-def test_a_missing_column_and_a_column_of_numbers_are_errors(tokenizer, tmp_path):
+def test_a_column_that_is_missing_or_no_text_is_an_error(tokenizer, tmp_path):
     path = tmp_path / "c.parquet"
-    pq.write_table(pa.table({"n": [1]}), path)
-    with pytest.raises(errors.CorpusError, match="no column `text`; it has `n`"):
-        tg.count(tokenizer, path)
-    pq.write_table(pa.table({"text": [[1]]}), path)
-    with pytest.raises(errors.CorpusError, match="not string"):
-        tg.count(tokenizer, path)
-
-
-def test_an_iterable_of_something_else_is_an_error(tokenizer):
-    with pytest.raises(errors.CorpusError, match="document 2 of the iterable is a int"):
-        tg.count(tokenizer, iter(["a", 5]))
+    for columns, match in (
+        ({"n": [1]}, "no column `text`; it has `n`"),
+        ({"text": [[1]]}, "not string"),
+        ({"text": [5]}, "of type int64"),
+    ):
+        pq.write_table(pa.table(columns), path)
+        with pytest.raises(errors.CorpusError, match=match):
+            tg.count(tokenizer, path)
 
 
 def test_what_is_not_utf8_is_replaced_and_reported(tokenizer, tmp_path):
@@ -172,7 +182,7 @@ def test_what_is_not_utf8_is_replaced_and_reported(tokenizer, tmp_path):
 def test_an_empty_corpus_has_no_counts(tokenizer, tmp_path):
     (tmp_path / "c.txt").write_text("")
     assert len(tg.count(tokenizer, tmp_path / "c.txt")) == 0
-    assert tg.count(tokenizer, set()).totals == tg.Totals()
+    assert tg.count(tokenizer, set()).totals == tg.corpus.options.Totals()
 
 
 def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, monkeypatch):
@@ -183,10 +193,15 @@ def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, mon
     assert as_dict(counts) == {b"x" * 100_000: 1, b"kass": 1}
 
 
-@pytest.mark.parametrize("corpus", [{"text": "a"}, b"text", 5, None, "x" * 5000, "a\0b"])
-def test_what_is_no_corpus_is_refused(tokenizer, corpus):
-    with pytest.raises(errors.CorpusError):
-        tg.count(tokenizer, corpus)
+def test_what_is_no_corpus_is_refused(tokenizer, tmp_path):
+    for corpus in ({"text": "a"}, b"text", 5, None, "x" * 5000, "a\0b"):
+        with pytest.raises(errors.CorpusError):
+            tg.count(tokenizer, corpus)
+    with pytest.raises(errors.CorpusError, match="document 2 of the iterable is a int"):
+        tg.count(tokenizer, iter(["a", 5]))
+    (tmp_path / "c.txt.bz2").write_bytes(b"x")
+    with pytest.raises(errors.CorpusError, match="unsupported compression"):
+        tg.count(tokenizer, tmp_path / "c.txt.bz2")
 
 
 def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
@@ -195,14 +210,8 @@ def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
     assert (as_dict(counts), counts.totals.skipped) == ({b"kass": 1}, 1)
 
 
-def test_bytes_in_parquet_are_read_leniently_and_numbers_refused(tokenizer, tmp_path):
+def test_bytes_in_parquet_are_read_leniently(tokenizer, tmp_path):
     path = tmp_path / "c.parquet"
     pq.write_table(pa.table({"text": pa.array([b"a\xff", None], pa.binary())}), path)
-    skipping = tg.ReadOptions(skip_bad=True)
-    assert tg.count(tokenizer, path, read_options=skipping).totals == tg.Totals(1, 4, 2, 2, replaced=1, skipped=1)
-    pq.write_table(pa.table({"text": [5]}), path)
-    with pytest.raises(errors.CorpusError, match="of type int64"):
-        tg.count(tokenizer, path)
-    (tmp_path / "c.txt.bz2").write_bytes(b"x")
-    with pytest.raises(errors.CorpusError, match="unsupported compression"):
-        tg.count(tokenizer, tmp_path / "c.txt.bz2")
+    totals = tg.count(tokenizer, path, read_options=tg.ReadOptions(skip_bad=True)).totals
+    assert totals == tg.corpus.options.Totals(1, 4, 2, 2, replaced=1, skipped=1)

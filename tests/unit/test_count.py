@@ -19,11 +19,12 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
+from tokengraft.cli.reading import given_counts
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.corpus.arrow import binary_buffers
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count_to_file, merge_counts
-from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.tokenizer.kind import token_bytes
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb"]
 
@@ -49,12 +50,20 @@ def as_dict(counts):
     return dict(counts.top(len(counts)))
 
 
+def written(folder, *texts):
+    """Files with these texts."""
+    paths = [folder / str(number) for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    return paths
+
+
 def test_counts_are_those_of_the_library(tokenizer):
     counts = tg.count(tokenizer, iter(TEXTS))
     pretokens, added = expected(tokenizer, TEXTS)
     assert as_dict(counts) == pretokens
     assert dict(counts.added) == added
-    assert counts.totals == tg.Totals(
+    assert counts.totals == tg.corpus.options.Totals(
         documents=5,
         bytes=sum(len(text.encode()) for text in TEXTS),
         characters=sum(map(len, TEXTS)),
@@ -110,15 +119,37 @@ def test_counts_add_up_and_scale_by_ratios(tokenizer):
 
 
 def test_weights_multiply_the_counts_of_each_corpus(tokenizer, tmp_path):
-    for name, text in (("a", "kass"), ("b", "koer")):
-        (tmp_path / name).write_text(text)
-    paths = [tmp_path / "a", tmp_path / "b"]
+    paths = written(tmp_path, "kass", "koer")
     assert as_dict(tg.count(tokenizer, paths, weights=[2, "3"])) == {b"kass": 2, b"koer": 3}
     with pytest.raises(errors.OptionError, match="1 weights were given for 2 corpora"):
         tg.count(tokenizer, paths, weights=[2])
-    for weight in (0, -1, "x", "1/0"):
+    for weight in (0, -1, "x", "1/0", "1e9999999", float("inf"), True, "0.0", "0/5"):
         with pytest.raises(errors.OptionError, match="the weight"):
             tg.count(tokenizer, paths, weights=[weight, 1])
+        with pytest.raises(errors.OptionError, match="the weight"):
+            tg.count(tokenizer, iter(["a"])).scale(weight)
+
+
+@pytest.mark.parametrize("weights", [["1", "1/3"], ["0.3", "0.1"], [6, 2], ["1/2", "1/6"]])
+def test_weights_of_the_same_ratio_give_the_same_counts_and_lose_no_pretoken(tokenizer, tmp_path, weights):
+    paths = written(tmp_path, "kass kass", "koer tere<|end|>")
+    whole = tg.count(tokenizer, paths, weights=[3, 1])
+    assert as_dict(whole) == {b"kass": 3, b" kass": 3, b"koer": 1, b" tere": 1}
+    assert tg.count(tokenizer, paths, weights=weights) == whole
+    files = [tg.count(tokenizer, path).save(tmp_path / f"{path.name}.parquet") for path in paths]
+    given = [text for weight in weights for text in ("--weight", str(weight))]
+    command = ["prune", "model", "--counts", *map(str, files), *given, "--remove", "1", "--out", "pruned", "--quiet"]
+    options = cli.build_parser().parse_args(command)
+    assert given_counts(tokenizer, options) == whole
+
+
+def test_weights_that_need_too_large_factors_are_refused(tokenizer, tmp_path):
+    paths = written(tmp_path, "tere", "tere")
+    with pytest.raises(errors.OptionError, match="the weights 999999999999989, 1/999999999999947 need factors of 30"):
+        tg.count(tokenizer, paths, weights=[999999999999989, "1/999999999999947"])
+    paths = written(tmp_path, "tere " * 20_000, "tere")
+    with pytest.raises(errors.CountsError, match="beyond 2"):
+        tg.count(tokenizer, paths, weights=[999_999_999_999_999, 1])
 
 
 def test_limits_stop_at_so_many_documents_and_bytes(tokenizer, tmp_path, monkeypatch):
@@ -168,7 +199,7 @@ def test_a_file_of_counts_is_plain_parquet(tokenizer, tmp_path):
 
 def test_a_file_of_counts_holds_pretokens_of_every_kind(tokenizer, tmp_path):
     numbers = random.Random(5)
-    pretokens = {bytes(numbers.choices(range(256), k=numbers.choice([0, 1, 7, 30, 300]))) for _ in range(40_000)}
+    pretokens = {bytes(numbers.choices(range(256), k=numbers.choice([0, 1, 7, 30, 300]))) for _ in range(8_000)}
     ordered = sorted({*pretokens, b"\0" * 24, b"\xff" * 200, "õun ".encode() * 30_000})
     values = [numbers.choice([1, 1, 1, 2, 300, 2**40, 2**64 - 2]) for _ in ordered]
     table = pa.table({"pretoken": pa.array(ordered, pa.large_binary()), "count": pa.array(values, pa.uint64())})
@@ -182,7 +213,7 @@ def test_a_file_of_counts_holds_pretokens_of_every_kind(tokenizer, tmp_path):
     assert read["pretoken"].to_pylist() == ordered
     assert read["count"].to_pylist() == values
     assert tg.PretokenCounts.load(path) == counts
-    # Files of earlier versions have the same content in other encodings.
+    # Other writers of Parquet use other encodings.
     pq.write_table(table.replace_schema_metadata(read.schema.metadata), tmp_path / "arrow.parquet", compression="zstd")
     assert tg.PretokenCounts.load(tmp_path / "arrow.parquet") == counts
 
@@ -245,26 +276,23 @@ def test_a_vocabulary_with_a_token_across_a_cut_is_refused(tmp_path):
         counts.tokens(tg.load(builders.write(tmp_path / "spanning", spanning)))
 
 
-@pytest.mark.parametrize("name", ["workers", "memory", "max_bytes", "max_documents", "min_count"])
-def test_options_below_one_are_refused(name):
-    with pytest.raises(errors.OptionError, match=f"--{name.replace('_', '-')} is 0"):
-        tg.CountOptions(**{name: 0})
-
-
-def test_a_shard_that_does_not_exist_is_refused():
+def test_options_that_make_no_sense_are_refused():
+    for name in ("workers", "memory", "max_bytes", "max_documents", "min_count"):
+        with pytest.raises(errors.OptionError, match=f"`{name}` is 0"):
+            tg.CountOptions(**{name: 0})
     with pytest.raises(errors.OptionError, match="there is no shard 3 of 3"):
         tg.ReadOptions(shard=(3, 3))
 
 
-@pytest.mark.parametrize("raw", [b"", b"PAR1", b"x" * 100])
-def test_a_file_that_is_no_counts_is_refused(tmp_path, raw):
+def test_a_file_that_is_no_counts_is_refused(tmp_path):
     path = tmp_path / "c.parquet"
-    path.write_bytes(raw)
-    with pytest.raises(errors.CountsError, match="is not a file of counts"):
-        tg.PretokenCounts.load(path)
-    pq.write_table(pa.table({"pretoken": [b"a"], "count": [1]}), path)
-    with pytest.raises(errors.CountsError, match="is not a file of counts"):
-        tg.PretokenCounts.load(path)
+    for raw in (b"", b"PAR1", b"x" * 100, None):
+        if raw is None:
+            pq.write_table(pa.table({"pretoken": [b"a"], "count": [1]}), path)
+        else:
+            path.write_bytes(raw)
+        with pytest.raises(errors.CountsError, match="is not a file of counts"):
+            tg.PretokenCounts.load(path)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +306,7 @@ def test_a_file_that_is_no_counts_is_refused(tmp_path, raw):
         (b'"normalize": null', b'"normalize": ' + b"[" * 9999),
     ],
 )
-def test_damaged_metadata_of_counts_is_refused(tmp_path, before, after):
-    tokenizer = tg.load(builders.write(tmp_path / "tok", builders.byte_level()))
+def test_damaged_metadata_of_counts_is_refused(tokenizer, tmp_path, before, after):
     path = tg.count(tokenizer, iter(["the cat"])).save(tmp_path / "c.parquet")
     table = pq.read_table(path)
     damaged = {name: value.replace(before, after) for name, value in table.schema.metadata.items()}
@@ -300,7 +327,7 @@ def test_interrupting_leaves_no_file(tmp_path):
         with (tmp_path / "c.fifo").open("wb") as writer:  # opens once the command reads
             writer.write(b"kass " * 1000)
             writer.flush()
-            time.sleep(0.5)
+            time.sleep(0.2)  # it waits for more text
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 130
         assert b"Traceback" not in process.stderr.read()
@@ -340,15 +367,13 @@ def test_a_limit_inside_a_character_ends_there(tokenizer, tmp_path, monkeypatch)
 
 
 def test_with_weights_minimum_and_limits_hold_for_the_whole(tokenizer, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("tere")
-    paths = [tmp_path / "a", tmp_path / "b"]
-    assert as_dict(tg.count(tokenizer, paths, weights=[1, 1], count_options=tg.CountOptions(min_count=2))) == {
-        b"tere": 2
-    }
-    assert (
-        tg.count(tokenizer, paths, weights=[1, 1], count_options=tg.CountOptions(max_documents=1)).totals.documents == 1
-    )
+    paths = written(tmp_path, "tere", "tere")
+
+    def counted(**options):
+        return tg.count(tokenizer, paths, weights=[1, 1], count_options=tg.CountOptions(**options))
+
+    assert as_dict(counted(min_count=2)) == {b"tere": 2}
+    assert counted(max_documents=1).totals.documents == 1
 
 
 def test_a_sum_beyond_64_bits_is_an_error(tokenizer, tmp_path):
@@ -380,12 +405,6 @@ def test_so_many_runs_on_disk_are_merged_on_the_way(tokenizer, monkeypatch):
     assert tg.count(tokenizer, iter(texts), count_options=count_options) == tg.count(tokenizer, iter(texts))
 
 
-@pytest.mark.parametrize("weight", ["1e9999999", float("inf"), True, "0.0", "0/5"])
-def test_a_strange_weight_is_refused_at_once(tokenizer, weight):
-    with pytest.raises(errors.OptionError, match="the weight"):
-        tg.count(tokenizer, iter(["a"])).scale(weight)
-
-
 def test_counts_and_extensions_can_be_pickled(tokenizer):
     counts = tg.count(tokenizer, iter(["xyzzy xyzzy<|end|>"]))
     extension = tg.extend(tokenizer, counts, 2)
@@ -398,3 +417,16 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(tmp_path, caps
         arguments = command.format("nowhere").split()
         assert cli.main([*arguments, "--out", str(tmp_path)]) == 2
         assert "exists; the output must be new" in capsys.readouterr().err
+
+
+def test_the_command_says_that_a_text_file_is_one_document(tmp_path, capsys):
+    builders.write(tmp_path / "model", builders.byte_level())
+    (tmp_path / "et.txt").write_text("kass\nkoer\n")
+    command = ["count", str(tmp_path / "model"), str(tmp_path / "et.txt"), "--quiet", "--force"]
+    for more, said in (
+        ([], "1: a text file is one; --documents lines: each line\n"),
+        (["--documents", "lines"], "2\n"),
+    ):
+        assert cli.main([*command, *more, "--out", str(tmp_path / "counts.parquet")]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines(keepends=True) if line.startswith("documents"))
+        assert line.split(maxsplit=1)[1] == said

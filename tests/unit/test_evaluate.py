@@ -9,30 +9,30 @@ import tokenization_scorer
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.evaluate import metrics
-from tokengraft.evaluate.curve import default_sizes
-from tokengraft.evaluate.segments import Segmenter, read_text
+from tokengraft.measure import metrics
+from tokengraft.measure.segments import Segmenter, read_text
+from tokengraft.measure.sizes import default_sizes
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad"] * 4
 ENGLISH = ["the cat sat on the mat", "that other cat"] * 3
 
 
-@pytest.fixture
-def base(tmp_path):
-    return tg.load(builders.write(tmp_path / "base", builders.byte_level(ignore_merges=True)))
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level(ignore_merges=True)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def counts(base):
     return tg.count(base, iter(ESTONIAN))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def extended(base, counts):
     return tg.extend(base, counts, 30).apply(base)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found(base, extended):
     return tg.evaluate({"base": base, "new": extended}, {"et": iter(ESTONIAN), "en": iter(ENGLISH)})
 
@@ -93,14 +93,32 @@ def test_averages_come_after_several_texts(found):
     assert average.bytes_per_token == sum(rates) / 2
 
 
-def test_an_evaluation_is_shown_as_text_html_json_and_csv(found):
+def test_the_short_table_has_a_row_for_each_text_and_no_average(found):
+    heads, rows = found.table(wide=False)
+    assert heads == ["text", "bytes/token", "tokens", "same", "new used"]
+    assert [row[0] for row in rows] == ["et", "en"]
+    for text, rate, tokens, *_ in rows:
+        before, after = found["base", text], found["new", text]
+        assert rate == f"{before.bytes_per_token:.3f} → {after.bytes_per_token:.3f}"
+        assert float(tokens[:-1]) == pytest.approx(100 * (after.tokens / before.tokens - 1), abs=0.06)
+    assert [row[:2] for row in found.table()[1]] == [[who, text] for who in ("base", "new") for text in ("et", "en")]
+
+
+def test_the_table_of_two_has_the_base_before_and_that_of_three_a_row_for_each(base, extended):
+    found = tg.evaluate({"new": extended, "old": base}, {"et": iter(ESTONIAN)}, base="old")
+    before, after = found["old", "et"], found["new", "et"]
+    assert found.table(wide=False)[1][0][1] == f"{before.bytes_per_token:.3f} → {after.bytes_per_token:.3f}"
+    three = tg.evaluate({"a": base, "b": base, "c": base}, {"et": iter(ESTONIAN)})
+    heads, rows = three.table(wide=False)
+    assert heads == ["tokenizer", "text", "bytes/token", "tokens/word", "gain", "same"]
+    assert [row[0] for row in rows] == ["a", "b", "c"]
+
+
+def test_an_evaluation_is_shown_as_text_html_json_and_csv(base, found):
     assert "bytes/token" in str(found)
     assert "<table>" in found._repr_html_()
     assert len(json.loads(found.to_json())["scores"]) == 4
     assert len(found.to_csv().splitlines()) == 5
-
-
-def test_one_tokenizer_alone_is_compared_with_nothing(base):
     alone = tg.evaluate({"base": base}, {"t": iter(ESTONIAN)})
     assert alone.base is None
     assert "gain" not in str(alone)
@@ -157,34 +175,34 @@ def test_a_comparison_names_what_gained_and_what_earns(base, extended):
 
 
 def test_a_curve_rises_and_has_its_knee(base, counts):
-    found = tg.curve(base, counts, read_text("t", iter(ESTONIAN)), [5, 10, 20], rows_width=64)
+    found = tg.measure.curve(base, counts, read_text("t", iter(ESTONIAN)), [5, 10, 20], rows_width=64)
     rates = [point.bytes_per_token for point in found.points]
     assert rates == sorted(rates)
     assert [point.tokens for point in found.points] == [0, 5, 10, 20]
     assert found.points[-1].parameters == 1280
     assert found.knee is None
-    flat = tg.curve(base, counts, read_text("t", iter(ENGLISH)), [5, 10])
+    flat = tg.measure.curve(base, counts, read_text("t", iter(ENGLISH)), [5, 10])
     assert flat.knee == 0
-    by_counts = tg.curve(base, counts, tg.count(base, iter(ESTONIAN)), [5, 10, 20])
+    by_counts = tg.measure.curve(base, counts, tg.count(base, iter(ESTONIAN)), [5, 10, 20])
     assert [p.bytes_per_token for p in by_counts.points] == pytest.approx(rates)
     with pytest.raises(errors.OptionError, match="sizes"):
-        tg.curve(base, counts, counts, [])
+        tg.measure.curve(base, counts, counts, [])
     assert default_sizes(3000) == [1000, 2000, 3000]
 
 
 def test_naive_methods_add_what_they_say(base, counts):
     tokens = {}
     for method in ("naive-regen", "naive-append", "naive-prepend"):
-        naive = tg.extend_naively(base, counts, 20, method)
+        naive = tg.learn.extend_naively(base, counts, 20, method)
         tokens[method] = {s for s in naive.ids if s not in base.ids}
         assert len(tokens[method]) == 20
         assert {s: i for s, i in naive.ids.items() if s in base.ids} == dict(base.ids)
     assert tokens["naive-regen"] == tokens["naive-append"] == tokens["naive-prepend"]
-    regen, prepend = (tg.extend_naively(base, counts, 20, m) for m in ("naive-regen", "naive-prepend"))
+    regen, prepend = (tg.learn.extend_naively(base, counts, 20, m) for m in ("naive-regen", "naive-prepend"))
     merges = base.merge_strings()
     assert regen.merge_strings()[: len(merges)] == merges
     assert prepend.merge_strings()[-len(merges) :] == merges
-    added = tg.extend_naively(base, counts, 20, "add-tokens")
+    added = tg.learn.extend_naively(base, counts, 20, "add-tokens")
     assert len(added.added) > len(base.added)
     assert not added.added[-1].special
     assert added.merges == base.merges
@@ -193,34 +211,34 @@ def test_naive_methods_add_what_they_say(base, counts):
 
 
 def test_continued_training_beats_the_naive_way(base, counts, extended):
-    naive = tg.extend_naively(base, counts, 30)
+    naive = tg.learn.extend_naively(base, counts, 30)
     found = tg.evaluate({"naive": naive, "ours": extended}, {"et": iter(ESTONIAN)})
     assert found["ours", "et"].bytes_per_token >= found["naive", "et"].bytes_per_token
     assert not {i for s, i in extended.ids.items() if s not in base.ids} & set(extended.structure.unreachable)
 
 
 def test_tokens_may_come_from_a_donor(base, extended, tmp_path):
-    naive = tg.extend_naively(base, None, 10, donor=extended)
+    naive = tg.learn.extend_naively(base, None, 10, donor=extended)
     assert {s for s in naive.ids if s not in base.ids} <= set(extended.ids)
     with pytest.raises(errors.CountsError, match="the fresh tokenizer has 30"):
-        tg.extend_naively(base, None, 31, donor=extended)
+        tg.learn.extend_naively(base, None, 31, donor=extended)
     with pytest.raises(errors.OptionError, match="nothing to train"):
-        tg.extend_naively(base, None, 5)
+        tg.learn.extend_naively(base, None, 5)
     with pytest.raises(errors.OptionError, match="no method"):
-        tg.extend_naively(base, None, 5, "magic")
+        tg.learn.extend_naively(base, None, 5, "magic")
     pieces = tg.load(builders.write(tmp_path / "pieces", builders.sentencepiece()))
     with pytest.raises(errors.OptionError, match="spell tokens differently"):
-        tg.extend_naively(base, None, 5, donor=pieces)
+        tg.learn.extend_naively(base, None, 5, donor=pieces)
 
 
 def test_a_sentencepiece_type_is_extended_naively_in_both_forms(tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(builders.llama2_like())
     base = tg.load(tmp_path / "tokenizer.model")
     counts = tg.count(base, iter(ESTONIAN))
-    naive = tg.extend_naively(base, counts, 10)
+    naive = tg.learn.extend_naively(base, counts, 10)
     assert len(naive.ids) == len(base.ids) + 10
     with pytest.raises(errors.UnsupportedTokenizerError, match="cannot be written"):
-        tg.extend_naively(base, counts, 10, "naive-prepend")
+        tg.learn.extend_naively(base, counts, 10, "naive-prepend")
 
 
 def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsys):
@@ -238,17 +256,17 @@ def test_the_commands_evaluate_compare_and_curve(base, extended, tmp_path, capsy
     assert cli.main([*arguments, "--csv", "--json"]) == 2
     assert cli.main(["evaluate", f"a={old}", f"a={new}", "--text", str(text)]) == 2
     capsys.readouterr()
-    assert cli.main(["compare", str(old), str(new), "--text", str(text)]) == 0
+    assert cli.main(["evaluate", str(old), str(new), "--text", str(text), "--examples"]) == 0
     shown = capsys.readouterr().out
     assert "largest decrease in tokens" in shown
     assert "|" in shown
-    assert cli.main(["compare", str(old), str(new), "--text", str(text), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["added"] == 30
-    curve = ["curve", str(old), "--corpus", str(text), "--text", str(text), "--sizes", "5", "10", "--quiet"]
-    assert cli.main([*curve, "--hidden-size", "8", "--untied"]) == 0
+    assert cli.main(["evaluate", str(old), str(new), "--text", f"t={text}", "--examples", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"]["t"]["added"] == 30
+    curve = ["extend", str(old), "--corpus", str(text), "--held-out", str(text), "--add", "10", "--curve", "--quiet"]
+    assert cli.main(curve) == 0
     assert "knee: " in capsys.readouterr().out
     assert cli.main([*curve, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["points"]) == 3
+    assert len(json.loads(capsys.readouterr().out)["points"]) == 2
 
 
 def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, capsys):
@@ -263,10 +281,10 @@ def test_the_extend_command_has_the_naive_methods(base, extended, tmp_path, caps
 
 def test_a_curve_of_nothing_and_texts_of_nothing_are_no_trouble(base):
     short = tg.count(base, iter(["a"]))
-    found = tg.curve(base, short, read_text("t", iter(ESTONIAN)), [10])
+    found = tg.measure.curve(base, short, read_text("t", iter(ESTONIAN)), [10])
     assert [point.tokens for point in found.points] == [0]
     assert found.knee is None
-    one = tg.curve(base, tg.count(base, iter(["xq"] * 9)), read_text("t", iter(["xq"])), [1])
+    one = tg.measure.curve(base, tg.count(base, iter(["xq"] * 9)), read_text("t", iter(["xq"])), [1])
     assert one.points[-1].tokens == 1
     score = tg.evaluate({"base": base}, {"t": iter(["a\ud800b"])})["base", "t"]
     assert score.tokens > 0
@@ -280,7 +298,7 @@ def test_counts_that_were_weighted_or_lack_rare_pretokens_are_not_measured_by(ba
         with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
             tg.evaluate({"base": base}, {"et": changed})
         with pytest.raises(errors.CountsError, match="weighted or lack rare pretokens"):
-            tg.curve(base, counts, changed, [5])
+            tg.measure.curve(base, counts, changed, [5])
     both = tg.evaluate({"base": base}, {"et": counts, "twice": counts + counts})
     assert both["base", "et"].bytes_per_token == both["base", "twice"].bytes_per_token
 
@@ -290,21 +308,3 @@ def test_scores_do_not_depend_on_the_order_of_documents(base):
         tg.evaluate({"base": base}, {"t": iter(texts)}) for texts in (ESTONIAN + ENGLISH, ENGLISH + ESTONIAN)
     )
     assert forth == back
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ("--untied", "--hidden-size was not given"),
-        ("--hidden-size 0", "--hidden-size is 0"),
-        ("--sizes 2 --max-size 4", "both --sizes and --max-size"),
-        ("--max-size 0", "--max-size is 0"),
-        ("--text -", "which can be read only once"),
-    ],
-)
-def test_curve_refuses_options_that_it_would_ignore(base, tmp_path, capsys, options, match):
-    source = tg.save(base, tmp_path / "tok")
-    text = () if "--text" in options else ("--text", str(tmp_path / "t.txt"))
-    (tmp_path / "t.txt").write_text("the cat")
-    assert cli.main(["curve", str(source), "--corpus", "-", *text, *options.split()]) == 2
-    assert match in capsys.readouterr().err

@@ -7,8 +7,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, errors
-from tokengraft.extend.continued import preserved_pairs
-from tokengraft.tokenizer.alphabet import token_bytes
+from tokengraft.learn.continued import preserved_pairs
+from tokengraft.tokenizer.kind import token_bytes
 
 ESTONIAN = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad"] * 6
 ARABIC = ["مرحبا، يا عالم؛ مرحبا، يا قطة 123 abc"] * 5
@@ -16,15 +16,16 @@ HINDI = ["नमस्ते दुनिया। बिल्ली बैठ�
 SOURCE = ["if (x == 'kass') {\n    return x[1];\n}\n", "kassid"]
 
 
-@pytest.fixture
-def base(tmp_path):
-    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
 
 
-@pytest.fixture
-def pieces(tmp_path):
-    (tmp_path / "tokenizer.model").write_bytes(builders.llama2_like())
-    return tg.load(tmp_path / "tokenizer.model")
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pieces") / "tokenizer.model"
+    path.write_bytes(builders.llama2_like())
+    return tg.load(path)
 
 
 @pytest.fixture(params=["base", "pieces"])
@@ -52,24 +53,19 @@ def test_preserved_text_keeps_its_ids_and_refused_pairs_are_listed(either):
 
 
 def test_refused_pairs_and_languages_are_saved_loaded_and_cut(base, tmp_path):
-    texts = tg.Parity({"et": counted(base, ESTONIAN), "hi": counted(base, HINDI)})
+    texts = tg.learn.Parity({"et": counted(base, ESTONIAN), "hi": counted(base, HINDI)})
     extension = tg.extend(base, texts, 30, preserve=counted(base, SOURCE))
     assert set(extension.languages) == {"et", "hi"}
     assert len(extension.languages) == len(extension.merges)
     assert tg.Extension.load(extension.save(tmp_path / "e.json")) == extension
-    for size in (0, 1, 7, 30, 99):
+    for size in (0, 1, 7, 99):
         part = extension[:size]
         assert tg.Extension.load(part.save(tmp_path / f"{size}.json")) == part
-        if size in (1, 7, 30):
-            assert part == tg.extend(base, texts, size, preserve=counted(base, SOURCE))
 
 
-def test_a_file_without_the_newer_fields_is_loaded(base, tmp_path):
+def test_a_file_with_wrong_languages_or_refused_pairs_is_refused(base, tmp_path):
     extension = tg.extend(base, counted(base, ESTONIAN), 5)
     document = json.loads(extension.save(tmp_path / "e.json").read_text())
-    old = {name: value for name, value in document.items() if name not in ("refused", "languages")}
-    (tmp_path / "old.json").write_text(json.dumps(old))
-    assert tg.Extension.load(tmp_path / "old.json") == extension
     for field in ({"languages": ["et"]}, {"languages": [1] * 5}, {"refused": [["a", "b", 1]]}, {"refused": [[1] * 4]}):
         (tmp_path / "bad.json").write_text(json.dumps(document | field))
         with pytest.raises(errors.CountsError, match="not a file of an extension"):
@@ -79,12 +75,12 @@ def test_a_file_without_the_newer_fields_is_loaded(base, tmp_path):
 def test_the_cost_of_preserved_text_is_measured_against_training_without_it(either):
     counts = counted(either, ESTONIAN)
     extension = tg.extend(either, counts, 20, preserve=counted(either, SOURCE))
-    cost = tg.preserve_cost(either, counts, extension)
+    cost = tg.learn.preserve_cost(either, counts, extension)
     tokenizers = (either, extension.apply(either), tg.extend(either, counts, 20).apply(either))
     assert (cost.base, cost.preserved, cost.free) == tuple(sum(counts.tokens(one).values()) for one in tokenizers)
     assert cost.base > cost.preserved >= cost.free
     assert cost.share == cost.preserved / cost.free - 1
-    unchanged = tg.preserve_cost(either, counts, tg.extend(either, counts, 20))
+    unchanged = tg.learn.preserve_cost(either, counts, tg.extend(either, counts, 20))
     assert unchanged.share == 0
 
 
@@ -131,16 +127,16 @@ def test_names_of_scripts_are_matched_loosely_and_unknown_ones_named():
     with pytest.raises(errors.OptionError, match="no Unicode script 'Arabik'; names like it: Arabic"):
         tg.Limits(scripts=["Latin", "Arabik"])
     for scripts in ([""], ["☃"], [None]):
-        with pytest.raises(errors.OptionError, match=r"names like it|with None in it; it must be a list of strings"):
+        with pytest.raises(errors.OptionError, match=r"names like it|an item of `scripts` is None"):
             tg.Limits(scripts=scripts)
-    with pytest.raises(errors.OptionError, match="`scripts` of `Limits` is 'Latin', a str"):
+    with pytest.raises(errors.OptionError, match="`scripts` is 'Latin', a str"):
         tg.Limits(scripts="Latin")
 
 
 def test_one_language_alone_is_trained_as_always(either):
     counts = counted(either, ESTONIAN)
     free = tg.extend(either, counts, 25)
-    alone = tg.extend(either, tg.Parity({"et": counts}), 25)
+    alone = tg.extend(either, tg.learn.Parity({"et": counts}), 25)
     assert alone.merges == free.merges
     assert set(alone.languages) == {"et"}
 
@@ -148,7 +144,7 @@ def test_one_language_alone_is_trained_as_always(either):
 def test_the_language_that_gained_least_is_next(base):
     texts = {"et": counted(base, ESTONIAN * 50), "hi": counted(base, HINDI)}
     start = {name: sum(text.tokens(base).values()) for name, text in texts.items()}
-    extension = tg.extend(base, tg.Parity(texts), 40)
+    extension = tg.extend(base, tg.learn.Parity(texts), 40)
     assert extension.merges != tg.extend(base, texts["et"] + texts["hi"], 40).merges
     for size in range(1, 40):
         now = extension[: size - 1].apply(base) if size > 1 else base
@@ -161,8 +157,8 @@ def test_parallel_text_decides_for_whom_is_learned(base):
     texts = {"et": counted(base, ESTONIAN), "hi": counted(base, HINDI)}
     short, long = counted(base, ["ja"]), counted(base, HINDI * 9)
     reference = counted(base, ["and"])
-    one = tg.extend(base, tg.Parity(texts, {"et": short, "hi": long}, reference), 20)
-    other = tg.extend(base, tg.Parity(texts, {"et": long, "hi": short}, reference), 20)
+    one = tg.extend(base, tg.learn.Parity(texts, {"et": short, "hi": long}, reference), 20)
+    other = tg.extend(base, tg.learn.Parity(texts, {"et": long, "hi": short}, reference), 20)
     assert set(one.languages) == {"hi"}
     assert set(other.languages) == {"et"}
     assert one.provenance["languages"]["hi"]["documents"] == len(HINDI)
@@ -170,10 +166,12 @@ def test_parallel_text_decides_for_whom_is_learned(base):
 
 def test_a_language_that_has_nothing_left_is_passed_over(base):
     texts = {"et": counted(base, ESTONIAN), "lv": counted(base, ["xyxy"])}
-    found = tg.extend(base, tg.Parity(texts), 1000)
+    found = tg.extend(base, tg.learn.Parity(texts), 1000)
     assert set(found.languages) == {"et", "lv"}
     assert len(found) < 1000
-    assert tg.extend(base, tg.Parity({"a": texts["lv"], "b": counted(base, ["q"])}), 9).stopped.startswith("1 new")
+    assert tg.extend(base, tg.learn.Parity({"a": texts["lv"], "b": counted(base, ["q"])}), 9).stopped.startswith(
+        "1 new"
+    )
 
 
 def test_texts_that_do_not_fit_are_refused_by_name(base, pieces, tmp_path):
@@ -183,32 +181,32 @@ def test_texts_that_do_not_fit_are_refused_by_name(base, pieces, tmp_path):
     for counts, preserve, message in [
         (good, bad, "the preserved counts: the counts were made for another pipeline"),
         (good, empty, "the preserved counts are empty"),
-        (tg.Parity({"et": good, "hi": bad}), None, "the counts of `hi`: .*another pipeline"),
-        (tg.Parity({"et": good, "hi": empty}), None, "the counts of `hi` are empty"),
-        (tg.Parity(both, {"et": good, "hi": bad}, good), None, "the parallel counts of `hi`: .*another pipeline"),
-        (tg.Parity(both, {"et": empty, "hi": good}, good), None, "the parallel counts of `et` are empty"),
-        (tg.Parity(both, both, bad), None, "the counts of the reference: .*another pipeline"),
+        (tg.learn.Parity({"et": good, "hi": bad}), None, "the counts of `hi`: .*another pipeline"),
+        (tg.learn.Parity({"et": good, "hi": empty}), None, "the counts of `hi` are empty"),
+        (tg.learn.Parity(both, {"et": good, "hi": bad}, good), None, "the parallel counts of `hi`: .*another pipeline"),
+        (tg.learn.Parity(both, {"et": empty, "hi": good}, good), None, "the parallel counts of `et` are empty"),
+        (tg.learn.Parity(both, both, bad), None, "the counts of the reference: .*another pipeline"),
     ]:
         with pytest.raises(errors.CountsError, match=message):
             tg.extend(base, counts, 5, preserve=preserve)
-    rules = tg.ReadOptions(rules=tg.PieceRules(split_digits=False))
+    rules = tg.ReadOptions(rules=tg.tokenizer.PieceRules(split_digits=False))
     cut = tg.count(pieces, iter(ESTONIAN), read_options=rules)
     with pytest.raises(errors.CountsError, match="the preserved counts were cut by other rules"):
         tg.extend(pieces, counted(pieces, ESTONIAN), 5, preserve=cut)
     nfc = tg.count(base, iter(ESTONIAN), read_options=tg.ReadOptions(normalize="nfkc"))
     with pytest.raises(errors.CountsError, match="normalized differently: None, nfkc"):
-        tg.extend(base, tg.Parity({"et": good, "hi": nfc}), 5)
+        tg.extend(base, tg.learn.Parity({"et": good, "hi": nfc}), 5)
 
 
 def test_languages_that_do_not_fit_are_refused(base):
     good = counted(base, ESTONIAN)
     for arguments, message in [
         (({},), "no language"),
-        (({1: good},), "with 1, an int in it; it must be a mapping of strings to PretokenCounts"),
+        (({1: good},), "`language` is 1, an int; it must be a string"),
         (({"": good},), "a language has an empty name"),
         (({"et": good}, {"et": good}), "`parallel` is given and `reference` is not"),
         (({"et": good}, None, good), "`reference` is given and `parallel` is not"),
         (({"et": good}, {"hi": good}, good), "the parallel text are 'hi', those of the text 'et'"),
     ]:
         with pytest.raises(errors.OptionError, match=message):
-            tg.Parity(*arguments)
+            tg.learn.Parity(*arguments)

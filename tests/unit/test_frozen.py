@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from tokengraft.frozen import FrozenDict
+from tokengraft.representation import FrozenDict
 
 CHANGES = {
     "set": lambda mapping: mapping.__setitem__("b", 2),

@@ -3,22 +3,28 @@
 import json
 import pickle
 from contextlib import nullcontext
+from dataclasses import replace
 
 import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
+from checkpoints import ENGLISH, ESTONIAN, checkpoint, write_texts
 
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.counts.count import count_with_hold_out
+from tokengraft.learn.preserve import preserved_text
+from tokengraft.pipeline.record import read_record, repeat_of
+
+RUSSIAN = [f"кошки и собаки {n} бегут по улице" for n in range(400)]
+MIXED = [*ENGLISH, "кошки и собаки бегут по улице", "the cat κόσμε sat"]
+"""English with a line of Russian, which has less than 1 % of the letters, and a word of Greek."""
+pytestmark = pytest.mark.usefixtures("transformers_running")
+PLAIN = tg.AdaptOptions(report=False)
 
 
 @pytest.fixture
 def texts(tmp_path):
-    for name, lines in (("et", ESTONIAN), ("lv", LATVIAN), ("en", ENGLISH)):
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "words.txt").write_text("ibuprofen\nCOX-2\nkoerad\n", encoding="utf-8")
-    return tmp_path
+    return write_texts(tmp_path, words=["ibuprofen", "COX-2", "koerad"], ru=RUSSIAN, mixed=MIXED)
 
 
 @pytest.fixture
@@ -34,6 +40,14 @@ def piece_folder(texts):
     return texts / "pieces"
 
 
+def adapted(texts, out="out", *, target="et.txt", keep=None, add=0, swap=0, remove=0, **options):
+    """An adaptation of `model`, without a report."""
+    target = texts / target if isinstance(target, str) else target
+    places = {"target": target, "keep": keep and texts / keep, "out": texts / out}
+    chosen = replace(PLAIN, **options)
+    return tg.adapt(texts / "model", **places, add=add, swap=swap, remove=remove, options=chosen)
+
+
 def extended(source, texts, capsys, *options, code=0):
     """The JSON result of `tokengraft extend`, or its error message."""
     command = ["extend", str(source), "--out", str(texts / "out"), "--force", "--quiet", "--json", *map(str, options)]
@@ -43,19 +57,70 @@ def extended(source, texts, capsys, *options, code=0):
 
 
 @pytest.mark.parametrize("kind", ["model", "piece_folder"])
-def test_preserved_text_keeps_its_ids(kind, request, texts, capsys):
+def test_a_few_words_of_the_target_in_preserved_text_forbid_little_and_are_named(kind, request, texts, capsys):
     source = request.getfixturevalue(kind)
-    base, et = tg.load(source), texts / "et.txt"
-    kept = texts / "kept.txt"
-    kept.write_text("\n".join(ESTONIAN[:3]), encoding="utf-8")
-    free = extended(source, texts, capsys, "--corpus", et, "--add", 30)
-    assert tg.load(texts / "out").encode(ESTONIAN[0]) != base.encode(ESTONIAN[0])
-    found = extended(source, texts, capsys, "--corpus", et, "--add", 30, "--preserve", kept)
-    assert found["refused"] > 0
-    assert found["preserve_cost"]["share"] >= 0
+    base, options = tg.load(source), ["--corpus", texts / "ru.txt", "--add", 60]
+    found = extended(
+        source, texts, capsys, *options, "--preserve", texts / "mixed.txt", "--extension", texts / "e.json"
+    )
+    new, cost = tg.load(texts / "out"), found["preserve_cost"]
+    assert cost["base"] - cost["preserved"] > 0.9 * (cost["base"] - cost["free"])
+    assert found["not_preserved"]["scripts"] == ["Cyrillic"]
+    assert tg.Extension.load(texts / "e.json").provenance["not_preserved"] == found["not_preserved"]
+    for line in (*ENGLISH, MIXED[-1]):
+        assert new.encode(line) == base.encode(line)
+    assert new.encode(MIXED[-2]) != base.encode(MIXED[-2])
+
+
+@pytest.mark.parametrize("kind", ["model", "piece_folder"])
+def test_check_agrees_with_extend_about_what_is_preserved(kind, request, texts, capsys):
+    source, mixed = request.getfixturevalue(kind), texts / "mixed.txt"
+    free = extended(source, texts, capsys, "--corpus", texts / "ru.txt", "--add", 60)
     assert free["preserve_cost"] is None
-    for line in ESTONIAN[:3]:
-        assert tg.load(texts / "out").encode(line) == base.encode(line)
+    extended(source, texts, capsys, "--corpus", texts / "ru.txt", "--add", 60, "--preserve", mixed)
+    command = ["check", str(texts / "out"), "--base", str(source), "--json", "--preserve", str(mixed)]
+    assert cli.main(command) == 0
+    findings = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert findings["preserved text"]["outcome"] == "pass"
+    assert findings["preserved text, rare scripts"]["outcome"] == "note"
+    assert "they are in Cyrillic, each with" in findings["preserved text, rare scripts"]["detail"]
+    assert cli.main([*command, "--preserve-exactly"]) == 1
+    capsys.readouterr()
+    exact = ["--preserve", mixed, "--preserve-exactly"]
+    assert extended(source, texts, capsys, "--corpus", texts / "ru.txt", "--add", 60, *exact)["refused"] > 0
+    assert cli.main([*command, "--preserve-exactly"]) == 0
+
+
+def test_check_fails_if_a_word_in_the_script_of_the_preserved_text_changed(model, texts, capsys):
+    extended(model, texts, capsys, "--corpus", texts / "en.txt", "--add", 10)
+    assert cli.main(["check", str(texts / "out"), "--base", str(model), "--preserve", str(texts / "mixed.txt")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("cat " * 99 + "кот", None),  # 3 of 300 letters
+        ("cat " * 99 + "ко", "ко"),
+        ("cat " * 99 + "catк", None),  # 1 of 301 letters, in a pretoken that has 4
+        ("1234 " * 99 + "ко", None),  # all letters
+        ("cat " * 99 + "λ", None),  # no script of the target
+    ],
+)
+def test_words_in_a_script_of_the_target_are_preserved_if_they_have_a_hundredth_of_the_letters(model, text, left_out):
+    base = tg.load(model)
+    found = preserved_text([tg.count(base, iter([text]))], [tg.count(base, iter(RUSSIAN))])
+    assert (found.left_out.top(9) if found.left_out else None) == (left_out and [(f" {left_out}".encode(), 1)])
+
+
+def test_preserving_that_leaves_less_than_a_tenth_of_the_gain_is_refused_unless_asked_for(model, texts, capsys):
+    options = ["--corpus", texts / "et.txt", "--add", 30, "--preserve", texts / "et.txt"]
+    message = extended(model, texts, capsys, *options, code=2)
+    assert "bytes per token of the training text increase by 0.0% with the preserved text, and by" in message
+    assert "--preserve-exactly" in message
+    assert not (texts / "out").exists()
+    found = extended(model, texts, capsys, *options, "--preserve-exactly")
+    assert found["added"] == 0
+    assert "were refused" in found["warnings"][0]
 
 
 @pytest.mark.parametrize("limit", [("--max-bytes", "40"), ("--max-documents", "1"), ("--shard", "0/2")])
@@ -66,7 +131,7 @@ def test_limits_of_the_corpus_do_not_shorten_the_preserved_text(model, texts, ca
     corpus = [texts / "one.txt", texts / "other.txt"]
     for path in corpus:
         path.write_text("istuvad põõsas kassid ja koerad\n" * 9, encoding="utf-8")
-    options = ["--corpus", *corpus, "--add", 9, "--min-count", 1, "--preserve", *kept, *limit]
+    options = ["--corpus", *corpus, "--add", 9, "--min-count", 1, "--preserve", *kept, "--preserve-exactly", *limit]
     extended(model, texts, capsys, *options)
     for path in kept:
         assert tg.load(texts / "out").encode(path.read_text()) == base.encode(path.read_text())
@@ -81,20 +146,19 @@ def test_a_table_shows_what_was_asked_for(model, texts, capsys):
     assert "'COX-2': the pre-tokenizer splits it into" in shown
     assert "forms of the words are tokens" in shown
     assert "learned for" in shown
-    assert "candidates were refused" in shown
+    assert "candidates that occur in the preserved text" in shown
 
 
 def test_words_become_tokens_in_running_text(model, texts, capsys):
-    found = extended(model, texts, capsys, "--corpus", texts / "et.txt", "--add", 60, "--include", texts / "words.txt")
+    marked = (texts / "words.txt").read_text(encoding="utf-8")
+    (texts / "words.txt").write_text(marked, encoding="utf-8-sig")  # a byte order mark is no part of the first word
+    options = ["--corpus", texts / "et.txt", "--add", 60, "--include", texts / "words.txt"]
+    found = extended(model, texts, capsys, *options)
     new = tg.load(texts / "out")
+    assert found["included"][0]["token"] == "Ġibuprofen"
     assert [word["word"] for word in found["included"] if word["token"] is None] == ["COX-2"]
     assert new.vocab["Ġibuprofen"] in new.encode("an ibuprofen a day")
-    exact = extended(
-        model,
-        texts,
-        capsys,
-        *("--corpus", texts / "et.txt", "--add", 60, "--include", texts / "words.txt", "--include-exact"),
-    )
+    exact = extended(model, texts, capsys, *options, "--include-exact")
     assert [word["token"] for word in exact["included"]] == ["ibuprofen", None, "koerad"]
 
 
@@ -111,7 +175,7 @@ def test_a_size_is_chosen(model, texts, capsys):
 
 
 def test_scripts_on_the_command_line(model, texts, capsys):
-    mixed = texts / "mixed.txt"
+    mixed = texts / "two.txt"
     mixed.write_text("koer кот 12\n" * 50, encoding="utf-8")
     extended(model, texts, capsys, "--corpus", mixed, "--add", 10, "--scripts", "Cyrillic")
     new, base = tg.load(texts / "out"), tg.load(model)
@@ -119,76 +183,116 @@ def test_scripts_on_the_command_line(model, texts, capsys):
     assert len(new.encode(" кот")) < len(base.encode(" кот"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--add auto", "pass --held-out TEXT"),
-        ("--add 5 --min-support 3", "--min-support has no effect"),
-        ("--add 5 --held-out en.txt", "--held-out has no effect"),
-        ("--add 5 --include-exact", "pass --include FILE"),
-        ("--add 5 --balance parity", "needs several texts"),
-        ("--add 5 --parity-text a=en.txt", "pass --balance parity"),
-        ("--add 5 --max-share 0.5", "pass --balance parity"),
-        ("--add 5 --include words.txt", "pass --add"),
-        ("--add 5 --include empty.txt", "the word list is empty"),
-        ("--add 5 --scripts Latinn", "names like it: Latin"),
-        ("--add 5 --preserve empty.txt", "the preserved counts are empty"),
-        ("--add 5 --preserve other.parquet", "another pipeline"),
-        ("--add 5 --method scaffold --preserve en.txt", "--preserve is for continued training"),
-        ("--add auto --method scaffold", "--add auto is for continued training"),
-        ("--add five", "neither a whole number, like 16000 or 16k, nor `auto`"),
-    ],
-)
-def test_bad_options_of_extend(model, texts, capsys, monkeypatch, options, message):
+def test_bad_options_of_extend(model, texts, capsys, monkeypatch):
     monkeypatch.chdir(texts)
     (texts / "empty.txt").write_text("")
     other = tg.load(builders.write(texts / "other", builders.sentencepiece()))
     tg.count(other, iter(["cat"])).save(texts / "other.parquet")
-    command = ["extend", str(model), "--corpus", "et.txt", "--out", "out", "--quiet", *options.split()]
-    with pytest.raises(SystemExit) if message.startswith("neither") else nullcontext():
-        assert cli.main(command) == 2
-    assert message in capsys.readouterr().err
+    one, two = "--corpus et.txt", "--balance parity --corpus et=et.txt lv=lv.txt"
+    for options, message in (
+        (f"{one} --add auto", "pass --held-out TEXT"),
+        (f"{one} --add auto --held-out et.txt --max-add 0", "max-add"),
+        (f"{one} --add 5 --min-support 3", "--min-support has no effect"),
+        (f"{one} --add 5 --held-out en.txt", "--held-out has no effect"),
+        (f"{one} --add 5 --include-exact", "pass --include FILE"),
+        (f"{one} --add 5 --preserve-exactly", "--preserve-exactly has no effect"),
+        (f"{one} --add 5 --balance parity", "needs several texts"),
+        (f"{one} --add 5 --parity-text a=en.txt", "pass --balance parity"),
+        (f"{one} --add 5 --max-share 0.5", "pass --balance parity"),
+        (f"{one} --add 5 --include words.txt", "pass --add"),
+        (f"{one} --add 5 --include empty.txt", "the word list is empty"),
+        (f"{one} --add 5 --scripts Latinn", "names like it: Latin"),
+        (f"{one} --add 5 --preserve empty.txt", "the preserved counts are empty"),
+        (f"{one} --add 5 --preserve other.parquet", "another pipeline"),
+        (f"{one} --add 5 --method scaffold --preserve en.txt", "--preserve is for continued training"),
+        (f"{one} --add auto --method scaffold", "--add auto is for continued training"),
+        (f"{one} --add five", "is not a whole number; pass one like 16000 or 16k, or `auto`"),
+        ("--add 5 --balance parity --corpus et.txt sub/et.txt", "two texts of --corpus are called 'et'"),
+        (f"{two} --add 5 --weight 2", "--weight has no effect"),
+        (f"{two} --add 5 --parity-text et=et.txt", "the parallel texts are 'et'"),
+        (f"{two} --add 5 --max-share 2", "the largest share of one language is 2.0"),
+        (
+            "--add 5 --balance parity --counts a=a.parquet b=b.parquet --documents lines",
+            "--documents is for reading a corpus",
+        ),
+    ):
+        with pytest.raises(SystemExit) if message.startswith("is not a whole") else nullcontext():
+            assert cli.main(["extend", str(model), "--out", "out", "--quiet", *options.split()]) == 2
+        assert message in capsys.readouterr().err
+        assert not (texts / "out").exists()
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("sizes", [{"add": 60}, {"swap": 40}, {"add": "auto"}])
+def test_an_adaptation_names_the_words_that_it_does_not_preserve_and_the_cost(texts, sizes):
+    options = {"target": "ru.txt", "keep": "mixed.txt", "size": tg.measure.SizeOptions(multiple=4), **sizes}
+    found = adapted(texts, preserve_keep=True, **options)
+    free = adapted(texts, "free", **options)
+    assert found.evaluation["new", "target"].gain > 0.8 * free.evaluation["new", "target"].gain
+    assert found.as_dict()["not_preserved"]["scripts"] == ["Cyrillic"]
+    assert found.cost.share == pytest.approx(_tokens(found) / _tokens(free) - 1, abs=0.01)
+    finding = next(finding for finding in found.check.findings if finding.name == "preserved text")
+    assert finding.outcome == "pass"
+    for line in (*ENGLISH[:99], MIXED[-1]):
+        assert found.tokenizer.encode(line.split()[1]) == found.base.encode(line.split()[1])
+
+
+def _tokens(found):
+    return sum(len(found.tokenizer.encode(line)) for line in RUSSIAN)
+
+
+@pytest.mark.usefixtures("model")
+def test_a_repeated_adaptation_preserves_the_same(texts):
+    found = adapted(texts, target="ru.txt", add=60, preserve=texts / "mixed.txt", preserve_exactly=True)
+    assert any("with the preserved text" in warning for warning in found.warnings)
+    assert found.as_dict()["not_preserved"] is None
+    again = tg.adapt(**repeat_of(read_record(texts / "out" / "adaptation.json")), out=texts / "again")
+    assert again.tokenizer == found.tokenizer
+
+
+@pytest.mark.usefixtures("model")
+def test_an_adaptation_that_loses_nearly_all_of_its_gain_is_refused(texts):
+    with pytest.raises(errors.OptionError, match=r"by 0\.0% with the preserved text") as refused:
+        adapted(texts, add=20, preserve=texts / "et.txt")
+    assert "preserve_exactly" in refused.value.hint
     assert not (texts / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--balance parity --corpus et.txt sub/et.txt", "two texts of --corpus are called 'et'"),
-        ("--balance parity --corpus et=et.txt lv=lv.txt --weight 2", "--weight has no effect"),
-        ("--balance parity --corpus et=et.txt lv=lv.txt --parity-text et=et.txt", "the parallel texts are 'et'"),
-        ("--balance parity --corpus et=et.txt lv=lv.txt --max-share 2", "the largest share of one language is 2.0"),
-        ("--balance parity --counts a=a.parquet b=b.parquet --documents lines", "--documents is for reading a corpus"),
-    ],
-)
-def test_bad_options_of_parity(model, texts, capsys, monkeypatch, options, message):
-    monkeypatch.chdir(texts)
-    command = ["extend", str(model), "--add", "5", "--out", "out", "--quiet", *options.split()]
-    assert cli.main(command) == 2
-    assert message in capsys.readouterr().err
+@pytest.mark.usefixtures("model")
+def test_renumbered_ids_of_preserved_text_are_a_warning(texts):
+    for number, size in enumerate([{"remove": 20}, {"remove": 20, "add": 5}, {"remove": 20, "add": 20}]):
+        found = adapted(texts, f"out{number}", **size, preserve=texts / "en.txt")
+        moved = [warning for warning in found.warnings if warning.startswith("preserved text")]
+        ids = [found.tokenizer.encode(line) == found.base.encode(line) for line in ENGLISH]
+        assert len(moved) == (not all(ids))
+        assert number > 0 or moved
+        assert all("ids were renumbered without holes" in warning for warning in moved)
 
 
-def test_an_adaptation_preserves_the_text_to_keep(model, texts):
-    options = tg.AdaptOptions(preserve_keep=True)
-    found = tg.adapt(model, target=texts / "et.txt", keep=texts / "en.txt", swap=30, out=texts / "out", options=options)
-    finding = next(finding for finding in found.check.findings if finding.name == "preserved text")
-    assert finding.outcome == "pass"
-    for line in ENGLISH:
-        assert found.tokenizer.encode(line.split()[0]) == found.base.encode(line.split()[0])
+def test_the_command_says_whether_preserved_text_keeps_its_tokens_or_its_ids_too(model, texts, capsys):
+    for sizes, same in ((["--remove", "60", "--add", "5"], "tokens"), (["--swap", "5"], "ids")):
+        command = ["adapt", model, "--target", texts / "et.txt", "--preserve", texts / "en.txt", *sizes, "--no-report"]
+        assert cli.main([str(part) for part in (*command, "--out", texts / f"out-{same}", "--quiet")]) == 0
+        printed = capsys.readouterr()
+        assert f"all pretokens of the preserved text have the same {same}\n" in printed.out
+        assert "than without preserved text: a gain of" in printed.out
+        assert ("ids were renumbered without holes; only --swap" in printed.err) == (same == "tokens")
 
 
-def test_an_adaptation_takes_every_option_together(model, texts):
-    options = tg.AdaptOptions(
+@pytest.mark.usefixtures("model")
+def test_an_adaptation_takes_every_option_together(texts):
+    found = adapted(
+        texts,
+        target={"et": texts / "et.txt", "lv": texts / "lv.txt"},
+        add="auto",
         preserve=texts / "en.txt",
-        include=tg.WordList(("ibuprofen",)),
+        include=tg.learn.WordList(("ibuprofen",)),
         balance="parity",
         max_share=0.5,
         limits=tg.Limits(scripts=["Latin"]),
-        size=tg.SizeOptions(max_rare=1, min_support=1, multiple=2),
+        size=tg.measure.SizeOptions(max_rare=1, min_support=1, multiple=2),
         max_add=60,
     )
-    target = {"et": texts / "et.txt", "lv": texts / "lv.txt"}
-    found = tg.adapt(model, target=target, add="auto", out=texts / "out", options=options)
     assert found.choice.size == len(found.extension)
     assert set(found.extension.languages) >= {"et", "lv"}
     assert found.tokenizer.vocab["ibuprofen"]
@@ -197,55 +301,29 @@ def test_an_adaptation_takes_every_option_together(model, texts):
         assert found.tokenizer.encode(line) == found.base.encode(line)
 
 
-def test_a_swap_of_a_chosen_size_changes_no_shape(model, texts):
-    options = tg.AdaptOptions(size=tg.SizeOptions(max_rare=1, min_support=1), max_add=30)
-    found = tg.adapt(
-        model, target=texts / "et.txt", keep=texts / "en.txt", swap="auto", out=texts / "out", options=options
-    )
-    assert found.plan.summary.added == found.plan.summary.removed == found.choice.size
+@pytest.mark.usefixtures("model")
+def test_a_chosen_swap_changes_no_shape_and_is_no_larger_than_what_can_be_pruned(texts):
+    size = tg.measure.SizeOptions(max_rare=1, min_support=1)
+    found = adapted(texts, swap="auto", size=size, preserve=texts / "en.txt")
+    assert 0 < found.plan.summary.added == found.plan.summary.removed == found.choice.size
     assert found.tokenizer.n_rows == found.base.n_rows
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"preserve_keep": True, "add": 5}, "without text to keep"),
-        ({"balance": "parity", "add": 5}, "needs several targets"),
-        ({"balance": "evenly", "add": 5}, "there is no balance 'evenly'"),
-        ({"parity_text": {"en": "en.txt"}, "add": 5}, "--parity-text is for --balance parity"),
-        ({"max_share": 0.5, "add": 5}, "--max-share is for --balance parity"),
-        ({"include": tg.WordList(("a",)), "remove": 5}, "none are learned"),
-        ({"limits": tg.Limits(scripts=["Latin"]), "remove": 5}, "none are learned"),
-    ],
-)
-def test_options_of_an_adaptation_that_have_no_effect_are_refused(model, texts, options, message):
-    sizes = {name: options[name] for name in ("add", "remove") if name in options}
-    others = tg.AdaptOptions(**{name: value for name, value in options.items() if name not in sizes})
-    with pytest.raises(errors.OptionError, match=message):
-        tg.adapt(model, target=texts / "et.txt", out=texts / "out", options=others, **sizes)
-
-
-def test_weights_and_parity_exclude_each_other(model, texts):
-    target = {"et": tg.Target(texts / "et.txt", 2), "lv": texts / "lv.txt"}
-    with pytest.raises(errors.OptionError, match="'et' has a weight"):
-        tg.adapt(model, target=target, add=5, out=texts / "out", options=tg.AdaptOptions(balance="parity"))
-
-
 def test_pruning_more_than_the_preserved_text_allows_is_refused(model, texts):
-    options = tg.AdaptOptions(preserve=[texts / "en.txt", texts / "et.txt", texts / "lv.txt"])
-    base = tg.load(model)
+    preserve = [texts / f"{name}.txt" for name in ("en", "et", "lv")]
     with pytest.raises(errors.OptionError, match="can be pruned"):
-        tg.adapt(*(model,), target=texts / "et.txt", remove=len(base.tokens) - 300, out=texts / "out", options=options)
+        adapted(texts, remove=len(tg.load(model).tokens) - 300, preserve=preserve)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 1)])
-def test_the_support_of_a_chosen_size_counts_occurrences_in_all_targets(model, texts, sizes):
-    (texts / "et.txt").write_text("\n".join(ESTONIAN * sizes[0]), encoding="utf-8")
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("copies", [1, 3])
+def test_the_support_of_a_chosen_size_counts_occurrences_in_all_targets(texts, copies):
+    (texts / "et.txt").write_text("\n".join(ESTONIAN * copies), encoding="utf-8")
     target = {"et": tg.Target(texts / "et.txt", 2), "lv": tg.Target(texts / "lv.txt", "1/3")}
-    options = tg.AdaptOptions(size=tg.SizeOptions(max_rare=0.2, min_support=150), max_add=200)
-    found = tg.adapt(model, target=target, add="auto", out=texts / "out", options=options)
+    size = tg.measure.SizeOptions(max_rare=0.2, min_support=150)
+    found = adapted(texts, target=target, add="auto", size=size, max_add=200)
     assert "fewer than 150 times" in found.choice.reason
-    first, second = (part.counts for part in _parts(found.base, target, options))
+    first, second = (part.counts for part in _parts(found.base, target, PLAIN))
     for point in found.choice.curve.points[1:]:
         if point.tokens <= len(found.extension):
             assert point.below_100 == _rare(found, first + second, point.tokens, 100)
@@ -273,32 +351,12 @@ def _parts(base, target, options):
 
 
 def test_an_adaptation_preserves_files_of_counts_and_text_together(model, texts):
-    base = tg.load(model)
-    tg.count(base, texts / "en.txt").save(texts / "en.parquet")
+    tg.count(tg.load(model), texts / "en.txt").save(texts / "en.parquet")
     (texts / "kept.txt").write_text(ESTONIAN[0], encoding="utf-8")
-    for number, preserve in enumerate(
-        ([texts / "en.parquet"], texts / "en.parquet", [texts / "kept.txt", texts / "en.parquet"])
-    ):
-        options = tg.AdaptOptions(preserve=preserve)
-        found = tg.adapt(model, target=texts / "et.txt", add=20, out=texts / f"out{number}", options=options)
-        text = [*ENGLISH, *ESTONIAN[: number // 2]]
-        assert [found.tokenizer.encode(line) for line in text] == [base.encode(line) for line in text]
-
-
-@pytest.mark.parametrize("command", ["extend", "adapt"])
-def test_a_largest_size_below_one_is_refused(model, texts, capsys, command):
-    text = ["--corpus", texts / "et.txt", "--held-out", texts / "et.txt"]
-    options = text if command == "extend" else ["--target", texts / "et.txt"]
-    options = [command, model, *options, "--add", "auto", "--max-add", 0, "--out", texts / "out", "--quiet"]
-    assert cli.main(list(map(str, options))) == 2
-    assert "max-add" in capsys.readouterr().err
-
-
-def test_a_chosen_swap_is_no_larger_than_what_can_be_pruned(model, texts):
-    options = tg.AdaptOptions(size=tg.SizeOptions(max_rare=1, min_support=1), preserve=texts / "en.txt")
-    found = tg.adapt(model, target=texts / "et.txt", swap="auto", out=texts / "out", options=options)
-    assert 0 < found.plan.summary.added == found.plan.summary.removed == found.choice.size
-    assert found.tokenizer.n_rows == found.base.n_rows
+    for preserve, kept in ((texts / "en.parquet", []), ([texts / "kept.txt", texts / "en.parquet"], ESTONIAN[:1])):
+        found = adapted(texts, f"out{len(kept)}", add=20, preserve=preserve, preserve_exactly=True)
+        for line in [*ENGLISH, *kept]:
+            assert found.tokenizer.encode(line) == found.base.encode(line)
 
 
 def test_the_cost_of_preserved_text_is_known_if_it_forbids_words_of_a_full_list(model, texts, capsys):
@@ -341,14 +399,10 @@ def test_options_for_reading_apply_to_held_out_text(model, texts, capsys):
 def test_a_largest_share_that_the_languages_cannot_keep_is_refused(model, texts):
     base = tg.load(model)
     counts = {name: tg.count(base, texts / f"{name}.txt") for name in ("et", "lv", "en")}
-    assert tg.Parity(counts, max_share=0.34)
+    assert tg.learn.Parity(counts, max_share=0.34)
     with pytest.raises(errors.OptionError, match="3 languages with it get less") as refused:
-        tg.Parity(counts, max_share=0.33)
-    assert refused.value.hint.endswith("--max-share 0.34")
-    options = tg.AdaptOptions(balance="parity", max_share=0.4)
-    target = {"et": texts / "et.txt", "lv": texts / "lv.txt"}
-    with pytest.raises(errors.OptionError, match="2 languages with it get less"):
-        tg.estimate(model, target=target, add=5, out=texts / "out", options=options)
+        tg.learn.Parity(counts, max_share=0.33)
+    assert refused.value.hint.endswith("`max_share=0.34`")
 
 
 def test_a_list_that_needs_more_tokens_says_which_characters_are_missing(piece_folder):
@@ -360,20 +414,15 @@ def test_a_list_that_needs_more_tokens_says_which_characters_are_missing(piece_f
     assert pickle.loads(pickle.dumps(refused.value)).message == refused.value.message
 
 
-def test_an_adaptation_preserves_files_as_a_whole_and_by_line(model, texts):
+@pytest.mark.usefixtures("model")
+def test_an_adaptation_preserves_files_as_a_whole_and_by_line(texts):
     lines = (json.dumps({"text": f"koer {n}\n\n\n\n\n\n\n\nkass\n\n\n\n"}) for n in range(300))
     (texts / "breaks.jsonl").write_text("\n".join(lines), encoding="utf-8")
     source = "põdrad\n\n\n\n\n\n\n\nkoerad\n\n\n\nkassid\n"
     (texts / "source.txt").write_text(source, encoding="utf-8")
-    free = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "free")
+    free = adapted(texts, "free", target="breaks.jsonl", add=6)
     assert free.tokenizer.encode(source) != free.base.encode(source)
-    options = tg.AdaptOptions(preserve=texts / "source.txt")
-    found = tg.adapt(model, target=texts / "breaks.jsonl", add=6, out=texts / "out", options=options)
+    exact = {"preserve": texts / "source.txt", "preserve_exactly": True}
+    found = adapted(texts, target="breaks.jsonl", add=6, **exact)
     for text in (source, *source.split("\n")):
         assert found.tokenizer.encode(text) == found.base.encode(text)
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_word(model, texts, capsys):
-    (texts / "marked.txt").write_text("ibuprofen\nkoerad\n", encoding="utf-8-sig")
-    options = ["--corpus", texts / "et.txt", "--add", 60, "--include", texts / "marked.txt"]
-    assert extended(model, texts, capsys, *options)["included"][0]["token"] == "Ġibuprofen"

@@ -47,8 +47,7 @@ def test_the_mean_of_kept_rows_is_never_above_the_largest_logit(data, width, kep
     assert own <= np.log(np.exp(logits - logits.max()).mean()) + logits.max() + rounding
 
 
-@pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
-@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize(("dtype", "head"), [("F32", True), ("BF16", True), ("F16", True), ("BF16", False)])
 def test_holes_get_the_mean_of_kept_rows_by_default(tmp_path, dtype, head):
     base = checkpoint(tmp_path / "model", dtype=dtype, head=head)
     small = pruned(base)
@@ -117,13 +116,8 @@ def test_holes_that_are_filled_are_no_longer_suppressed(tmp_path):
     assert suppressed(tmp_path / "larger")[2:] == left
     tg.transplant(tmp_path / "larger", larger.compact(), tmp_path / "compact")
     assert len(suppressed(tmp_path / "compact")) == 2
-    adapted = tg.adapt(
-        tmp_path / "small",
-        target=iter(ESTONIAN),
-        add=5,
-        out=tmp_path / "adapted",
-        options=tg.AdaptOptions(report=False),
-    )
+    options = tg.AdaptOptions(report=False)
+    adapted = tg.adapt(tmp_path / "small", target=iter(ESTONIAN), add=5, out=tmp_path / "adapted", options=options)
     assert suppressed(tmp_path / "adapted")[2:] == holes_of(adapted.tokenizer)
 
 
@@ -132,36 +126,29 @@ def test_a_hole_that_a_config_uses_keeps_its_row(tmp_path):
     small = pruned(base)
     tg.transplant(tmp_path / "model", small, tmp_path / "holes", hole_rows="keep")
     used = holes_of(small)[3]
-    set_config(tmp_path / "holes", pad_token_id=used)
-    tg.transplant(tmp_path / "holes", small, tmp_path / "out")
-    before, after = tables(tmp_path / "model")[HEAD], tables(tmp_path / "out")[HEAD]
-    changed = [i for i in range(base.n_rows) if not np.array_equal(before[i], after[i])]
-    assert changed == [i for i in holes_of(small) if i != used]
-    assert suppressed(tmp_path / "out")[2:] == changed
+    for field in ("pad_token_id", "eos_token_id"):
+        set_config(tmp_path / "holes", pad_token_id=-1)
+        set_config(tmp_path / "holes", **{field: used})
+        tg.transplant(tmp_path / "holes", small, tmp_path / field)
+        before, after = tables(tmp_path / "model")[HEAD], tables(tmp_path / field)[HEAD]
+        changed = [i for i in range(base.n_rows) if not np.array_equal(before[i], after[i])]
+        assert changed == [i for i in holes_of(small) if i != used]
+    assert suppressed(tmp_path / "pad_token_id")[2:] == holes_of(small)
+    assert suppressed(tmp_path / "eos_token_id")[2:] == changed  # a text must be able to end
 
 
-def test_a_generation_config_is_written_where_there_is_none(tmp_path):
+def test_a_generation_config_is_written_with_the_settings_of_the_config_where_there_is_none(tmp_path):
     base = checkpoint(tmp_path / "model")
     (tmp_path / "model" / "generation_config.json").unlink()
     tg.transplant(tmp_path / "model", base, tmp_path / "same")
     assert not (tmp_path / "same" / "generation_config.json").exists()
-    small = pruned(base)
-    tg.transplant(tmp_path / "model", small, tmp_path / "out")
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
-    assert written["suppress_tokens"] == holes_of(small)
-    assert written["eos_token_id"] == config["eos_token_id"]
-
-
-def test_a_written_generation_config_has_the_settings_of_the_models_config(tmp_path):
-    base = checkpoint(tmp_path / "model")
-    (tmp_path / "model" / "generation_config.json").unlink()
     set_config(tmp_path / "model", do_sample=True, temperature=0.5, suppress_tokens=[base.ids["Ġcat"]])
     small = pruned(base)
     tg.transplant(tmp_path / "model", small, tmp_path / "out")
     written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
-    assert (written["do_sample"], written["temperature"]) == (True, 0.5)
     assert written["suppress_tokens"] == [small.ids["Ġcat"], *holes_of(small)]
+    assert written["eos_token_id"] == json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"]
+    assert (written["do_sample"], written["temperature"]) == (True, 0.5)
 
 
 def test_a_list_of_suppressed_ids_is_not_replaced_by_the_models_config(tmp_path):
@@ -181,17 +168,32 @@ def test_new_padding_is_treated_as_a_hole_and_old_padding_stays(tmp_path):
     assert np.array_equal(after[:448], before)
     mean = before[: base.n_rows].mean(axis=0, dtype=np.float64)
     assert np.allclose(after[448:], mean, rtol=0.01, atol=1e-3)
-    assert done.unused == 64
-    assert suppressed(tmp_path / "out")[2:] == [*range(448, 512)]
+    assert (done.unused, done.suppressed) == (64, 512 - base.n_rows)
+    assert suppressed(tmp_path / "out")[2:] == [*range(base.n_rows, 512)]
 
 
-def test_which_rows_are_unused():
+def test_padding_of_the_source_is_suppressed_as_well(tmp_path):
+    base = checkpoint(tmp_path / "model", rows=448, config={"pad_token_id": 400})
+    small = pruned(base).compact()
+    done = tg.transplant(tmp_path / "model", small, tmp_path / "out")
+    assert done.rows_after == 384
+    assert suppressed(tmp_path / "out")[2:] == [*range(small.n_rows, 384)]
+    tg.transplant(tmp_path / "model", small, tmp_path / "keep", hole_rows="keep")
+    assert len(suppressed(tmp_path / "keep")) == 2
+
+
+def test_which_rows_are_unused_and_which_ids_suppressed():
     plan = tg.VocabPlan(4, (0, None, (1, 2), None), (1, 2, 3))
-    assert unused_rows(plan, (4, 4), "lowest", {3}).rows == {1}
-    assert unused_rows(plan, (4, 6), "zero", ()).rows == {1, 3, 4, 5}
-    assert unused_rows(plan, (6, 8), "zero", ()).rows == {1, 3, 6, 7}
-    assert unused_rows(plan, (8, 5), "lowest", ()).rows == {1, 3}
-    assert unused_rows(plan, (4, 6), "keep", ()).rows == set()
+    assert unused_rows(plan, (4, 4), "lowest", [("eos_token_id", 3)]).rows == {1}
+    assert unused_rows(plan, (4, 6), "zero").rows == {1, 3, 4, 5}
+    assert unused_rows(plan, (6, 8), "zero").rows == {1, 3, 6, 7}
+    assert unused_rows(plan, (8, 5), "lowest").rows == {1, 3}
+    assert unused_rows(plan, (4, 6), "keep").rows == set()
+    assert unused_rows(plan, (6, 8), "lowest").suppressed == {1, 3, 4, 5, 6, 7}
+    assert unused_rows(plan, (6, 8), "keep").suppressed == set()
+    # but for ids that may have to be generated
+    fields = [("eos_token_id", 3), ("pad_token_id", 3), ("image_token_id", 4), ("suppress_tokens", 5), ("forced_x", 6)]
+    assert unused_rows(plan, (6, 8), "lowest", fields).suppressed == {1, 4, 5, 7}
 
 
 def test_the_command_says_what_rows_without_a_token_get(tmp_path, capsys):
@@ -241,14 +243,12 @@ def test_gguf_tables_that_cannot_be_written_keep_their_rows_with_a_warning(tmp_p
         tg.transplant(source, small, tmp_path / "c.gguf", hole_rows="lowest")
 
 
-@pytest.mark.parametrize(
-    "content", ["[]", '{"suppress_tokens": 5}', '{"suppress_tokens": [[1]]}', '{"suppress_tokens": "x"}']
-)
-def test_a_generation_config_that_cannot_list_ids_is_refused(tmp_path, content):
-    base = checkpoint(tmp_path / "model")
-    (tmp_path / "model" / "generation_config.json").write_text(content)
-    with pytest.raises(errors.CheckpointError, match=r"suppress_tokens|not a JSON object") as caught:
-        tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out")
-    assert "--hole-rows keep" in caught.value.hint
-    assert not (tmp_path / "out").exists()
-    tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out", hole_rows="keep")
+def test_a_generation_config_that_cannot_list_ids_is_refused(tmp_path):
+    small = pruned(checkpoint(tmp_path / "model"))
+    for content in ("[]", '{"suppress_tokens": 5}', '{"suppress_tokens": [[1]]}', '{"suppress_tokens": "x"}'):
+        (tmp_path / "model" / "generation_config.json").write_text(content)
+        with pytest.raises(errors.CheckpointError, match=r"suppress_tokens|not a JSON object") as caught:
+            tg.transplant(tmp_path / "model", small, tmp_path / "out")
+        assert "`hole_rows` keep" in caught.value.hint
+        assert not (tmp_path / "out").exists()
+        tg.transplant(tmp_path / "model", small, tmp_path / f"kept {len(content)}", hole_rows="keep")

@@ -14,25 +14,22 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.extend.include import ListLimits, WordList, included_merges
-from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.tokenizer.alphabet import spell
+from tokengraft.learn.include import WordList, included_merges
+from tokengraft.learn.word_merges import MergeLimits
+from tokengraft.tokenizer.kind import spell
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad magavad", "ibuprofen ja ibuprofeen, 123 tabletti"] * 3
 DRUGS = ("ibuprofen", "ketoprofen", "naproxen", "the", "prokase")
 
 
-@pytest.fixture
-def base(tmp_path):
-    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
 
 
-@pytest.fixture
-def pieces(tmp_path):
-    folder = tmp_path / "pieces"
-    folder.mkdir()
-    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
-    return tg.load(builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))))
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    return tg.load(builders.write_pieces(tmp_path_factory.mktemp("pieces")))
 
 
 def extend(base, n, words, *, exact=False, texts=TEXT, **options):
@@ -72,28 +69,33 @@ def test_words_come_before_learned_tokens_and_both_count(base):
     assert len(extension.merges) > len(listed)
 
 
-def test_a_word_is_taken_after_a_space_and_at_the_start_of_a_text(base):
-    assert found(extend(base, 50, ["ibuprofen"])) == {("ibuprofen", "Ġibuprofen"), ("ibuprofen", "ibuprofen")}
-    assert found(extend(base, 50, [" ibuprofen  "])) == {(" ibuprofen  ", "Ġibuprofen"), (" ibuprofen  ", "ibuprofen")}
-
-
-def test_an_exact_word_is_taken_literally(base, pieces):
-    assert found(extend(base, 50, ["ibuprofen"], exact=True)) == {("ibuprofen", "ibuprofen")}
-    assert found(extend(base, 50, [" ibuprofen"], exact=True)) == {(" ibuprofen", "Ġibuprofen")}
-    assert found(extend(pieces, 50, ["ibuprofen"], exact=True)) == {("ibuprofen", "ibuprofen")}
-    extension = extend(pieces, 50, [" ibuprofen"], exact=True)
-    assert found(extension) == {(" ibuprofen", "▁ibuprofen")}
-    extended = extension.apply(pieces)
-    assert extended.ids["▁ibuprofen"] in extended.encode("ja ibuprofen ja")
-
-
-def test_a_pipeline_that_puts_a_space_first_has_one_form(tmp_path, pieces):
+def test_a_word_is_taken_after_a_space_and_at_the_start_of_a_text_and_an_exact_one_literally(base, pieces, tmp_path):
     document = builders.byte_level()
     document["pre_tokenizer"]["add_prefix_space"] = True
     spaced = tg.load(builders.write(tmp_path, document))
-    assert found(extend(spaced, 50, ["ibuprofen"])) == {("ibuprofen", "Ġibuprofen")}
-    assert found(extend(spaced, 50, ["ibuprofen"], exact=True)) == {("ibuprofen", "ibuprofen")}
-    assert found(extend(pieces, 50, ["ibuprofen"])) == {("ibuprofen", "▁ibuprofen")}
+    for tokenizer, word, exact, tokens in (
+        (base, "ibuprofen", False, {"Ġibuprofen", "ibuprofen"}),
+        (base, " ibuprofen  ", False, {"Ġibuprofen", "ibuprofen"}),
+        (spaced, "ibuprofen", False, {"Ġibuprofen"}),  # the pipeline puts a space first
+        (pieces, "ibuprofen", False, {"▁ibuprofen"}),
+        (base, "ibuprofen", True, {"ibuprofen"}),
+        (base, " ibuprofen", True, {"Ġibuprofen"}),
+        (spaced, "ibuprofen", True, {"ibuprofen"}),
+        (pieces, "ibuprofen", True, {"ibuprofen"}),
+        (pieces, " ibuprofen", True, {"▁ibuprofen"}),
+        (pieces, "  ibuprofen", True, {"▁▁ibuprofen"}),
+    ):
+        assert found(extend(tokenizer, 50, [word], exact=exact)) == {(word, token) for token in tokens}
+
+
+@pytest.mark.parametrize("word", [" ibuprofen", "  ibuprofen"])
+def test_a_word_after_spaces_is_split_alike_in_both_forms(pieces, word):
+    extended = extend(pieces, 50, [word], exact=True).apply(pieces)
+    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
+    for spaces in range(1, 7):
+        text = f"ja{' ' * spaces}ibuprofen{' ' * spaces}"
+        assert extended.encode(text) == library.encode(text)
+        assert word.startswith("  ") or extended.ids["▁ibuprofen"] in extended.encode(text)
 
 
 def test_the_normalized_form_becomes_the_token(tmp_path):
@@ -115,10 +117,14 @@ def test_words_that_are_split_are_listed_with_the_reason(base):
     assert reasons(extend(base, 50, ["a-b-c-d-e"]))["a-b-c-d-e"].endswith("`a`, `-`, `b`, `-`, `c`, `-`, …")
 
 
-def test_added_tokens_are_no_words(base):
+def test_added_tokens_and_bytes_are_no_words(base, pieces):
     assert reasons(extend(base, 50, ["<|end|>", "x<|end|>"])) == {
         "<|end|>": "it is an added token",
         "x<|end|>": "it has the added token `<|end|>`",
+    }
+    assert reasons(extend(pieces, 9, ["<0x41>", "<s>"], exact=True)) == {
+        "<0x41>": "it is spelled like an added token or a byte",
+        "<s>": "it is an added token",
     }
 
 
@@ -180,12 +186,12 @@ def test_limits_hold_for_words_and_for_tokens_in_between(base):
 def test_pairs_of_text_that_must_not_change_are_not_merged(base):
     words = WordList(["xyz", "qrs"], exact=True)
     kept_apart = {("x", "y"), ("y", "z")}
-    found = included_merges(base, words, ListLimits(allow_pair=lambda *pair: pair not in kept_apart))
+    found = included_merges(base, words, MergeLimits(allow_pair=lambda *pair: pair not in kept_apart))
     assert [(word.word, word.reason) for word in found.words] == [
         ("xyz", "its merges would change text that must not change"),
         ("qrs", None),
     ]
-    found = included_merges(base, words, ListLimits(allow_pair=lambda *pair: pair != ("x", "y")))
+    found = included_merges(base, words, MergeLimits(allow_pair=lambda *pair: pair != ("x", "y")))
     assert {merge[:2] for merge in found.merges} >= {("y", "z"), ("x", "yz")}
 
 
@@ -207,11 +213,8 @@ def test_missing_characters_of_words_are_added_and_count(pieces):
     some = extend(pieces, 40, ["猫", "kass\u0007x"])
     assert reasons(some) == {"kass\u0007x": "it has a character that the vocabulary cannot spell"}
     assert "\u0007" not in some.characters
-
-
-def test_characters_of_words_that_are_left_out_are_not_added(pieces):
-    limits = tg.Limits(deny=["猫薬", " 猫薬"])
-    assert "薬" not in extend(pieces, 40, ["猫薬", "ibuprofen"], limits=limits).characters
+    left_out = extend(pieces, 40, ["猫薬", "ibuprofen"], limits=tg.Limits(deny=["猫薬", " 猫薬"]))
+    assert "薬" not in left_out.characters
 
 
 def test_bytes_that_the_vocabulary_lacks_are_a_reason(tmp_path):
@@ -273,14 +276,6 @@ def test_an_extension_with_a_list_survives_saving_and_cutting(base, tmp_path):
         tg.Extension.load(tmp_path / "bad.json")
 
 
-def test_files_of_extensions_without_a_list_are_still_read(base, tmp_path):
-    extension = tg.extend(base, tg.count(base, iter(TEXT)), 5)
-    document = json.loads(extension.save(tmp_path / "e.json").read_bytes())
-    del document["included"], document["list_merges"]
-    (tmp_path / "old.json").write_text(json.dumps(document))
-    assert tg.Extension.load(tmp_path / "old.json") == extension
-
-
 def test_too_few_tokens_for_the_list_say_how_many_it_needs(base, pieces):
     needed = sum(merge.new for merge in extend(base, 99, DRUGS).merges[: extend(base, 99, DRUGS).list_merges])
     assert len(extend(base, needed, DRUGS)) == needed
@@ -294,13 +289,13 @@ def test_too_few_tokens_for_the_list_say_how_many_it_needs(base, pieces):
     ("words", "message"),
     [
         ([], "is empty"),
-        ("ibuprofen", "is 'ibuprofen', a str; it must be a WordList or a list of strings"),
+        ("ibuprofen", "is 'ibuprofen', a str; it must be a list of strings"),
         (["a", "  "], "blank word"),
         (["a", ""], "blank word"),
         (["a\nb"], "line break"),
         (["a\r"], "line break"),
-        (["a", 3], "with 3, an int in it"),
-        ([["a"]], "with a list with 1 item in it"),
+        (["a", 3], "an item of `words` is 3, an int"),
+        ([["a"]], "an item of `words` is a list with 1 item"),
         (5, "a list of strings"),
         (["a\ud800"], "not valid Unicode"),
     ],
@@ -318,13 +313,13 @@ def test_duplicates_and_order_do_not_matter(base):
 
 
 def test_the_result_is_independent_of_the_hash_seed(base, tmp_path):
-    tg.save(base, tmp_path / "saved")
+    tg.save(base, tmp_path / "saved", verify=False)
     code = (
         f"import tokengraft as tg; base = tg.load({str(tmp_path / 'saved')!r})\n"
         f"print(tg.extend(base, tg.count(base, iter({TEXT!r})), 60, include={DRUGS!r}).merges)"
     )
     seen = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed}
         seen.add(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment).stdout)
     assert len(seen) == 1
@@ -343,20 +338,3 @@ def test_a_very_long_word_is_listed_and_takes_no_time(base):
     assert reasons(extend(base, 9, [word], exact=True))[word].endswith("at most 256 are merged into one token")
     middle = "".join("qxzjvkw"[at**3 % 7] for at in range(250))
     assert found(extend(base, 300, [middle], exact=True)) == {(middle, middle)}
-
-
-def test_a_word_after_two_spaces_is_taken_literally(pieces):
-    extension = extend(pieces, 40, ["  ibuprofen"], exact=True)
-    assert found(extension) == {("  ibuprofen", "▁▁ibuprofen")}
-    extended = extension.apply(pieces)
-    library = SentencePieceProcessor(model_proto=extended.files["tokenizer.model"])
-    for spaces in range(1, 7):
-        text = f"ja{' ' * spaces}ibuprofen{' ' * spaces}"
-        assert extended.encode(text) == library.encode(text)
-
-
-def test_bytes_and_special_pieces_are_no_words(pieces):
-    assert reasons(extend(pieces, 9, ["<0x41>", "<s>"], exact=True)) == {
-        "<0x41>": "it is spelled like an added token or a byte",
-        "<s>": "it is an added token",
-    }

@@ -1,5 +1,6 @@
 """Memory: what may be cut is cut, exactly; what may not be is bounded, or refused by name."""
 
+import re
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -13,10 +14,11 @@ from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.check import verify
 from tokengraft.corpus import blocks
 from tokengraft.counts import pretoken_counts as counts_module
 from tokengraft.counts.fingerprint import Fingerprint
+from tokengraft.tokenizer.kind import CHARACTER_OF
+from tokengraft.verify import loaders as verify
 
 LETTERS = ["a", "b", "1", "▁", "ж", ",", "õ", "\t"]
 BYTES = ["<0xC3>", "<0xB5>", "<0x09>"]
@@ -126,7 +128,7 @@ def test_a_document_that_needs_more_memory_than_allowed_is_refused_by_name(slow_
     path = tmp_path / "long.txt"
     path.write_text("the cat sat\n" * 300_000)
     small = tg.CountOptions(memory=100_000_000)
-    with pytest.raises(errors.CorpusError, match=r"long\.txt`.*bytes or more.*--memory allows 2,097,152"):
+    with pytest.raises(errors.CorpusError, match=r"long\.txt`.*bytes or more.*`memory` allows 2,097,152"):
         tg.count(slow_tokenizer, path, count_options=small)
     with pytest.raises(errors.CorpusError, match="the iterable`, a document of 3600000 bytes"):
         tg.count(slow_tokenizer, iter([path.read_text()]), count_options=small)
@@ -219,6 +221,37 @@ def lacking(*missing, **model):
     return document
 
 
+def test_bytes_that_no_text_has_need_no_token(tmp_path):
+    never = [0xC0, 0xC1, *range(0xF5, 0x100)]
+    tokenizer = loaded(tmp_path, lacking(*(CHARACTER_OF[byte] for byte in never)))
+    assert (tokenizer.missing_bytes, tokenizer.spells_everything) == ((), True)
+    text = "".join(chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000)
+    assert {byte for byte in range(256) if byte not in text.encode()} == {*never}
+    assert not tg.count(tokenizer, iter([text])).lost(tokenizer)
+
+
+@pytest.mark.parametrize("byte", [0x04, 0x80, 0xBF, 0xC3, 0xF1, 0xF4])
+def test_a_missing_byte_loses_some_text(tmp_path, byte):
+    tokenizer = loaded(tmp_path, lacking(CHARACTER_OF[byte]))
+    assert (tokenizer.missing_bytes, tokenizer.spells_everything) == ((byte,), False)
+    text = next(chr(point) for point in range(0x110000) if byte in chr(point).encode(errors="replace"))
+    assert tg.count(tokenizer, iter([text])).lost(tokenizer) == {text.encode(): 1}
+
+
+@pytest.mark.parametrize(
+    ("byte", "characters"), [(0x41, "A"), (0xC3, "".join(map(chr, range(0xC0, 0x100))))], ids=["ASCII", "lead"]
+)
+def test_a_byte_is_not_missing_where_every_character_with_it_is_a_token(tmp_path, byte, characters):
+    for name, kept, missing in (("all", characters, ()), ("less", characters[1:], (byte,))):
+        document = builders.sentencepiece()
+        vocab = {token: i for token, i in document["model"]["vocab"].items() if token not in characters}
+        del vocab[f"<0x{byte:02X}>"]
+        document["model"]["vocab"] = vocab | {character: 5000 + i for i, character in enumerate(kept)}
+        document["model"]["merges"] = []
+        tokenizer = loaded(tmp_path / name, document)
+        assert (tokenizer.missing_bytes, tokenizer.spells_everything) == (missing, not missing)
+
+
 def test_extend_refuses_text_with_a_byte_that_would_be_dropped(tmp_path):
     tokenizer = loaded(tmp_path, lacking("q"))
     assert tokenizer.missing_bytes == (ord("q"),)
@@ -236,6 +269,29 @@ def test_extend_refuses_characters_that_would_be_dropped_unless_it_adds_them(tmp
     with pytest.raises(errors.CountsError, match="such as '猫': 2 characters"):
         tg.extend(tokenizer, counts, 2, character_coverage=0)
     assert "猫" in tg.extend(tokenizer, counts, 2, character_coverage=1).characters
+
+
+def test_adapt_does_not_suggest_an_option_that_it_lacks(tmp_path, capsys):
+    document = builders.sentencepiece(byte_fallback=False)
+    document["model"]["unk_token"] = None
+    folder = builders.write(tmp_path / "tok", document)
+    rare = "".join(map(chr, range(0x4E00, 0x4E80)))
+    (tmp_path / "t.txt").write_text("\n".join(["the cat"] * 60_000 + [*rare]), encoding="utf-8")
+    arguments = [
+        "adapt",
+        str(folder),
+        "--target",
+        str(tmp_path / "t.txt"),
+        "--add",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert cli.main(arguments) == 2
+    hint = capsys.readouterr().err.partition("hint: ")[2]
+    assert "`tokengraft extend --character-coverage 1`" in hint
+    adapt = cli.build_parser(["adapt"])._subparsers._group_actions[0].choices["adapt"].format_help()
+    assert {*re.findall(r"--[a-z-]+", re.sub(r"`[^`]*`", "", hint))} <= {*re.findall(r"--[a-z-]+", adapt)}
 
 
 def test_a_token_that_skips_merges_is_not_lost_with_its_bytes(tmp_path):
@@ -263,13 +319,13 @@ def test_dropped_bytes_are_no_gain_of_a_curve(tmp_path):
     learned, text = tg.count(less, iter(["zz zz"])), ["the qqqqqqqq cat"]
     expected = tg.evaluate({"less": less}, {"t": iter(text)})["less", "t"].bytes_per_token
     for source in (iter(text), tg.count(less, iter(text))):
-        assert tg.curve(less, learned, source, [1]).points[0].bytes_per_token == expected
+        assert tg.measure.curve(less, learned, source, [1]).points[0].bytes_per_token == expected
 
 
-def test_compare_says_what_is_dropped(tmp_path, capsys):
+def test_examples_say_what_is_dropped(tmp_path, capsys):
     old, new = (builders.write(tmp_path / name, lacking(*name)) for name in ("q", "z"))
     (tmp_path / "t.txt").write_text("qqq", encoding="utf-8")
-    assert cli.main(["compare", str(old), str(new), "--text", str(tmp_path / "t.txt")]) == 0
+    assert cli.main(["evaluate", str(old), str(new), "--text", str(tmp_path / "t.txt"), "--examples"]) == 0
     shown = capsys.readouterr()
     assert "the first tokenizer drops 3 bytes of the text" in shown.err
     assert "0 → 3\n" in shown.out
@@ -287,4 +343,6 @@ def test_commands_warn_of_a_vocabulary_that_cannot_spell_all_text(tmp_path, caps
     (tmp_path / "t.txt").write_text("zz zz\n")
     arguments = command.format(folder, tmp_path / "t.txt", tmp_path / "out").split()
     assert cli.main(arguments) == 0
-    assert "1 of the 256 bytes have no token: text with them is dropped" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert shown.count("1 of the 256 bytes have no token (0x71)") == 1
+    assert "text with them is dropped" in shown

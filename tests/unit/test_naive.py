@@ -10,9 +10,9 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.extend.naive import fresh_tokens
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.sentencepiece import read_piece_model
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.learn.naive import fresh_tokens
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad ja mängivad õues"] * 4 + ["猫が座る ежик"] * 4
 FILE = "tokenizer.model"
@@ -45,7 +45,7 @@ def unreachable(base, extended):
 
 def test_two_piece_takes_the_first_tokens_that_the_base_spells_in_two(base):
     counts = tg.count(base, iter(TEXT))
-    extended = tg.extend_naively(base, counts, 12, "two-piece")
+    extended = tg.learn.extend_naively(base, counts, 12, "two-piece")
     fresh = fresh_tokens(base, counts, 200).tokens
     expected = [token for token in fresh if len(spelled(base, token)) == 2][:12]
     assert new_tokens(base, extended) == expected
@@ -56,7 +56,7 @@ def test_two_piece_takes_the_first_tokens_that_the_base_spells_in_two(base):
 
 def test_scaffold_merges_the_pieces_of_each_token_from_left_to_right(base):
     counts = tg.count(base, iter(TEXT))
-    extended = tg.extend_naively(base, counts, 12, "scaffold")
+    extended = tg.learn.extend_naively(base, counts, 12, "scaffold")
     tokens, merges = [], []
     for token in fresh_tokens(base, counts, 12).tokens:
         parts = spelled(base, token)
@@ -78,7 +78,7 @@ def test_scaffolded_tokens_may_be_unreachable(tmp_path):
     tokens = {"bcd": 300, "abc": 301}
     document["model"]["vocab"] |= tokens
     donor = tg.load(builders.write(tmp_path / "donor", document | {"added_tokens": []}))
-    extended = tg.extend_naively(base, None, 4, "scaffold", donor=donor)
+    extended = tg.learn.extend_naively(base, None, 4, "scaffold", donor=donor)
     assert new_tokens(base, extended) == ["bc", "bcd", "ab", "abc"]
     assert unreachable(base, extended) == {"abc"}
 
@@ -87,24 +87,24 @@ def test_both_work_for_sentencepiece_types_with_missing_characters_first(pieces,
     counts = tg.count(pieces, iter(TEXT))
     alone = tg.load(tmp_path / "pieces" / "tokenizer.json")
     for method in ("two-piece", "scaffold"):
-        extended = tg.extend_naively(alone, tg.count(alone, iter(TEXT)), 15, method)
+        extended = tg.learn.extend_naively(alone, tg.count(alone, iter(TEXT)), 15, method)
         new = new_tokens(alone, extended)
         assert len(new) == 15
         missing = fresh_tokens(alone, tg.count(alone, iter(TEXT)), 5).characters
         assert new[: len(missing)] == missing
-        assert len(tg.extend_naively(alone, tg.count(alone, iter(TEXT)), 2, method).ids) == len(alone.ids) + 2
-    two_piece = tg.extend_naively(pieces, counts, 15, "two-piece")
+        assert len(tg.learn.extend_naively(alone, tg.count(alone, iter(TEXT)), 2, method).ids) == len(alone.ids) + 2
+    two_piece = tg.learn.extend_naively(pieces, counts, 15, "two-piece")
     assert not unreachable(pieces, two_piece)
     tg.save(two_piece, tmp_path / "out")  # compares both forms and the libraries
     with pytest.raises(errors.UnsupportedTokenizerError, match=r"scaffold cannot be written to `tokenizer\.model`"):
-        tg.extend_naively(pieces, counts, 15, "scaffold")
+        tg.learn.extend_naively(pieces, counts, 15, "scaffold")
 
 
 def test_tokens_that_run_out_are_an_error(base):
     counts = tg.count(base, iter(["xyzzy xyzzy"]))
     for method in ("two-piece", "scaffold"):
         with pytest.raises(errors.CountsError, match="the fresh tokenizer has"):
-            tg.extend_naively(base, counts, 500, method)
+            tg.learn.extend_naively(base, counts, 500, method)
 
 
 @given(
@@ -115,15 +115,13 @@ def test_tokens_that_run_out_are_an_error(base):
 def test_a_model_of_two_piece_tokens_splits_as_its_tokenizer_json(learned, donated, texts):
     runs = ("▁", "▁▁", "▁▁▁▁", "▁▁▁")
     base, donor = (
-        read_piece_model(
-            builders.piece_model(builders.pieces_of(words, "abcd", runs=runs)), name=FILE, file=FILE, files={}
-        )
+        read_piece_model({FILE: builders.piece_model(builders.pieces_of(words, "abcd", runs=runs))}, FILE)
         for words in (learned, donated)
     )
     usable = [token for token in donated if token not in base.ids and len(spelled(base, token)) == 2]
     if not usable:
         return
-    extended = tg.extend_naively(base, None, len(usable), "two-piece", donor=donor)
+    extended = tg.learn.extend_naively(base, None, len(usable), "two-piece", donor=donor)
     assert not unreachable(base, extended)
     library = SentencePieceProcessor(model_proto=extended.files[FILE])
     for text in (*texts, *donated, *learned, "".join(donated)):

@@ -26,16 +26,15 @@ def strange_texts(rng):
         yield "".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(rng.randrange(40)))
 
 
-@pytest.mark.parametrize("through_upstream", [False, True])
+@pytest.mark.parametrize("count", [tg.count, builders.count_through_upstream])
 @pytest.mark.parametrize("shape", sorted(builders.TINY | builders.REAL))
-def test_no_pretoken_begins_with_the_byte_of_the_other_keys(shape, through_upstream, tmp_path):
+def test_no_pretoken_begins_with_the_byte_of_the_other_keys(shape, count, tmp_path):
     tok = tg.load(builders.write(tmp_path, (builders.TINY | builders.REAL)[shape]()))
-    options = tg.CountOptions(through_upstream=through_upstream)
     texts = [*TEXTS, *strange_texts(random.Random(5)), *map(chr, range(0xD800)), *map(chr, range(0xE000, 0x10000))]
     texts += [b"\xff\xfe abc \xffpipeline \xff+<|start|>".decode(errors="replace")]
-    counts = tg.count(tok, iter(texts), count_options=options)
+    counts = count(tok, iter(texts))
     assert not any(RESERVED in pretoken for pretoken, _ in counts.top(len(counts)))
-    assert tg.sum_partials([partial_table(counts)], tok) == counts
+    assert tg.distributed.sum_partials([partial_table(counts)], tok) == counts
 
 
 def test_a_pipeline_that_makes_such_a_pretoken_is_refused(tmp_path):
@@ -65,7 +64,7 @@ def test_parts_added_up_by_anyone_are_the_whole(tiny_folder, tmp_path):
     random.Random(1).shuffle(order)
     expected = whole.save(tmp_path / "whole.parquet").read_bytes()
     for number, given in enumerate([tables, [summed], summed.to_batches(7), [joined.take(order)], joined.to_batches()]):
-        counts = tg.sum_partials(given, tok, memory=1)
+        counts = tg.distributed.sum_partials(given, tok, memory=1)
         assert counts == whole
         assert counts.save(tmp_path / f"{number}.parquet").read_bytes() == expected
 
@@ -73,15 +72,15 @@ def test_parts_added_up_by_anyone_are_the_whole(tiny_folder, tmp_path):
 def test_rare_pretokens_are_left_out_of_the_sum(tokenizer):
     table = partial_table(tg.count(tokenizer, iter(TEXTS)))
     options = tg.CountOptions(min_count=3)
-    assert tg.sum_partials([table, table], tokenizer, min_count=3) == tg.count(
+    assert tg.distributed.sum_partials([table, table], tokenizer, min_count=3) == tg.count(
         tokenizer, iter(TEXTS * 2), count_options=options
     )
 
 
 def test_no_parts_are_the_counts_of_no_text(tokenizer):
-    assert tg.sum_partials([], tokenizer) == tg.count(tokenizer, set())
+    assert tg.distributed.sum_partials([], tokenizer) == tg.count(tokenizer, set())
     empty = partial_table(tg.count(tokenizer, set()))
-    assert tg.sum_partials([empty, empty], tokenizer) == tg.count(tokenizer, set())
+    assert tg.distributed.sum_partials([empty, empty], tokenizer) == tg.count(tokenizer, set())
 
 
 def test_weighted_counts_and_counts_without_rare_pretokens_are_refused(tokenizer):
@@ -128,7 +127,7 @@ def with_counts(table, column):
 def test_what_is_no_complete_sum_is_refused(tokenizer, change, match):
     table = partial_table(tg.count(tokenizer, iter(TEXTS)))
     with pytest.raises(errors.CountsError, match=match):
-        tg.sum_partials([change(table)], tokenizer)
+        tg.distributed.sum_partials([change(table)], tokenizer)
 
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.uint64(), pa.decimal128(38, 0)])
@@ -138,7 +137,7 @@ def test_engines_may_give_other_types_and_names_to_sums(tokenizer, kind):
     values = [Decimal(n.as_py()) if pa.types.is_decimal(kind) else n.as_py() for n in table["count"]]
     for pretoken in (pa.binary(), pa.binary_view()):
         given = pa.table({"sum(count)": pa.array(values, kind), "pretoken": table["pretoken"].cast(pretoken)})
-        assert tg.sum_partials([given], tokenizer) == counts
+        assert tg.distributed.sum_partials([given], tokenizer) == counts
 
 
 def test_another_pipeline_or_normalization_is_refused(tokenizer, tmp_path):
@@ -146,4 +145,4 @@ def test_another_pipeline_or_normalization_is_refused(tokenizer, tmp_path):
     other = tg.load(builders.write(tmp_path, builders.sentencepiece()))
     for tok, options in ((other, None), (tokenizer, tg.ReadOptions(normalize="nfkc"))):
         with pytest.raises(errors.CountsError, match="another pipeline"):
-            tg.sum_partials([table], tok, read_options=options)
+            tg.distributed.sum_partials([table], tok, read_options=options)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,25 +18,27 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers")
 import tiny_models  # noqa: E402
 
-from tokengraft.train import chunks as chunking  # noqa: E402
-from tokengraft.train.sequences import ids_of, sequences  # noqa: E402
+from tokengraft.train import score as chunking  # noqa: E402
+from tokengraft.train.score import ids_of, sequences  # noqa: E402
 
 LN2 = math.log(2)
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A folder with a model, an adapted one, and texts."""
+    folder = tiny_models.texts(tmp_path_factory.mktemp("probe"))
+    tiny_models.tiny_llama(folder / "model")
+    options = tg.AdaptOptions(report=False)
+    texts = {"target": folder / "et.txt", "keep": folder / "en.txt"}
+    tg.adapt(folder / "model", **texts, swap=30, out=folder / "new", options=options)
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A model, an adapted one, and texts, in the working directory."""
-    tiny_models.texts(tmp_path)
-    tiny_models.tiny_llama(tmp_path / "model")
-    tg.adapt(
-        tmp_path / "model",
-        target=tmp_path / "et.txt",
-        keep=tmp_path / "en.txt",
-        swap=30,
-        out=tmp_path / "new",
-        options=tg.AdaptOptions(report=False),
-    )
+def place(template, tmp_path, monkeypatch):
+    """A copy of it, which is the working directory."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -52,14 +55,14 @@ def obvious_bits(folder, text, start):
 
 
 def quick(**values):
-    return tg.ProbeOptions(**{"steps": 3, "step_bytes": 600, "learning_rate": 1e-2, "device": "cpu"} | values)
+    return tg.train.ProbeOptions(**{"steps": 3, "step_bytes": 600, "learning_rate": 1e-2, "device": "cpu"} | values)
 
 
 @pytest.mark.usefixtures("place")
 def test_bits_are_those_of_one_token_after_the_other_split_by_new_and_kept():
     lines = ESTONIAN[300:303]
     base, new = tg.load("model"), tg.load("new")
-    found = tg.probe({"base": "model", "new": "new"}, {"et": iter(lines)}, options=quick())
+    found = tg.train.probe({"base": "model", "new": "new"}, {"et": iter(lines)}, options=quick())
     start = base.added[0].id
     for name, tokenizer in (("base", base), ("new", new)):
         score = found[name, "et", 0]
@@ -82,7 +85,7 @@ def test_bits_are_those_of_one_token_after_the_other_split_by_new_and_kept():
 
 @pytest.mark.usefixtures("place")
 def test_every_model_is_scored_on_the_same_bytes_and_the_parts_add_up():
-    found = tg.probe({"base": "model", "new": "new"}, {"et": "held-out.txt", "en": "en.txt"}, options=quick())
+    found = tg.train.probe({"base": "model", "new": "new"}, {"et": "held-out.txt", "en": "en.txt"}, options=quick())
     for text in ("et", "en"):
         scores = [found[name, text, 0] for name in ("base", "new")]
         assert scores[0].bytes == scores[1].bytes
@@ -94,16 +97,18 @@ def test_every_model_is_scored_on_the_same_bytes_and_the_parts_add_up():
 
 @pytest.mark.usefixtures("place")
 def test_bits_do_not_depend_on_how_documents_are_batched(monkeypatch):
-    before = tg.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
+    before = tg.train.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
     monkeypatch.setattr("tokengraft.train.models.Hardware.max_logits", 1)
-    after = tg.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
+    after = tg.train.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
     assert after.scores[0].bits == pytest.approx(before.scores[0].bits, rel=1e-5)
 
 
 @pytest.mark.usefixtures("place")
 def test_a_short_training_lowers_the_bits_and_is_the_same_every_time():
     def trained():
-        return tg.probe({"base": "model", "new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick(steps=8))
+        return tg.train.probe(
+            {"base": "model", "new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick(steps=8)
+        )
 
     first = trained()
     for name in ("base", "new"):
@@ -116,10 +121,10 @@ def test_a_short_training_lowers_the_bits_and_is_the_same_every_time():
 @pytest.mark.usefixtures("place")
 def test_all_models_are_trained_on_the_same_chunks(monkeypatch):
     seen = []
-    module = sys.modules["tokengraft.train.short_training"]
+    module = sys.modules["tokengraft.train.score"]
     real = module.ids_of
     monkeypatch.setattr(module, "ids_of", lambda tokenizer, step: seen.append(step) or real(tokenizer, step))
-    tg.probe({"base": "model", "new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick())
+    tg.train.probe({"base": "model", "new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick())
     assert len(seen) == 6
     assert seen[:3] == seen[3:]
     assert all(sum(len(chunk.encode()) for chunk in step) >= 600 for step in seen)
@@ -127,42 +132,40 @@ def test_all_models_are_trained_on_the_same_chunks(monkeypatch):
 
 def test_the_model_folder_is_not_changed(place):
     before = {path.name: path.read_bytes() for path in (place / "new").iterdir()}
-    tg.probe({"new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick())
+    tg.train.probe({"new": "new"}, {"et": "held-out.txt"}, train="et.txt", options=quick())
     assert {path.name: path.read_bytes() for path in (place / "new").iterdir()} == before
 
 
 def test_text_that_is_scored_is_not_trained_on(place):
     with pytest.raises(errors.OptionError, match="scored on what it was"):
-        tg.probe({"base": "model"}, {"et": "et.txt"}, train=["en.txt", place / "et.txt"], options=quick())
+        tg.train.probe({"base": "model"}, {"et": "et.txt"}, train=["en.txt", place / "et.txt"], options=quick())
     (place / "mixed.txt").write_text("\n".join(ESTONIAN[200:340]), encoding="utf-8")
-    found = tg.probe({"base": "model"}, {"et": "held-out.txt"}, train="mixed.txt", options=quick(step_bytes=1500))
+    found = tg.train.probe({"base": "model"}, {"et": "held-out.txt"}, train="mixed.txt", options=quick(step_bytes=1500))
     assert any("40 documents of the training text are also scored" in warning for warning in found.warnings)
 
 
 @pytest.mark.usefixtures("place")
 def test_a_training_text_that_is_too_short_is_refused():
     with pytest.raises(errors.CorpusError, match=r"enough for \d+ of 900 steps"):
-        tg.probe({"base": "model"}, {"et": "held-out.txt"}, train="et.txt", options=quick(steps=900))
+        tg.train.probe({"base": "model"}, {"et": "held-out.txt"}, train="et.txt", options=quick(steps=900))
 
 
-@pytest.mark.parametrize("document", [builders.sentencepiece(), builders.sentencepiece(metaspace=True)])
-def test_the_space_that_sentencepiece_adds_is_no_byte_of_the_text(tmp_path, document):
-    tiny_models.tiny_llama(tmp_path / "model", document=document)
-    lines = ["cat the", " cat", "the\nthe cat"]
-    score = tg.probe({"base": tmp_path / "model"}, {"t": iter(lines)}, options=quick()).scores[0]
-    assert score.bytes == sum(map(len, lines))
-    other = tiny_models.tiny_llama(tmp_path / "other", document=builders.byte_level())
-    both = tg.probe({"o": tmp_path / "other", "m": tmp_path / "model"}, {"t": iter(["the"])}, options=quick())
-    assert both["m", "t", 0].new_bytes <= both["m", "t", 0].bytes
-    assert other
+@pytest.mark.parametrize("metaspace", [True, False])
+def test_the_space_that_sentencepiece_adds_is_no_byte_of_the_text(tmp_path, metaspace):
+    tokenizer = tiny_models.tiny_llama(tmp_path / "model", document=builders.sentencepiece(metaspace=metaspace))
+    texts = ["the cat", " the cat", "  the", " ", "   ", "猫 the", "\tcat", "the\nthe cat"]
+    for text in texts:
+        found = sequences(tokenizer, [text])
+        assert sum(int(sizes.sum()) for sizes in found.n_bytes) == found.text_bytes == len(text.encode()), text
+    score = tg.train.probe({"base": tmp_path / "model"}, {"t": iter(texts)}, options=quick()).scores[0]
+    assert score.bytes == sum(len(text.encode()) for text in texts)
 
 
 def test_without_a_start_token_a_newline_is_read_first(place):
-    config = json.loads((place / "model" / "config.json").read_text())
-    (place / "model" / "config.json").write_text(json.dumps(config | {"bos_token_id": None, "eos_token_id": None}))
+    set_config(place / "model", bos_token_id=None, eos_token_id=None)
     line = ESTONIAN[300]
     newline = tg.load("model").encode("\n")[0]
-    found = tg.probe({"base": "model"}, {"et": iter([line])}, options=quick()).scores[0]
+    found = tg.train.probe({"base": "model"}, {"et": iter([line])}, options=quick()).scores[0]
     assert found.bits == pytest.approx(sum(obvious_bits("model", line, newline)[0]), rel=1e-4)
 
 
@@ -213,10 +216,10 @@ def test_wrong_options_are_refused(capsys, more, message):
 
 def test_a_model_that_cannot_be_loaded_is_a_checkpoint_error(place):
     with pytest.raises(errors.SourceNotFoundError):
-        tg.probe({"base": place}, {"et": "held-out.txt"}, options=quick())
+        tg.train.probe({"base": place}, {"et": "held-out.txt"}, options=quick())
     (place / "model" / "model.safetensors").write_bytes(b"")
     with pytest.raises(errors.CheckpointError):
-        tg.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
+        tg.train.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
 
 
 def test_chunks_that_are_too_long_for_a_model_are_refused(tmp_path):
@@ -224,17 +227,16 @@ def test_chunks_that_are_too_long_for_a_model_are_refused(tmp_path):
     with pytest.raises(
         errors.OptionError, match=r"a part of the text has \d+ tokens for m, and the model reads at most 50"
     ):
-        tg.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick())
-    assert tg.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick(chunk_bytes=49)).scores
+        tg.train.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick())
+    assert tg.train.probe({"m": tmp_path / "model"}, {"t": iter(["x" * 200])}, options=quick(chunk_bytes=49)).scores
 
 
 def test_code_in_a_folder_is_not_executed(place):
-    config = json.loads((place / "model" / "config.json").read_text())
-    strange = {"model_type": "strange", "auto_map": {"AutoModelForCausalLM": "code.Model", "AutoConfig": "code.Config"}}
-    (place / "model" / "config.json").write_text(json.dumps(config | strange))
+    code = {"AutoModelForCausalLM": "code.Model", "AutoConfig": "code.Config"}
+    set_config(place / "model", model_type="strange", auto_map=code)
     (place / "model" / "code.py").write_text("open('executed', 'w')")
     with pytest.raises(errors.CheckpointError, match="trust_remote_code"):
-        tg.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
+        tg.train.probe({"base": "model"}, {"et": "held-out.txt"}, options=quick())
     assert not (place / "executed").exists()
 
 
@@ -245,7 +247,7 @@ import sys
 sys.modules["torch"] = None
 import tokengraft as tg
 try:
-    tg.probe({"base": "model"}, {"et": "held-out.txt"})
+    tg.train.probe({"base": "model"}, {"et": "held-out.txt"})
 except tg.TokengraftError as error:
     print(type(error).__name__, error.hint)
 """
@@ -253,20 +255,12 @@ except tg.TokengraftError as error:
     assert done.stdout.strip() == 'OptionError install them: pip install "tokengraft[torch]"'
 
 
-@pytest.mark.parametrize("metaspace", [True, False])
-def test_the_space_before_a_text_is_no_byte_of_it(tmp_path, metaspace):
-    tokenizer = tg.load(builders.write(tmp_path / "sp", builders.sentencepiece(metaspace=metaspace)))
-    for text in ("the cat", " the cat", "  the", " ", "   ", "猫 the", "\tcat"):
-        found = sequences(tokenizer, [text])
-        assert sum(int(sizes.sum()) for sizes in found.n_bytes) == found.text_bytes == len(text.encode()), text
-
-
 @pytest.mark.usefixtures("place")
 def test_training_text_that_is_too_long_for_a_model_is_refused():
     set_config(Path("model"), max_position_embeddings=30)
     long = [" ".join(ESTONIAN[at : at + 5]) for at in range(0, 300, 5)]
     with pytest.raises(errors.OptionError, match="reads at most 30"):
-        tg.probe({"base": "model"}, {"et": iter(["tere"])}, train=iter(long), options=quick())
+        tg.train.probe({"base": "model"}, {"et": iter(["tere"])}, train=iter(long), options=quick())
 
 
 @pytest.mark.usefixtures("place")
@@ -274,7 +268,9 @@ def test_training_documents_with_a_line_that_is_scored_are_left_out():
     lines = [f"{number}: {' '.join(ESTONIAN[number : number + 3])}" for number in range(100)]
     documents = ["\n".join(lines[at : at + 5]) for at in range(0, 100, 5)]
     options = quick(step_bytes=sum(len(document.encode()) for document in documents) // 8)
-    found = tg.probe({"base": "model"}, {"et": iter([lines[7], lines[42]])}, train=iter(documents), options=options)
+    found = tg.train.probe(
+        {"base": "model"}, {"et": iter([lines[7], lines[42]])}, train=iter(documents), options=options
+    )
     assert any(warning.startswith("2 documents") for warning in found.warnings)
 
 

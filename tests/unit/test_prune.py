@@ -4,37 +4,56 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import builders
 import pytest
+from checkpoints import ENGLISH, ESTONIAN
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.check.verify import verify_folder
+from tokengraft.cli.extended import sample_rows
 from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.measure.sample_texts import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
+from tokengraft.pruning.leaves import by_frequency
+from tokengraft.pruning.order import METHODS
+from tokengraft.pruning.removable import chat_templates, template_texts
+from tokengraft.pruning.summary import removed_summary
+from tokengraft.verify.loaders import verify_folder
 
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
+BARE = tg.Protection(defaults=False)
 
 
-@pytest.fixture
-def base(tmp_path):
-    return tg.load(builders.write(tmp_path / "base", builders.byte_level()))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return builders.write(tmp_path_factory.mktemp("base"), builders.byte_level())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def base(folder):
+    return tg.load(folder)
+
+
+@pytest.fixture(scope="module")
 def counts(base):
     return tg.count(base, iter(TEXT))
 
 
-@pytest.fixture
-def pieces(tmp_path):
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
     """A SentencePiece type in both forms."""
-    folder = tmp_path / "pieces"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("pieces")
     (folder / "tokenizer.model").write_bytes(builders.llama2_like())
     return tg.load(builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))))
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads a `tokenizer.json`, in a folder with other files."""
+    return lambda document, **others: tg.load(builders.write(tmp_path / "loaded", document, **others))
 
 
 def strings(tokenizer):
@@ -43,7 +62,7 @@ def strings(tokenizer):
 
 def test_special_and_atomic_tokens_never_go(base, counts):
     for method in ("leaf-frequency", "frequency", "merge", "last-id", "last-id-leaf"):
-        order = tg.prune_order(base, counts, method)
+        order = tg.prune_order(base, counts, method, protection=BARE)
         left = order.apply(base)
         assert strings(left) == set(builders.byte_alphabet()) | {"<|start|>", "<|end|>"}
         assert order.kept["atomic"] == 256
@@ -65,13 +84,32 @@ def test_asking_for_too_many_says_how_many_can_go_and_what_stops_the_rest(base, 
     order = tg.prune_order(base, counts, protection=tg.Protection(pattern="^ the"))
     with pytest.raises(errors.OptionError, match="9,999 tokens are to be removed") as caught:
         order[:9999]
-    assert f"`leaf-frequency` can remove {len(order)}" in str(caught.value)
+    assert f"`leaf-expected` can remove {len(order)}" in str(caught.value)
     assert "256 atomic" in str(caught.value)
     assert "2 added" in str(caught.value)
     assert "protected" in str(caught.value)
-    for cut in (slice(3, 5), slice(None, -1), slice(None, None, 2), 5):
+    for cut in (slice(3, 5), slice(None, -1), slice(None, None, 2), "5"):
         with pytest.raises(errors.OptionError, match="can only be cut"):
             order[cut]
+
+
+def test_an_index_gives_a_token_of_an_order_and_of_an_extension(base, counts):
+    for result in (tg.prune_order(base, counts), tg.extend(base, tg.count(base, iter(["õunad õues"] * 9)), 5)):
+        assert [*result] == [result[place] for place in range(len(result))] == [*result.tokens]
+        assert result[-1] == result.tokens[-1]
+        with pytest.raises(IndexError):
+            result[len(result)]
+
+
+def test_prune_orders_and_cuts_in_one_call(base, counts):
+    assert tg.prune(base, counts, 7) == tg.prune_order(base, counts)[:7]
+    options = {"method": "script", "scripts": ["Latin"], "protection": tg.Protection(pattern="猫")}
+    assert tg.prune(base, None, 3, **options) == tg.prune_order(base, **options)[:3]
+    assert tg.prune(base, counts, 5, by_merges=True) == tg.prune_order(base, counts, by_merges=True)[:5]
+    with pytest.raises(errors.OptionError, match="99,999 tokens are to be removed"):
+        tg.prune(base, counts, 99_999)
+    with pytest.raises(errors.OptionError, match="-1 tokens"):
+        tg.prune(base, counts, -1)
 
 
 def test_protected_tokens_stay_with_what_they_are_built_from(base, counts):
@@ -102,7 +140,7 @@ def test_naive_frequency_orphans_tokens_and_leaf_orders_do_not(base):
             assert not order[:size].apply(base).structure.unreachable
 
 
-def test_scripts_that_are_not_named_go(base, counts):
+def test_scripts_that_are_not_named_go(base):
     order = tg.prune_order(base, None, "script", scripts=["Latin", "Han"])
     assert order.tokens
     for token in order.tokens:
@@ -111,11 +149,20 @@ def test_scripts_that_are_not_named_go(base, counts):
     safe = tg.prune_order(base, None, "script-leaf", scripts=["Latin", "Han"])
     assert set(safe.tokens) <= set(order.tokens)
     assert not safe.apply(base).structure.unreachable
-    with pytest.raises(errors.OptionError, match="no token is written in 'Klingon'"):
-        tg.prune_order(base, None, "script", scripts=["Klingon"])
-    for method, scripts in (("script", []), ("last-id", ["Latin"]), ("script", "Latin")):
-        with pytest.raises(errors.OptionError, match="scripts"):
-            tg.prune_order(base, counts, method, scripts=scripts)
+
+
+@pytest.mark.parametrize(
+    ("method", "scripts", "match"),
+    [
+        ("script", ["Klingon"], "no token is written in 'Klingon'"),
+        *(("script", [], "scripts"), ("last-id", ["Latin"], "scripts"), ("script", "Latin", "scripts")),
+        ("leaf-frequency", (), "none were given"),
+        ("random", (), "there is no method"),
+    ],
+)
+def test_orders_that_cannot_be_made_are_refused(base, method, scripts, match):
+    with pytest.raises(errors.TokengraftError, match=match):
+        tg.prune_order(base, None, method, scripts=scripts)
 
 
 def test_unreachable_is_what_neither_merges_nor_whole_pretokens_make(tmp_path):
@@ -128,37 +175,33 @@ def test_unreachable_is_what_neither_merges_nor_whole_pretokens_make(tmp_path):
         assert tg.prune_order(base, None, "unreachable").apply(base).structure.unreachable == (900,) * skips
 
 
-def test_orders_that_go_by_counts_need_them(base):
-    with pytest.raises(errors.CountsError, match="none were given"):
-        tg.prune_order(base)
-    with pytest.raises(errors.OptionError, match="there is no method"):
-        tg.prune_order(base, method="random")
-
-
 def test_an_order_survives_saving_and_pickling(base, counts, tmp_path):
     order = tg.prune_order(base, counts)
     assert tg.PruneOrder.load(order.save(tmp_path / "o.json")) == order
     assert pickle.loads(pickle.dumps(order)) == order
 
 
-@pytest.mark.parametrize("change", [{"base_hash": None}, {"base_hash": "abc"}, {"removals": [[1, 2, 3]]}, {"kept": []}])
-def test_a_damaged_order_is_refused(base, counts, tmp_path, change):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"base_hash": None}, "not a file of a prune order"),
+        ({"base_hash": "abc"}, "not a file of a prune order"),
+        ({"removals": [[1, 2, 3]]}, "not a file of a prune order"),
+        ({"kept": []}, "not a file of a prune order"),
+        ({}, "base_hash"),
+    ],
+)
+def test_a_damaged_order_is_refused(base, counts, tmp_path, change, message):
     document = json.loads(tg.prune_order(base, counts).save(tmp_path / "o.json").read_text(encoding="utf-8"))
+    if not change:
+        del document["base_hash"]
     (tmp_path / "bad.json").write_text(json.dumps(document | change))
-    with pytest.raises(errors.CountsError, match="not a file of a prune order"):
+    with pytest.raises(errors.CountsError, match=message):
         tg.PruneOrder.load(tmp_path / "bad.json")
 
 
-def test_an_order_without_the_hash_of_its_base_is_refused(base, counts, tmp_path):
-    document = json.loads(tg.prune_order(base, counts).save(tmp_path / "o.json").read_text(encoding="utf-8"))
-    del document["base_hash"]
-    (tmp_path / "old.json").write_text(json.dumps(document))
-    with pytest.raises(errors.CountsError, match="base_hash"):
-        tg.PruneOrder.load(tmp_path / "old.json")
-
-
-def test_a_saved_order_applies_to_its_saved_base_in_another_process(base, counts, tmp_path):
-    folder, order = tg.save(base, tmp_path / "b"), tg.prune_order(base, counts)[:9]
+def test_a_saved_order_applies_to_its_saved_base_in_another_process(base, folder, counts, tmp_path):
+    order = tg.prune_order(base, counts)[:9]
     order.save(tmp_path / "o.json")
     program = "import sys, tokengraft as tg; t = tg.load(sys.argv[1])\n"
     program += "print(tg.PruneOrder.load(sys.argv[2]).apply(t).content_hash)"
@@ -169,26 +212,22 @@ def test_a_saved_order_applies_to_its_saved_base_in_another_process(base, counts
 
 def test_the_hash_of_a_tokenizer_ignores_ids_and_files_and_sees_what_decides_tokens(base, counts, tmp_path):
     pruned = tg.prune_order(base, counts)[:9].apply(base)
-    same = [
-        pruned.compact(),
-        tg.load(tg.save(pruned, tmp_path / "p")),
-        tg.load(tg.save(pruned.compact(), tmp_path / "c")),
-    ]
-    assert {tokenizer.content_hash for tokenizer in same} == {pruned.content_hash}
+    saved = [tg.load(tg.save(tok, tmp_path / str(tok.n_rows), verify=False)) for tok in (pruned, pruned.compact())]
+    assert {tokenizer.content_hash for tokenizer in (pruned.compact(), *saved)} == {pruned.content_hash}
     plain = builders.byte_level()
-    reordered = {**plain["model"], "merges": plain["model"]["merges"][::-1]}
+    model, (start, end) = plain["model"], plain["added_tokens"]
     others = [
-        plain | {"normalizer": {"type": "NFC"}},
-        plain | {"model": plain["model"] | {"ignore_merges": True}},
-        plain | {"model": reordered},
-        plain | {"added_tokens": [plain["added_tokens"][0] | {"lstrip": True}, plain["added_tokens"][1]]},
+        {"normalizer": {"type": "NFC"}},
+        {"model": model | {"ignore_merges": True}},
+        {"model": model | {"merges": model["merges"][::-1]}},
+        {"added_tokens": [start | {"lstrip": True}, end]},
     ]
-    loaded = [tg.load(builders.write(tmp_path / str(at), other)) for at, other in enumerate(others)]
+    loaded = [tg.load(builders.write(tmp_path / f"other{at}", plain | other)) for at, other in enumerate(others)]
     assert len({tokenizer.content_hash for tokenizer in (base, pruned, *loaded)}) == 6
 
 
 def test_both_forms_of_a_sentencepiece_type_have_one_hash(pieces, tmp_path):
-    out = tg.save(pieces, tmp_path / "out")
+    out = tg.save(pieces, tmp_path / "out", verify=False)
     assert tg.load(out / "tokenizer.model").content_hash == tg.load(out / "tokenizer.json").content_hash
 
 
@@ -238,7 +277,7 @@ def test_two_tokens_that_had_one_id_do_not_both_get_it(base, counts):
 def test_kept_ids_load_everywhere_with_their_holes(base, counts, tmp_path):
     pruned = tg.prune_order(base, counts)[:60].apply(base)
     assert pruned.n_rows == base.n_rows
-    out = tg.save(pruned, tmp_path / "out")
+    out = tg.save(pruned, tmp_path / "out", verify=False)
     assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers")
     assert Upstream.from_file(str(out / "tokenizer.json")).token_to_id("<|end|>") == base.vocab.get(
         "<|end|>", base.n_rows - 1
@@ -278,7 +317,7 @@ def test_closing_the_holes_rewrites_every_id_in_every_file(many_files, tmp_path)
     pruned = tg.prune_order(base, tg.count(base, iter(TEXT)))[:60].apply(base).compact()
     start, end = base.n_rows - 62, base.n_rows - 61
     assert [token.id for token in pruned.tokens] == list(range(base.n_rows - 60))
-    out = tg.save(pruned, tmp_path / "out")
+    out = tg.save(pruned, tmp_path / "out", verify=False)
     document = json.loads((out / "tokenizer.json").read_bytes())
     assert [entry["id"] for entry in document["added_tokens"]] == [start, end]
     template, roberta = document["post_processor"]["processors"]
@@ -305,7 +344,7 @@ def test_both_forms_of_a_sentencepiece_type_are_pruned_alike(pieces, tmp_path):
     order = tg.prune_order(pieces, counts)
     for size in (3, len(order)):
         for pruned in (order[:size].apply(pieces), order[:size].apply(pieces).compact()):
-            out = tg.save(pruned, tmp_path / f"{size}-{pruned.n_rows}")
+            out = tg.save(pruned, tmp_path / f"{size}-{pruned.n_rows}", verify=False)
             assert verify_folder(out, pruned, TEXT).loaders == ("tokenizers", "transformers", "sentencepiece")
             assert tg.load(out) == pruned
             alone = tg.load(out / "tokenizer.model")
@@ -315,16 +354,16 @@ def test_both_forms_of_a_sentencepiece_type_are_pruned_alike(pieces, tmp_path):
 
 def test_a_pruned_model_is_extended_into_its_holes(pieces, tmp_path):
     pruned = tg.prune_order(pieces, tg.count(pieces, iter(["the cat"])))[:8].apply(pieces)
-    loaded = tg.load(tg.save(pruned, tmp_path / "pruned"))
+    loaded = tg.load(tg.save(pruned, tmp_path / "pruned", verify=False))
     extended = tg.extend(loaded, tg.count(loaded, iter(TEXT * 2)), 8).apply(loaded)
     assert extended.n_rows == pieces.n_rows
     assert len(extended.tokens) == len(pieces.tokens)
-    out = tg.save(extended, tmp_path / "out")
+    out = tg.save(extended, tmp_path / "out", verify=False)
     assert verify_folder(out, extended, TEXT).loaders == ("tokenizers", "transformers", "sentencepiece")
 
 
 def test_single_characters_go_where_bytes_can_spell_them(pieces, base, counts):
-    order = tg.prune_order(pieces, tg.count(pieces, iter(TEXT)), protection=tg.Protection(characters=True))
+    order = tg.prune_order(pieces, tg.count(pieces, iter(TEXT)), protection=replace(BARE, characters=True))
     pruned = order.apply(pieces)
     assert not [token for token in pruned.tokens if len(token.string) == 1 and token.string != "▁"]
     assert "▁" in pruned.vocab
@@ -355,11 +394,11 @@ def test_reserved_tokens_go_first_unless_something_names_them(tmp_path):
         seen.require(pruned)
 
 
-def test_a_reserved_token_that_the_text_has_or_that_is_protected_is_kept(tmp_path):
+def test_a_reserved_token_that_the_text_has_or_that_is_protected_is_kept(load):
     document = builders.byte_level()
     size = len(document["model"]["vocab"])
     document["added_tokens"] = [builders.added(size + at, f"<unused{at}>") for at in range(4)]
-    base = tg.load(builders.write(tmp_path / "base", document))
+    base = load(document)
     counts = tg.count(base, iter([*TEXT, "<unused0>"]))
     free = tg.Protection(tokens=["<unused1>"], reuse_reserved=True, highest_id=True)
     order = tg.prune_order(base, counts, protection=free)
@@ -367,10 +406,10 @@ def test_a_reserved_token_that_the_text_has_or_that_is_protected_is_kept(tmp_pat
     assert sum(counts.tokens(order.apply(base)).values()) > 0
 
 
-def test_a_token_that_only_merge_skipping_makes_counts_and_its_count_flows_to_what_is_left(tmp_path):
+def test_a_token_that_only_merge_skipping_makes_counts_and_its_count_flows_to_what_is_left(load):
     document = builders.byte_level(ignore_merges=True)
     document["model"]["vocab"] |= {"zqzq": 900, "zz": 901}
-    base = tg.load(builders.write(tmp_path / "base", document))
+    base = load(document)
     counts = tg.count(base, iter(["zqzq"] * 5))
     order = {r.token: r.decided_by for r in tg.prune_order(base, counts).removals}
     assert (order["zqzq"], order["zz"]) == (5, 0)
@@ -379,12 +418,12 @@ def test_a_token_that_only_merge_skipping_makes_counts_and_its_count_flows_to_wh
     assert paper.provenance["by_merges"] is True
 
 
-def test_a_token_that_alone_spells_a_character_is_kept(tmp_path):
+def test_a_token_that_alone_spells_a_character_is_kept(load):
     document = builders.byte_level(ignore_merges=True)
     vocab, merges = document["model"]["vocab"], document["model"]["merges"]
     document["model"]["merges"] = [pair for pair in merges if "z" not in "".join(pair)]
     document["model"]["vocab"] = {s: i for s, i in vocab.items() if "z" not in s} | {"zq": 900, "qq": 901}
-    base = tg.load(builders.write(tmp_path / "base", document))
+    base = load(document)
     pruned = tg.prune_order(base, tg.count(base, iter(["zq"]))).apply(base)
     assert pruned.encode("zq") == base.encode("zq") == [900]
     assert "qq" not in pruned.vocab
@@ -416,8 +455,7 @@ def test_a_pruned_tokenizer_is_pruned_again(base, counts):
     assert len(twice.tokens) == len(base.tokens) - 40
 
 
-def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys):
-    folder = tg.save(base, tmp_path / "b")
+def test_the_command_prunes_verifies_and_reports(base, folder, counts, tmp_path, capsys):
     (tmp_path / "c.txt").write_text("\n".join(TEXT))
     (tmp_path / "keep.txt").write_text(" the\n")
     counts.save(tmp_path / "c.parquet")
@@ -425,7 +463,7 @@ def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys)
     arguments = [*common, "--corpus", tmp_path / "c.txt", "--out", tmp_path / "out", "--quiet"]
     assert cli.main(list(map(str, arguments))) == 0
     shown = capsys.readouterr().out
-    assert "20 tokens by leaf-frequency" in shown
+    assert "20 removed by leaf-expected" in shown
     assert "0 kept tokens became unreachable" in shown
     assert "ids have changed" in shown
     assert tg.load(tmp_path / "out").n_rows == base.n_rows - 20
@@ -450,16 +488,14 @@ def test_the_command_prunes_verifies_and_reports(base, counts, tmp_path, capsys)
         (["--method", "last-id", "--remove", "5", "--protect", "no/such"], "cannot read"),
     ],
 )
-def test_the_command_refuses_what_makes_no_sense(base, tmp_path, capsys, options, message):
-    folder = tg.save(base, tmp_path / "b")
+def test_the_command_refuses_what_makes_no_sense(folder, tmp_path, capsys, options, message):
     assert cli.main(["prune", str(folder), "--out", str(tmp_path / "out"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_the_script_command_takes_all_of_its_order(base, tmp_path, capsys):
-    folder = tg.save(base, tmp_path / "b")
-    arguments = ["prune", folder, "--method", "script-leaf", "--scripts", "Latin, Han", "--out", tmp_path / "out"]
+def test_the_script_command_takes_all_of_its_order(folder, tmp_path, capsys):
+    arguments = ["prune", folder, "--method", "script-leaf", "--scripts", "Latin", "Han", "--out", tmp_path / "out"]
     assert cli.main(list(map(str, arguments))) == 0
     assert "by script-leaf" in capsys.readouterr().out
 
@@ -487,3 +523,270 @@ def test_scripts_of_characters_that_stay_are_known_too(tmp_path):
     order = tg.prune_order(base, None, "script-leaf", scripts=["Cyrillic"])
     assert order.tokens
     assert all(token.strip("▁").isascii() for token in order.tokens)
+
+
+# What is protected by default.
+
+
+def is_plain(token):
+    """Whether a token has nothing but ASCII that is no letter, and white space."""
+    text = token.bytes.decode(errors="replace")
+    return bool(text) and all(c.isspace() or (c.isascii() and not c.isalpha()) for c in text)
+
+
+def orders(base, counts, **options):
+    """The order of every method."""
+    for method in METHODS:
+        scripts = {"scripts": ["Han"]} if method.startswith("script") else {}
+        yield tg.prune_order(base, counts, method, **scripts, **options)
+
+
+@pytest.mark.parametrize("kind", builders.TINY)
+def test_white_space_digits_and_punctuation_are_never_removed_by_default(kind, tmp_path):
+    bytewise = (");\n\n", ".\n\n", "\t\t", "77", "\u2003", " ;:")
+    runs = ("():", "33", " ({") if "sentencepiece" in kind else bytewise
+    base = tg.load(builders.write(tmp_path, builders.with_tokens(builders.TINY[kind](), *runs)))
+    plain = {token.id for token in base.tokens if is_plain(token)}
+    learned = plain & base.structure.splits.keys()
+    assert {token.bytes.decode() for token in base.tokens if token.id in learned} >= {*runs}
+    counts = tg.count(base, iter(["the cat", "kass istus"]))
+    for order in orders(base, counts):
+        assert not plain & {removal.id for removal in order.removals}
+        left = order.apply(base)
+        assert [left.encode(run) for run in runs] == [base.encode(run) for run in runs]
+        assert order.kept["white space, digits, punctuation"] >= len(runs)
+    bare = tg.prune_order(base, counts, protection=BARE)
+    assert learned & {removal.id for removal in bare.removals}
+
+
+def test_without_defaults_the_order_is_that_of_the_paper(base, counts):
+    splits, frequencies = base.structure.splits, counts.tokens(base)
+    expected = list(by_frequency(splits, splits.keys(), frequencies))
+    order = tg.prune_order(base, counts, "leaf-frequency", protection=BARE)
+    assert [(removal.id, removal.decided_by) for removal in order.removals] == expected
+    assert len(tg.prune_order(base, counts)) < len(order)
+
+
+def test_names_of_source_code_are_kept_with_what_is_around_them(load):
+    document = builders.with_tokens(
+        builders.byte_level(), " elif", ".append", "\tkwargs", "_main_", " Ülikool", " elifs"
+    )
+    base = load(document)
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])))
+    left = {token.bytes.decode(errors="replace") for token in order.apply(base).tokens}
+    assert {" elif", ".append", "\tkwargs", "_main_"} <= left
+    assert not {" Ülikool", " elifs"} & left
+
+
+CHAT = (
+    "{#- kommentaar -#}<|start|>{% for m in messages %}{%- if m['role'] == \"tool\" %}{{ '\\n\\nkass ' + m.content }}"
+    "{% else %}{{- {'a': {'b': \"sat }} on\"}} | tojson }}{% endif %}matil\n{% endfor %}"
+)
+
+
+def test_the_text_that_a_chat_template_writes_is_kept_and_its_source_is_not(tmp_path):
+    assert [*template_texts(CHAT)] == ["<|start|>", "role", "tool", "\n\nkass ", "a", "b", "sat }} on", "matil\n"]
+    settings = {"chat_template": [{"name": "x", "template": "{{ 'istus' }}"}]}
+    others = {"chat_template.jinja": CHAT, "tokenizer_config.json": json.dumps(settings)}
+    document = builders.with_tokens(builders.byte_level(), " endfor", " messages")
+    base = tg.load(builders.write(tmp_path, document, **others))
+    assert sorted(chat_templates(base)) == sorted([CHAT, "{{ 'istus' }}"])
+    order = tg.prune_order(base, tg.count(base, iter(["zzz"])))
+    assert order.kept["chat template"]
+    left = order.apply(base)
+    for text in ("\n\nkass ", "sat }} on", "matil\n", "istus", "\nistus", "user", "assistant"):
+        assert left.encode(text) == base.encode(text)
+    assert not {"Ġendfor", "Ġmessages"} & left.ids.keys()
+
+
+def test_a_chat_template_of_a_sentencepiece_type_is_kept_at_the_start_and_within_a_line(tmp_path):
+    others = {"chat_template.jinja": "{{ 'the cat' }}"}
+    base = tg.load(builders.write(tmp_path, builders.sentencepiece(), **others))
+    left = tg.prune_order(base, tg.count(base, iter(["zzz"]))).apply(base)
+    for text in ("the cat", "\nthe cat"):
+        assert left.encode(text) == base.encode(text)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(10 ** 12) %}{% for j in range(10 ** 12) %}x{% endfor %}{% endfor %}",
+        "{{ 'never closed",
+        "{% if {{ {# '",
+        "\\'" * 100_000,
+        "{{" * 100_000 + "'\\'" * 100_000,
+        "{{ '\\ud800 \\x4 \\u12 \\' }}",
+        "}} %} #} {{}} {%%} {##}",
+        "",
+    ],
+)
+def test_a_chat_template_that_never_ends_or_is_invalid_does_no_harm(template, tmp_path):
+    with_it = tg.load(builders.write(tmp_path / "with", builders.byte_level(), **{"chat_template.jinja": template}))
+    without = tg.load(builders.write(tmp_path / "without", builders.byte_level()))
+    texts = ["the cat", "kass istus matil"]
+    kept = [tg.prune_order(tok, tg.count(tok, iter(texts)))[:20].apply(tok) for tok in (with_it, without)]
+    assert all(tok.encode("kass istus") == with_it.encode("kass istus") for tok in kept)
+
+
+# Sample texts, and the summary of what was removed.
+
+
+def test_the_samples_of_an_unchanged_tokenizer_do_not_change(base):
+    samples = sample_changes(base, base)
+    assert {sample.name for sample in samples} >= {
+        "Python",
+        "JavaScript",
+        "C",
+        "SQL",
+        "Markdown",
+        "JSON",
+        "LaTeX",
+        "chat",
+    }
+    assert all(sample.before == sample.after > 0 for sample in samples)
+    assert not sample_warnings(samples, ADDED)
+
+
+def test_a_sample_with_more_than_one_percent_more_tokens_is_named_with_what_helps():
+    samples = (SampleChange("C", 100, 103), SampleChange("SQL", 1000, 1010), SampleChange("chat", 100, 90))
+    (warning,) = sample_warnings(samples, REMOVED.format("--keep"))
+    assert "C +3.0%;" in warning
+    assert "SQL" not in warning
+    assert "--keep, protect its tokens with --protect FILE, or remove fewer" in warning
+    assert [*sample_rows(samples)] == [("sample texts", "C 100 → 103 tokens (+3.0%), 2 more at most +1%")]
+    assert [*sample_rows(samples[1:])] == [("sample texts", "-10.0% to +1.0% tokens for SQL, chat")]
+
+
+def test_samples_are_neither_counted_nor_protected(base):
+    everything = tg.prune_order(base, tg.count(base, iter(["zzz"]))).apply(base)
+    assert sample_warnings(sample_changes(base, everything), ADDED)
+
+
+def test_removed_tokens_are_summarised_by_kind_and_script(load):
+    document = builders.with_tokens(builders.specials_first(), "\n\n", "77", "):", " кот", "猫")
+    document["model"]["vocab"]["<unused1>"] = 9
+    document["added_tokens"].append(builders.added(9, "<unused1>"))
+    base = load(document)
+    texts = ["<unused1>", "\n\n", "77", "):", " кот"]
+    ids = [token.id for text in texts for token in base.tokens if token.bytes == text.encode()]
+    partial = next(token for token in base.tokens if token.bytes == "猫".encode()[:2])
+    cat, kass = base.ids["Ġcat"], base.ids["Ġkass"]
+    found = removed_summary(base, [cat, *ids, partial.id, kass])
+    assert found.kinds[0] == ("words", 3, (" kass", " кот", " cat"))
+    assert {group.name: group.examples for group in found.kinds[1:]} == {
+        "digits": ("77",),
+        "partial characters": (partial.string,),
+        "punctuation": ("):",),
+        "reserved": ("<unused1>",),
+        "white space": ("\n\n",),
+    }
+    assert {group.name: group.tokens for group in found.scripts} == {"Latin": 3, "Cyrillic": 1}
+    assert removed_summary(base, []).as_dict() == {"kinds": [], "scripts": []}
+
+
+def test_the_command_shows_what_was_removed_and_what_samples_need(folder, tmp_path, capsys):
+    command = ["prune", str(folder), "--method", "last-id-leaf", "--remove", "90", "--out"]
+    assert cli.main([*command, str(tmp_path / "text")]) == 0
+    shown, warned = capsys.readouterr()
+    assert "words, such as `" in shown
+    assert "white space, digits, punctuation; " in shown
+    assert "\nsample texts    " in shown
+    assert "\nby script       " in shown
+    assert "warning: built-in sample texts need more tokens" in warned
+    assert cli.main([*command, str(tmp_path / "json"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert sum(kind["tokens"] for kind in result["removed_tokens"]["kinds"]) == 90
+    assert result["samples"][0]["after"] > result["samples"][0]["before"]
+    assert result["kept"]["atomic"] == 256
+    assert any("sample texts" in warning for warning in result["warnings"])
+
+
+def test_tokens_of_the_language_that_happen_not_to_occur_outlive_those_of_others(load):
+    """`leaf-frequency` removes the highest id first: here those of the language."""
+    base = load(builders.with_tokens(builders.byte_level(), "жж", "жжж", "catmat", "matcat"))
+    counts = tg.count(base, iter(["the cat sat on the mat"] * 9))
+    assert not {base.ids["catmat"], base.ids["matcat"]} & counts.tokens(base).keys()
+
+    def removed(method):
+        tokens = [removal.token for removal in tg.prune_order(base, counts, method, protection=BARE).removals]
+        foreign = [token for token in tokens if token.startswith("Ð")]
+        return max(map(tokens.index, foreign)) < min(tokens.index("catmat"), tokens.index("matcat"))
+
+    assert removed("leaf-expected")
+    assert not removed("leaf-frequency")
+
+
+@pytest.mark.parametrize("share", [1, 0.999, 0.9, 0.5])
+def test_as_many_tokens_are_removed_as_every_held_out_text_can_do_without(base, counts, share):
+    order, texts = tg.prune_order(base, counts), [tg.count(base, iter(text)) for text in (ESTONIAN[:9], ENGLISH[:9])]
+    n = len(order.covering(base, share, *texts))
+
+    def kept(n, text):
+        gone = {removal.id for removal in order.removals[:n]}
+        found = text.tokens(base)
+        return sum(count for token, count in found.items() if token not in gone) / sum(found.values())
+
+    assert all(kept(n, text) >= share for text in texts)
+    assert n == len(order) or any(kept(n + 1, text) < share for text in texts)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, "0.9", True])
+def test_a_share_that_is_none_is_refused(base, counts, share):
+    with pytest.raises(errors.OptionError, match="share"):
+        tg.prune_order(base, counts).covering(base, share, counts)
+
+
+def test_no_size_is_chosen_by_no_text_or_for_another_tokenizer(base, counts):
+    order = tg.prune_order(base, counts)
+    for texts in ((), (tg.count(base, iter([""])),), (counts, tg.count(base, iter([""])))):
+        with pytest.raises(errors.OptionError, match=r"no text was given|has no tokens"):
+            order.covering(base, 0.9, *texts)
+    with pytest.raises(errors.InvalidTokenizerError, match="prune order was made for"):
+        order.covering(order[:3].apply(base), 0.9, counts)
+
+
+def test_a_tiny_held_out_text_does_not_cost_the_tokens_of_the_corpus(base, tmp_path, capsys):
+    folder, text, tiny = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("\n".join(ENGLISH), encoding="utf-8")
+    tiny.write_text("the", encoding="utf-8")
+    arguments = ["prune", folder, "--corpus", text, "--remove", "auto", "--held-out", tiny, "--out", tmp_path / "out"]
+    assert cli.main([*map(str, arguments), "--json", "--quiet"]) == 0
+    before, after = json.loads(capsys.readouterr().out)["tokens_in_text"]
+    assert after <= before * 1.01
+
+
+def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsys):
+    folder, text, other = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("\n".join(ENGLISH), encoding="utf-8")
+    other.write_text("\n".join(ENGLISH[:5]), encoding="utf-8")
+    common = ["prune", str(folder), "--corpus", str(text), "--json", "--quiet"]
+    auto = ["--remove", "auto", "--held-out", f"en={other}", "--keep-coverage", "0.9"]
+    assert cli.main([*common, *auto, "--out", str(tmp_path / "auto")]) == 0
+    removed = json.loads(capsys.readouterr().out)["removed"]
+    order = tg.prune_order(base, tg.count(base, text))
+    assert removed == len(order.covering(base, 0.9, tg.count(base, other), tg.count(base, text))) > 0
+    assert cli.main([*common, "--rows", str(len(base.tokens) - 7), "--out", str(tmp_path / "rows")]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == len(base.tokens) - 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--remove auto", "none was given"),
+        ("--remove auto --held-out {text} --keep-coverage 0", "--keep-coverage is 0.0"),
+        ("--remove auto --held-out {text} --keep-coverage 1.5", "--keep-coverage is 1.5"),
+        ("--remove 3 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
+        ("--remove 3 --held-out {text}", "--held-out is for --remove auto"),
+        ("--remove 3 --rows 9", "both --remove and --rows"),
+        ("--rows 9 --ids keep", "--rows has no effect with --ids keep"),
+        ("--rows 0", "--rows is 0, and there are"),
+        ("--rows 99999", "--rows is 99,999, and there are"),
+    ],
+)
+def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_path, capsys, options, message):
+    folder, text = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt"
+    text.write_text("the cat", encoding="utf-8")
+    arguments = ["prune", folder, "--corpus", text, *options.format(text=text).split(), "--out", tmp_path / "out"]
+    assert cli.main([*map(str, arguments)]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

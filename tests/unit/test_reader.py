@@ -1,8 +1,10 @@
 """One reader: counting, iterating and measuring agree on every document, and say what they could not read."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import sys
 import types
@@ -19,11 +21,12 @@ import pytest
 import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.corpus import blocks
+from tokengraft.corpus.ranges import split_input
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file
-from tokengraft.evaluate import segments
-from tokengraft.evaluate.segments import read_text, token_totals
+from tokengraft.measure import segments
+from tokengraft.measure.segments import read_text, token_totals
 
 counting = import_module("tokengraft.counts.threads")
 
@@ -67,7 +70,7 @@ def test_every_reader_has_the_same_documents_and_totals(tokenizer, tmp_path, nam
     texts, totals = read_documents(tmp_path / name, SKIPPING)
     assert (list(texts), totals.replaced, totals.skipped) == (expected, replaced, skipped)
     counts = tg.count(tokenizer, tmp_path / name, read_options=SKIPPING)
-    assert counts.totals == totals + tg.Totals(pretokens=counts.totals.pretokens)
+    assert counts.totals == totals + tg.corpus.options.Totals(pretokens=counts.totals.pretokens)
     text = read_text("t", tmp_path / name, SKIPPING)
     assert (text.documents, text.totals) == (texts, totals)
     assert token_totals(tokenizer, text.documents).counted == Counter(counts.tokens(tokenizer))
@@ -110,7 +113,6 @@ def test_blocks_that_the_core_reads_are_those_of_a_stream(tmp_path, tokenizer, m
         tokenizer.skeleton,
         byte_level=True,
         cutter=None,
-        through_upstream=False,
         spill_folder=None,
         bytes_per_table=1 << 20,
         document_memory=1 << 20,
@@ -152,6 +154,56 @@ def test_documents_are_too_long_by_their_bytes_and_skipped_one_by_one(tokenizer,
         assert found.warnings == ("x: 1 documents or files could not be read, or not to their end, and were left out",)
 
 
+TEXT = "üks kaks\n"
+NOT_UTF8 = {
+    "gzip": gzip.compress(TEXT.encode()),
+    "zstd": pa.compress(TEXT.encode(), "zstd", asbytes=True),
+    "xz": lzma.compress(TEXT.encode()),
+    "bzip2": bz2.compress(TEXT.encode(), 3),
+    "zip": b"PK\3\4" + TEXT.encode(),
+    "Parquet": parquet(["a"]),
+    "UTF-16": TEXT.encode("utf-16"),
+    "UTF-16, big end first": b"\xfe\xff" + TEXT.encode("utf-16-be"),
+    "UTF-32": TEXT.encode("utf-32"),
+    "UTF-32, big end first": b"\0\0\xfe\xff" + TEXT.encode("utf-32-be"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_UTF8)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_what_is_not_utf8_text_by_its_first_bytes_is_refused_by_every_reader(
+    tokenizer, tmp_path, monkeypatch, kind, name
+):
+    raw = NOT_UTF8[kind] + b"\nkolm" * 300
+    path = tmp_path / name
+    path.write_bytes(raw)
+    said = f"is (a |compressed with )?{kind.partition(',')[0]}"
+    lines = tg.ReadOptions(documents="lines")
+    monkeypatch.setattr("tokengraft.corpus.open.PART_BYTES", 700)
+    monkeypatch.setattr(split_input, "__kwdefaults__", {"block": 100})
+    for read_options in (lines, tg.ReadOptions(), *(replace(lines, shard=(number, 2)) for number in range(2))):
+        for count_options in (tg.CountOptions(), tg.CountOptions(max_bytes=1500)):
+            with pytest.raises(errors.CorpusError, match=said):
+                tg.count(tokenizer, path, read_options=read_options, count_options=count_options)
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(raw)))
+    for given in (path, "-"):
+        with pytest.raises(errors.CorpusError, match=said):
+            read_documents(given, lines)
+    assert read_documents([path], replace(lines, skip_bad=True)) == ((), tg.corpus.options.Totals(skipped=1))
+
+
+def test_the_text_of_a_compressed_file_must_be_utf8_too(tokenizer, tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(NOT_UTF8["UTF-16"]))
+    with pytest.raises(errors.CorpusError, match="is UTF-16"):
+        tg.count(tokenizer, tmp_path / "a.txt.gz")
+
+
+@pytest.mark.parametrize("text", ["PAR1 is the magic of Parquet", "PK", "BZh is bzip2", "(", "\0", "\x1f", "þÿ"])
+def test_text_that_begins_almost_as_another_format_is_read(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    assert read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == (text,)
+
+
 def test_standard_input_is_read_as_it_comes(monkeypatch):
     monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Trickle(LINES)))
     assert read_documents("-", SKIPPING)[0] == tuple(CORPORA["a.txt"][1])
@@ -190,7 +242,7 @@ def test_a_bad_document_is_named_by_every_reader(tokenizer, tmp_path, name, raw,
         lambda path: list(documents(path, tg.ReadOptions())),
         lambda path: tg.evaluate({"t": tokenizer}, {"x": path}),
         lambda path: tg.compare(tokenizer, tokenizer, path),
-        lambda path: tg.curve(tokenizer, tg.count(tokenizer, iter(["a"])), path, [1]),
+        lambda path: tg.measure.curve(tokenizer, tg.count(tokenizer, iter(["a"])), path, [1]),
     )
     for read in readers:
         with pytest.raises(errors.CorpusError, match=rf"{name}`, {match}"):
@@ -206,7 +258,7 @@ def test_the_name_of_a_parquet_file_need_not_be_utf_8(tokenizer, tmp_path):
 
 def test_a_parquet_file_without_rows_is_an_empty_corpus(tokenizer, tmp_path):
     pq.ParquetWriter(tmp_path / "c.parquet", pa.schema([("text", pa.string())])).close()
-    assert tg.count(tokenizer, tmp_path / "c.parquet").totals == tg.Totals()
+    assert tg.count(tokenizer, tmp_path / "c.parquet").totals == tg.corpus.options.Totals()
 
 
 def test_a_bad_document_beyond_the_limit_is_not_read(tokenizer, tmp_path):
@@ -232,7 +284,7 @@ def test_files_after_an_unreadable_one_are_read(tokenizer, tmp_path, bad):
     paths = [tmp_path / "a.txt", tmp_path / bad, tmp_path / "c.txt"]
     texts, totals = read_documents(paths, SKIPPING)
     assert (texts, totals.skipped) == (("a", "c"), 1)
-    assert tg.count(tokenizer, paths, read_options=SKIPPING).totals == totals + tg.Totals(pretokens=2)
+    assert tg.count(tokenizer, paths, read_options=SKIPPING).totals == totals + tg.corpus.options.Totals(pretokens=2)
     for read in (read_documents, lambda paths, read_options: tg.count(tokenizer, paths, read_options=read_options)):
         with pytest.raises(errors.CorpusError, match=bad):
             read(paths, tg.ReadOptions())
@@ -269,7 +321,7 @@ def test_counts_are_known_by_their_content_and_not_by_their_name(tokenizer, tmp_
     assert len({score.tokens for score in found.scores}) == 1
     with pytest.raises(errors.CorpusError, match="which has no documents"):
         tg.compare(tokenizer, tokenizer, tmp_path / "counts.bin")
-    rates = [tg.curve(tokenizer, counts, tmp_path / name, [1]).points[0].bytes_per_token for name in names[:3]]
+    rates = [tg.measure.curve(tokenizer, counts, tmp_path / name, [1]).points[0].bytes_per_token for name in names[:3]]
     assert len({*rates}) == 1
 
 
@@ -280,7 +332,24 @@ def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path
     with pytest.raises(errors.OptionError, match="for counting"):
         tg.evaluate({"t": tokenizer}, {"x": iter(["a"])}, read_options=tg.ReadOptions(normalize="nfkc"))
     assert cli.main(["evaluate", str(folder), "--text", counts, "--skip-bad"]) == 2
-    assert cli.main(["curve", str(folder), "--counts", counts, "--text", counts, "--text-field", "x"]) == 2
+    assert (
+        cli.main(
+            [
+                "extend",
+                str(folder),
+                "--counts",
+                counts,
+                "--held-out",
+                counts,
+                "--add",
+                "1",
+                "--curve",
+                "--text-field",
+                "x",
+            ]
+        )
+        == 2
+    )
     assert capsys.readouterr().err.count("options for reading text were given") == 2
 
 
@@ -291,8 +360,8 @@ def latin_1(tmp_path):
 
 
 def test_warnings_say_how_many_and_what_to_do():
-    assert reading_warnings(tg.Totals(documents=5)) == ()
-    replaced, skipped = reading_warnings(tg.Totals(replaced=1234, skipped=5))
+    assert reading_warnings(tg.corpus.options.Totals(documents=5)) == ()
+    replaced, skipped = reading_warnings(tg.corpus.options.Totals(replaced=1234, skipped=5))
     assert "1,234" in replaced
     assert "iconv -f LATIN1 -t UTF-8" in replaced
     assert skipped.startswith("5 documents or files could not be read")
@@ -306,8 +375,8 @@ def test_warnings_say_how_many_and_what_to_do():
         "extend {tok} --corpus {text} --add 2 --method naive-regen --out {out}",
         "prune {tok} --corpus {text} --remove 2 --out {out}",
         "evaluate {tok} --text {text}",
-        "compare {tok} {tok} --text {text}",
-        "curve {tok} --corpus {text} --text {text} --sizes 2",
+        "evaluate {tok} {tok}/tokenizer.json --text {text} --examples",
+        "extend {tok} --corpus {text} --held-out {text} --add 2 --curve",
     ],
 )
 def test_every_command_warns_of_text_that_is_not_utf8(folder, tmp_path, capsys, command):
@@ -329,11 +398,13 @@ def test_text_is_read_by_the_reading_options_of_each_command(folder, tmp_path, c
     found = json.loads(capsys.readouterr().out)
     assert [(score["documents"], score["bytes"]) for score in found["scores"]] == [(2, 13)]
     assert "1 documents or files" in found["warnings"][0]
-    assert cli.main(["compare", str(folder), str(folder), "--text", str(path), *read_options]) == 0
-    assert json.loads(capsys.readouterr().out)["documents"] == 2
+    two = [f"a={folder}", f"b={folder}"]
+    assert cli.main(["evaluate", *two, "--text", f"x={path}", "--examples", *read_options]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"]["x"]["documents"] == 2
     tg.count(tg.load(folder), iter(["kass"] * 9)).save(tmp_path / "counts.parquet")
     for learn in (["--corpus", str(path)], ["--counts", str(tmp_path / "counts.parquet")]):
-        assert cli.main(["curve", str(folder), *learn, "--text", str(path), "--sizes", "1", *read_options]) == 0
+        curve = ["extend", str(folder), *learn, "--held-out", str(path), "--add", "1", "--curve"]
+        assert cli.main([*curve, *read_options]) == 0
         assert json.loads(capsys.readouterr().out)["points"][0]["bytes_per_token"] > 0
 
 

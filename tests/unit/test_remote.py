@@ -15,13 +15,14 @@ from test_count import TEXTS
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.adapt.cache import cache_key
-from tokengraft.adapt.options import AdaptOptions
-from tokengraft.corpus import blocks, remote
+from tokengraft.corpus import blocks
+from tokengraft.corpus import files as remote
 from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.ranges import split_input
 from tokengraft.corpus.read import read_documents
-from tokengraft.counts.engines.units import corpus_inputs
+from tokengraft.counts.units import corpus_inputs
+from tokengraft.pipeline.cache import cache_key
+from tokengraft.pipeline.options import AdaptOptions
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -48,6 +49,9 @@ def corpus(tmp_path):
         stream.write(rows)
     pq.write_table(pa.table({"n": range(len(MORE)), "text": MORE}), folder / "sub" / "e.parquet", row_group_size=40)
     (folder / "ignored.bin").write_bytes(b"\0")
+    (folder / ".git").mkdir()
+    (folder / ".hidden.jsonl").write_text('{"text": "hidden"}')
+    pq.write_table(pa.table({"text": ["hidden"]}), folder / ".git" / "h.parquet")
     return folder
 
 
@@ -117,8 +121,7 @@ FILES = ["a.txt", "b.jsonl", "c.jsonl.gz", "d.jsonl.zst", "sub/e.parquet"]
 
 
 @pytest.mark.parametrize("name", [*FILES, "", "*.jsonl*", "**/*.parquet"])
-@pytest.mark.parametrize("scheme", ["memory", "file"])
-@pytest.mark.parametrize("block", [100, 1 << 20])
+@pytest.mark.parametrize(("scheme", "block"), [("memory", 100), ("memory", 1 << 20), ("file", 100)])
 def test_urls_give_the_counts_of_local_files(tokenizer, corpus, memory, monkeypatch, scheme, name, block):
     monkeypatch.setattr(blocks, "BLOCK", block)
     url = f"{memory}/{name}" if scheme == "memory" else f"file://{corpus}/{name}"

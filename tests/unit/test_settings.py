@@ -17,12 +17,18 @@ EXTRA = ["<|think|>", "<|left|>", "<|right|>", "<|word|>", "<|both|>"]
 TEXT = "".join(f"the {token} cat{token}sat  {token}" for token in EXTRA)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return builders.write(tmp_path / "base", builders.byte_level(), **{"tokenizer_config.json": builders.settings()})
+def written(folder, document=None, **config):
+    """A tokenizer folder with these settings."""
+    settings = {"tokenizer_config.json": json.dumps(config)}
+    return builders.write(folder / "base", document or builders.byte_level(), **settings)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("settings"), **json.loads(builders.settings()))
+
+
+@pytest.fixture(scope="module")
 def base(folder):
     return tg.load(folder)
 
@@ -140,39 +146,32 @@ def test_tokens_of_the_settings_are_split_out_of_text_as_transformers_does(folde
 
 
 def test_an_unchanged_tokenizer_is_written_byte_for_byte(folder, base, tmp_path):
-    saved = tg.save(base, tmp_path / "saved")
+    saved = tg.save(base, tmp_path / "saved", verify=False)
     assert {p.name: p.read_bytes() for p in saved.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
-def changed_tokenizers(base):
-    learned = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(base)
-    pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
-    both = tg.extend(pruned, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(pruned)
-    again = tg.prune_order(learned, tg.count(learned, iter(builders.TEXT)), "last-id-leaf")[:25].apply(learned)
-    return {
-        "extended": learned,
-        "pruned": pruned,
-        "compact": pruned.compact(),
-        "pruned and extended": both,
-        "pruned, extended and compact": both.compact(),
-        "extended and pruned": again,
-    }
+def extended(base):
+    return tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 10).apply(base)
 
 
-CHANGES = (
-    "extended",
-    "pruned",
-    "compact",
-    "pruned and extended",
-    "pruned, extended and compact",
-    "extended and pruned",
-)
+def pruned(base, method="leaf-frequency", n=30):
+    return tg.prune_order(base, tg.count(base, iter(builders.TEXT)), method)[:n].apply(base)
+
+
+CHANGES = {
+    "extended": extended,
+    "pruned": pruned,
+    "compact": lambda base: pruned(base).compact(),
+    "pruned and extended": lambda base: extended(pruned(base)),
+    "pruned, extended and compact": lambda base: extended(pruned(base)).compact(),
+    "extended and pruned": lambda base: pruned(extended(base), "last-id-leaf", 25),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_operation_keeps_the_tokens_of_the_settings(base, tmp_path, change):
-    tokenizer = changed_tokenizers(base)[change]
-    saved = tg.save(tokenizer, tmp_path / "saved")
+    tokenizer = CHANGES[change](base)
+    saved = tg.save(tokenizer, tmp_path / "saved", verify=False)
     assert {token.content for token in tg.load(saved).added} == {"<|start|>", "<|end|>", *EXTRA}
     strings = {token.id: token.content for token in tokenizer.added}
     names = {token.id: token.content for token in base.added}
@@ -189,31 +188,35 @@ def test_every_operation_keeps_the_tokens_of_the_settings(base, tmp_path, change
 @pytest.mark.parametrize("method", ["naive-regen", "naive-append"])
 def test_the_naive_baselines_keep_the_tokens_of_the_settings(base, method):
     counts = tg.count(base, iter(["põdrad põõsas õunad õues"] * 5))
-    new = tg.extend_naively(base, counts, 5, method)
+    new = tg.learn.extend_naively(base, counts, 5, method)
     assert {token.content: token.id for token in new.added} == {token.content: token.id for token in base.added}
 
 
 def test_counts_made_without_the_settings_are_refused(folder, base):
-    counts = tg.count(tg.load(folder / "tokenizer.json"), iter(builders.TEXT))
+    alone = tg.load(folder / "tokenizer.json")
+    assert len(alone.added) == 2
+    counts = tg.count(alone, iter(builders.TEXT))
     with pytest.raises(errors.CountsError, match="added tokens: 5"):
         tg.extend(base, counts, 5)
 
 
 def test_a_plan_copies_the_rows_of_tokens_of_the_settings(base):
-    plan = tg.plan(base, changed_tokenizers(base)["compact"])
+    plan = tg.plan(base, CHANGES["compact"](base))
     assert plan.rows_before == SIZE + 7
     assert set(range(SIZE, SIZE + 7)) <= plan.moved.keys()
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize(
+    ("change", "as_file"),
+    [*((change, False) for change in CHANGES), ("compact", True), ("pruned and extended", True)],
+)
 def test_a_transplant_keeps_the_tokens_of_the_settings_and_their_rows(tmp_path, change, as_file):
     """Also if the new tokenizer is a `tokenizer.json` alone, and the settings are those of the source."""
     config = {"bos_token_id": None, "pad_token_id": None, "num_attention_heads": 2}
     checkpoints.checkpoint(tmp_path / "model", rows=SIZE + 7, config=config)
     (tmp_path / "model" / "tokenizer_config.json").write_text(builders.settings())
     base = tg.load(tmp_path / "model")
-    new = changed_tokenizers(base)[change]
+    new = CHANGES[change](base)
     source = tg.save(new, tmp_path / "new", base=base) / "tokenizer.json" if as_file else new
     tg.transplant(tmp_path / "model", source, tmp_path / "out")
     written = tg.load(tmp_path / "out")
@@ -239,9 +242,7 @@ def test_an_adaptation_keeps_the_tokens_of_the_settings(folder, base, tmp_path, 
 
 def test_a_reserved_token_of_the_settings_that_is_removed_stays_removed(tmp_path):
     entries = {str(SIZE + 2): builders.added(0, "<|reserved_special_token_0|>")}
-    plain = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": entries}
-    folder = builders.write(tmp_path / "base", builders.byte_level(), **{"tokenizer_config.json": json.dumps(plain)})
-    base = tg.load(folder)
+    base = tg.load(written(tmp_path, tokenizer_class="PreTrainedTokenizerFast", added_tokens_decoder=entries))
     order = tg.prune_order(base, tg.count(base, iter(builders.TEXT)), protection=tg.Protection(reuse_reserved=True))
     assert order.tokens[0] == "<|reserved_special_token_0|>"
     saved = tg.save(order[:1].apply(base), tmp_path / "new", base=base)
@@ -249,29 +250,22 @@ def test_a_reserved_token_of_the_settings_that_is_removed_stays_removed(tmp_path
     assert len(tg.load(saved).ids) == len(base.ids) - 1
 
 
-def test_a_single_file_has_no_settings(folder):
-    assert len(tg.load(folder / "tokenizer.json").added) == 2
-
-
 def test_a_token_of_the_settings_with_the_id_of_a_learned_token_is_refused(tmp_path):
-    config = {"tokenizer_config.json": json.dumps({"pad_token": "<pad>"})}
     document = builders.specials_first()
     document["model"]["vocab"]["a"] = len(document["model"]["vocab"])
     with pytest.raises(errors.InvalidTokenizerError, match=r"<pad>.*loaders give it the id 397, which `a` has"):
-        tg.load(builders.write(tmp_path / "base", document, **config))
+        tg.load(written(tmp_path, document, pad_token="<pad>"))
 
 
 def test_an_added_token_beyond_the_last_id_is_refused(tmp_path):
     document = builders.byte_level()
     document["model"]["vocab"]["<|end|>"] = 2**32 - 1
-    config = {"tokenizer_config.json": json.dumps({"pad_token": "<pad>"})}
     with pytest.raises(errors.InvalidTokenizerError, match="4294967296, and ids end at"):
-        tg.load(builders.write(tmp_path / "base", document, **config))
+        tg.load(written(tmp_path, document, pad_token="<pad>"))
 
 
 def test_a_token_that_the_settings_name_cannot_be_removed(tmp_path):
-    config = {"tokenizer_config.json": json.dumps({"pad_token": "<pad>"})}
-    base = tg.load(builders.write(tmp_path / "base", builders.byte_level(), **config))
+    base = tg.load(written(tmp_path, pad_token="<pad>"))
     kept = {string: token_id for string, token_id in base.ids.items() if string != "<pad>"}
     with pytest.raises(errors.InvalidTokenizerError, match="'<pad>' cannot be removed"):
         base.with_tokens(kept, base.merge_strings())
@@ -287,7 +281,7 @@ def test_a_piece_model_alone_has_the_tokens_of_its_settings(tmp_path, file):
     base = tg.load(tmp_path)
     assert size in base.encode("the <|think|> cat")
     extended = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 4).apply(base)
-    again = tg.load(tg.save(extended, tmp_path / "saved"))
+    again = tg.load(tg.save(extended, tmp_path / "saved", verify=False))
     assert again.ids["<|think|>"] == size
     assert again.encode("the <|think|> põdrad") == extended.encode("the <|think|> põdrad")
 
@@ -327,17 +321,14 @@ def test_values_that_only_python_reads_stay_as_they_are(tmp_path):
     folder = builders.write(tmp_path / "base", builders.byte_level())
     (folder / "tokenizer_config.json").write_bytes(raw)
     base = tg.load(folder)
-    assert tg.save(base, tmp_path / "same").joinpath("tokenizer_config.json").read_bytes() == raw
+    assert tg.save(base, tmp_path / "same", verify=False).joinpath("tokenizer_config.json").read_bytes() == raw
     moved = base.with_tokens({string: i + 1 for string, i in base.ids.items()}, base.merge_strings())
     assert moved.files["tokenizer_config.json"] == raw.replace(b"3}", b"4}")
 
 
 def test_an_id_in_the_settings_is_null_once_its_token_is_gone(tmp_path):
-    base = tg.load(builders.write(tmp_path / "plain", builders.byte_level()))
-    token_id = base.ids["Ġthe"]
+    token_id = builders.byte_level()["model"]["vocab"]["Ġthe"]
     content = {"a_token_id": token_id, "b_token_id": [token_id, 5], "c_token_id": True, "d_token_id": 9999}
-    config = {"tokenizer_config.json": json.dumps(content)}
-    base = tg.load(builders.write(tmp_path / "base", builders.byte_level(), **config))
-    changed = remove_tokens(base, ["Ġthe"])
+    changed = remove_tokens(tg.load(written(tmp_path, **content)), ["Ġthe"])
     expected = {"a_token_id": None, "b_token_id": [5], "c_token_id": True, "d_token_id": 9999}
     assert json.loads(changed.files["tokenizer_config.json"]) == expected

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.corpus import blocks, shards
+from tokengraft.corpus import blocks
+from tokengraft.corpus import open as shards
 from tokengraft.corpus.block import Cut
 from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.ranges import split_input
@@ -74,8 +75,7 @@ def write_corpus(folder):
     return folder
 
 
-@pytest.mark.parametrize("block", [16, 1 << 20])
-@pytest.mark.parametrize("n_shards", [1, 3, 7, 64])
+@pytest.mark.parametrize(("n_shards", "block"), [(1, 16), (3, 16), (3, 1 << 20), (7, 1 << 20), (64, 16)])
 @pytest.mark.usefixtures("small_parts")
 def test_merged_shards_are_the_file_of_the_whole(tmp_path, monkeypatch, capsys, n_shards, block):
     monkeypatch.setattr(blocks, "BLOCK", block)

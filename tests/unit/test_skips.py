@@ -9,54 +9,48 @@ import pytest
 import skips
 
 HOOKS = [name for name in dir(skips) if name.startswith("pytest_")]
-TESTS = {
-    "passes": "def test_a(): pass",
+ALLOWED = {
     "allowed": "import pytest\ndef test_a(): pytest.skip('set TOKENGRAFT_LLAMA_CPP')",
+    "failing": "import pytest\n@pytest.mark.xfail\ndef test_a(): assert False",
+}
+UNEXPECTED = {
     "unexpected": "import pytest\ndef test_a(): pytest.skip('no such thing here')",
     "module": "import pytest\npytest.importorskip('no_such_module')\ndef test_a(): pass",
-    "expected failure": "import pytest\n@pytest.mark.xfail\ndef test_a(): assert False",
 }
 
 
-def run(folder, source, *options):
+def run(folder, tests, *options):
+    """Runs files with tests by pytest."""
     (folder / "conftest.py").write_text(f"from skips import {', '.join(HOOKS)}\n")
-    (folder / "test_one.py").write_text(source)
-    (folder / "test_two.py").write_text(TESTS["passes"])
+    for name, source in ({"passes": "def test_a(): pass"} | tests).items():
+        (folder / f"test_{name}.py").write_text(source)
     environment = os.environ | {"PYTHONPATH": str(Path(skips.__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "xdist",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-        "--rootdir",
-        ".",
-        *options,
-    ]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    command = f"{sys.executable} -m pytest -q -p xdist -p no:cacheprovider -c /dev/null --rootdir .".split()
+    return subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
-@pytest.mark.parametrize("case", TESTS)
+@pytest.mark.parametrize("case", UNEXPECTED)
 def test_an_unexpected_skip_fails_the_run(tmp_path, case, processes):
-    done = run(tmp_path, TESTS[case], "--no-skips", "--numprocesses", processes)
-    failed = case in {"unexpected", "module"}
-    assert done.returncode == failed, done.stdout + done.stderr
-    assert ("SKIPPED UNEXPECTEDLY" in done.stdout) == failed
+    done = run(tmp_path, {case: UNEXPECTED[case]}, "--no-skips", "--numprocesses", processes)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "SKIPPED UNEXPECTEDLY" in done.stdout
 
 
-def test_without_the_option_a_skip_is_no_failure(tmp_path):
-    assert run(tmp_path, TESTS["unexpected"]).returncode == 0
+@pytest.mark.parametrize(
+    ("tests", "options"),
+    [(ALLOWED, ["--no-skips", "--numprocesses", "2"]), (ALLOWED, ["--no-skips"]), (UNEXPECTED, [])],
+)
+def test_skips_that_are_allowed_and_skips_without_the_option_are_no_failures(tmp_path, tests, options):
+    done = run(tmp_path, tests, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SKIPPED UNEXPECTEDLY" not in done.stdout
 
 
 def test_fast_runs_as_if_torch_were_not_installed(tmp_path):
-    done = run(tmp_path, "import pytest\ndef test_a(): pytest.importorskip('torch')", "--fast", "-rs")
+    done = run(tmp_path, {"torch": "import pytest\ndef test_a(): pytest.importorskip('torch')"}, "--fast", "-rs")
     assert "1 skipped" in done.stdout
-    done = run(tmp_path, "import pytest\n@pytest.fixture\ndef spark(): assert 0\ndef test_a(spark): pass", "--fast")
+    spark = "import pytest\n@pytest.fixture\ndef spark(): assert 0\ndef test_a(spark): pass"
+    done = run(tmp_path, {"spark": spark}, "--fast")
     assert "1 deselected" in done.stdout
     assert done.returncode == 0

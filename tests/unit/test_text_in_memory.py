@@ -92,8 +92,8 @@ def test_an_empty_path_is_not_the_working_folder(tokenizer, tmp_path):
         ["check", "model", "--base", "model", "--preserve", "no such file"],
         ["adapt", "model", "--target", "no such file", "--add", "3", "--out", "new"],
         ["evaluate", "model", "--text", "no such file"],
-        ["compare", "model", "model", "--text", "no such file"],
-        ["curve", "model", "--corpus", "no such file", "--text", "no such file", "--sizes", "3"],
+        ["evaluate", "a=model", "b=model", "--text", "no such file", "--examples"],
+        ["extend", "model", "--corpus", "no such file", "--held-out", "no such file", "--add", "3", "--curve"],
     ],
     ids=lambda command: command[0],
 )

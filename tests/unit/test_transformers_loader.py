@@ -7,8 +7,8 @@ from pathlib import Path
 import builders
 import pytest
 
-from tokengraft.check import transformers_loader
-from tokengraft.check.transformers_loader import (
+from tokengraft.verify import transformers_loader
+from tokengraft.verify.transformers_loader import (
     CannotLoadError,
     announce,
     load_with_transformers,
@@ -98,7 +98,7 @@ def test_code_in_the_current_folder_is_not_imported(tmp_path, monkeypatch):
 @pytest.mark.parametrize("stop", [subprocess.Popen.terminate, subprocess.Popen.kill])
 def test_the_process_ends_with_the_one_that_started_it(stop):
     code = """
-from tokengraft.check.transformers_loader import transformers_installed, transformers_started
+from tokengraft.verify.transformers_loader import transformers_installed, transformers_started
 with transformers_started():
     transformers_installed()
     input("ready\\n")

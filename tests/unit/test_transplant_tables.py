@@ -61,15 +61,15 @@ def test_tables_of_multi_token_prediction_follow(tmp_path, arch):
         assert np.array_equal(after[name][[plan.moved[i] for i in kept]], before[name][kept])
 
 
-@pytest.mark.parametrize("init", ["fvt", "fvt-norm", "weighted", "mean", "mean-cov", "random"])
+@pytest.mark.parametrize("init", ["fvt", "length-weighted", "mean", "random"])
 def test_a_table_that_equals_the_embedding_stays_equal(tmp_path, init):
     """DeepSeek-V3 shares both tables with the model, and stores them twice."""
     base = checkpoint(tmp_path / "model", config={"architectures": ["DeepseekV3ForCausalLM"]})
     path = tmp_path / "model" / "model.safetensors"
-    raw, held = path.read_bytes(), TensorFile.open(path).tensors
+    raw = path.read_bytes()
     tensors = {
         info.name: {"dtype": info.dtype, "shape": list(info.shape), "data": raw[info.start : info.start + info.size]}
-        for info in held.values()
+        for info in TensorFile.open(path).tensors.values()
     }
     tensors |= {EMBED: tensors["model.embed_tokens.weight"], HEAD: tensors["lm_head.weight"]}
     path.unlink()
@@ -115,7 +115,7 @@ def test_a_table_for_each_layer_follows(tmp_path):
     assert config["vocab_size_per_layer_input"] == config["vocab_size"] == new.n_rows
 
 
-@pytest.mark.parametrize("init", ["fvt", "mean-cov", "random"])
+@pytest.mark.parametrize("init", ["fvt", "random"])
 def test_a_table_of_the_first_ids_follows_if_the_others_stay(tmp_path, init):
     base = per_layer(tmp_path / "model", OFFSET, vision_config={"vocab_offset": OFFSET})
     new = swapped(base)
@@ -157,46 +157,3 @@ def test_a_table_for_each_layer_of_another_size_than_the_config_says_is_refused(
         set_config(tmp_path / "model", vocab_size_per_layer_input=base.n_rows)
     with pytest.raises(errors.CheckpointError, match="vocab_size_per_layer_input"):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
-
-
-def tiny_gemma3n(folder, rows, per_layer_rows):
-    """A Gemma-3n of transformers without vision and sound, with random weights."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    more = {"num_key_value_heads": 2, "head_dim": 8, "hidden_size_per_layer_input": 4, "num_kv_shared_layers": 0}
-    more |= {"laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0, 0.0]}
-    config = transformers.Gemma3nTextConfig(
-        vocab_size=rows, vocab_size_per_layer_input=per_layer_rows, **sizes, **more, pad_token_id=None
-    )
-    torch.manual_seed(3)
-    model = transformers.Gemma3nForCausalLM(config).eval()
-    model.save_pretrained(folder)
-    return torch, transformers
-
-
-@pytest.mark.parametrize("shorter", [False, True])
-def test_a_gemma_3n_of_transformers_says_the_same_about_kept_tokens(tmp_path, shorter):
-    base = tg.load(builders.write(tmp_path / "model", builders.byte_level()))
-    rows = base.n_rows
-    torch, transformers = tiny_gemma3n(tmp_path / "model", rows, OFFSET if shorter else rows)
-    new = swapped(base) if shorter else changed(base)
-    tg.transplant(tmp_path / "model", new, tmp_path / "out")
-    old, adapted = (
-        transformers.Gemma3nForCausalLM.from_pretrained(tmp_path / name).eval() for name in ("model", "out")
-    )
-    plan = tg.plan(base, new)
-    kept = sorted(plan.moved)
-    ids = kept[::7][:40]
-    with torch.no_grad():
-        before = old(torch.tensor([ids])).logits[0][:, kept]
-        after = adapted(torch.tensor([[plan.moved[i] for i in ids]])).logits[0][:, [plan.moved[i] for i in kept]]
-    assert torch.allclose(before, after, atol=1e-4)
-
-
-def test_a_gemma_3n_in_memory_is_refused(tmp_path):
-    base = tg.load(builders.write(tmp_path / "model", builders.byte_level()))
-    _, transformers = tiny_gemma3n(tmp_path / "model", base.n_rows, OFFSET)
-    model = transformers.Gemma3nForCausalLM.from_pretrained(tmp_path / "model")
-    with pytest.raises(errors.CheckpointError, match="embed_tokens_per_layer"):
-        tg.transplant_model(model, tg.plan(base, base))

@@ -7,8 +7,8 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.check.verify import Verification, verify_folder
 from tokengraft.tokenizer.edit import remove_tokens
+from tokengraft.verify.loaders import Verification, verify_folder
 
 transformers = pytest.importorskip("transformers")
 

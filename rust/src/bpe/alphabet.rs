@@ -3,9 +3,10 @@
 use crate::error::{Error, Result};
 
 /// The spelling of a vocabulary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Alphabet {
     /// Every byte is one character: printable Latin-1 stands for itself, the others for characters from U+0100 on.
+    #[default]
     ByteLevel,
     /// As text.
     Text,

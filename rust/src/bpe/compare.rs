@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::alphabet::Alphabet;
 use super::model::Bpe;
 use super::sorted::SortedEncoder;
 use crate::count::Counts;
@@ -20,9 +19,9 @@ impl Bpe {
     /// # Errors
     ///
     /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
-    pub fn changed_pretokens(&self, other: &Self, counts: &Counts, alphabet: Alphabet) -> Result<Vec<usize>> {
+    pub fn changed_pretokens(&self, other: &Self, counts: &Counts) -> Result<Vec<usize>> {
         let same: Vec<u32> = self.strings().map(|string| other.index(string).unwrap_or(NONE)).collect();
-        let encoders = [self, other].map(|bpe| bpe.pretoken_encoder(alphabet, bpe.ignores_merges()));
+        let encoders = [self, other].map(|bpe| bpe.pretoken_encoder(bpe.ignores_merges()));
         let characters = [encoders[0].whole_characters(), encoders[1].whole_characters()];
         let changed_in = |places: Range<usize>| -> Result<Vec<usize>> {
             let mut before = SortedEncoder::new(&encoders[0], characters[0].as_ref());
@@ -60,7 +59,7 @@ mod tests {
             let mut counts = Counts::default();
             random.words(200, 6).iter().for_each(|word| counts.push(word.as_bytes(), 1).unwrap());
             let strings = |bpe: &Bpe, pretoken: &[u8]| -> Vec<String> {
-                let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, bpe.ignores_merges());
+                let encoder = bpe.pretoken_encoder(bpe.ignores_merges());
                 let (mut string, mut tokens) = (String::new(), Vec::new());
                 encoder.encode(pretoken, &mut string, &mut tokens).unwrap();
                 tokens.iter().map(|&token| bpe.string(token).to_string()).collect()
@@ -71,8 +70,8 @@ mod tests {
             };
             let expected: Vec<usize> = (0..counts.len()).filter(is_changed).collect();
             total += expected.len();
-            assert_eq!(one.changed_pretokens(&other, &counts, Alphabet::ByteLevel).unwrap(), expected);
-            assert!(one.changed_pretokens(&one, &counts, Alphabet::ByteLevel).unwrap().is_empty());
+            assert_eq!(one.changed_pretokens(&other, &counts).unwrap(), expected);
+            assert!(one.changed_pretokens(&one, &counts).unwrap().is_empty());
         }
         assert!(total > 100, "{total} changed");
     }

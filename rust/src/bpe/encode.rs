@@ -88,7 +88,8 @@ impl Bpe {
     }
 
     /// An encoder of pretokens that are given as bytes. Building it takes time: build one and share it.
-    pub(crate) fn pretoken_encoder(&self, alphabet: Alphabet, skip_merges: bool) -> PretokenEncoder<'_> {
+    pub(crate) fn pretoken_encoder(&self, skip_merges: bool) -> PretokenEncoder<'_> {
+        let alphabet = self.alphabet;
         let mut encoder = PretokenEncoder {
             bpe: self,
             alphabet,

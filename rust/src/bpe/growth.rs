@@ -9,7 +9,6 @@ use std::ops::Range;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::alphabet::Alphabet;
 use super::encode::PretokenEncoder;
 use super::model::Bpe;
 use crate::count::Counts;
@@ -32,20 +31,14 @@ impl Bpe {
     /// # Errors
     ///
     /// As [`Bpe::token_counts`].
-    pub fn growth(
-        &self,
-        counts: &Counts,
-        alphabet: Alphabet,
-        first_rank: u32,
-        new_tokens: &[(u32, u32)],
-    ) -> Result<Vec<(u32, u32, i64)>> {
+    pub fn growth(&self, counts: &Counts, first_rank: u32, new_tokens: &[(u32, u32)]) -> Result<Vec<(u32, u32, i64)>> {
         let mut numbers = vec![OLD; self.len()];
         for (id, number) in new_tokens {
             if let Ok(index) = self.ids().binary_search(id) {
                 numbers[index] = *number;
             }
         }
-        let encoder = self.pretoken_encoder(alphabet, self.ignores_merges());
+        let encoder = self.pretoken_encoder(self.ignores_merges());
         let growth = Growth { encoder: &encoder, first_rank, numbers };
         const CHUNK: usize = 1 << 16;
         let chunks: Vec<Range<usize>> =
@@ -174,11 +167,11 @@ mod tests {
             let merges = ranked(&bpe);
             let first = random.below(merges.len());
             let new = new_tokens(&bpe, &merges, first);
-            let changes = bpe.growth(&counts, Alphabet::ByteLevel, first as u32, &new).unwrap();
+            let changes = bpe.growth(&counts, first as u32, &new).unwrap();
             for n in 0..=merges.len() - first {
                 let dropped: Vec<u32> = new.iter().filter(|(_, at)| *at as usize >= n).map(|(id, _)| *id).collect();
                 let smaller = first_merges(&bpe, &merges[..first + n], &dropped, &options);
-                let expected = smaller.token_counts(&counts, Alphabet::ByteLevel, false, false).unwrap();
+                let expected = smaller.token_counts(&counts, false, false).unwrap();
                 for (id, _) in &new {
                     let sum: i64 = changes.iter().filter(|c| (c.0 as usize) < n && c.1 == *id).map(|c| c.2).sum();
                     let times = expected.iter().find(|(other, _)| other == id).map_or(0, |(_, times)| *times);

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::alphabet::byte_token;
+use super::alphabet::{byte_token, Alphabet};
 use super::merges::{pair_key, Merge, Merges};
 use super::structure::Structure;
 use super::tokens::TokenList;
@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 /// The options of a model beside its tokens and merges.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
+    /// How the vocabulary spells bytes.
+    pub alphabet: Alphabet,
     /// A pretoken that is a token becomes that token, whatever the merges say.
     pub ignore_merges: bool,
     /// A character outside the vocabulary becomes its UTF-8 bytes as `<0xNN>` tokens.
@@ -33,6 +35,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Bpe {
     vocabulary: Arc<Vocabulary>,
+    pub(crate) alphabet: Alphabet,
     pub(super) characters: FxHashMap<char, u32>,
     pub(super) merges: FxHashMap<u64, Merge>,
     /// The `<0xNN>` token of every byte that has one; empty without byte fallback.
@@ -84,6 +87,7 @@ impl Bpe {
             false => Vec::new(),
         };
         Ok(Self {
+            alphabet: options.alphabet,
             characters: characters.collect(),
             merges: merge_table(&vocabulary)?,
             bytes,

@@ -133,7 +133,7 @@ impl<'e> Neighbours<'e> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::{Alphabet, Options, Random};
+    use crate::bpe::{Options, Random};
 
     #[test]
     fn ranks_say_the_same_as_encoding_the_joined_text() {
@@ -141,7 +141,7 @@ mod tests {
         let (mut by_ranks, mut apart) = (0, 0);
         for round in 0..300 {
             let bpe = random.byte_level(40, round % 3 > 0, &Options::default());
-            let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, false);
+            let encoder = bpe.pretoken_encoder(false);
             let mut neighbours = Neighbours::new(&encoder);
             let is_reachable = |token: &u32| bpe.encode_by_merges(bpe.string(*token)) == Ok(vec![*token]);
             let reachable: Vec<u32> = (0..bpe.len() as u32).filter(is_reachable).collect();

@@ -1,6 +1,6 @@
 //! Random models and words for tests: merges compete, in any order of ranks, over characters of one to three bytes.
 
-use super::alphabet::character_of;
+use super::alphabet::{character_of, Alphabet};
 use super::model::{Bpe, Options};
 
 /// Numbers that look random and are the same in every run.
@@ -38,7 +38,7 @@ impl Random {
     /// A model that spells text.
     pub(crate) fn text(&mut self, merges: usize, options: &Options) -> Bpe {
         let alphabet = ["a", "b", " ", "é", "€"].map(String::from).to_vec();
-        self.model(alphabet, merges, true, options)
+        self.model(alphabet, merges, true, &Options { alphabet: Alphabet::Text, ..options.clone() })
     }
 
     fn model(&mut self, mut strings: Vec<String>, tries: usize, trained: bool, options: &Options) -> Bpe {

@@ -194,11 +194,11 @@ pub(super) fn place(key: u64, bits: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::{Alphabet, Bpe, Options, Random};
+    use crate::bpe::{Bpe, Options, Random};
 
-    fn assert_same(bpe: &Bpe, alphabet: Alphabet, words: &[String]) {
+    fn assert_same(bpe: &Bpe, words: &[String]) {
         for skip_merges in [false, true] {
-            let encoder = bpe.pretoken_encoder(alphabet, skip_merges);
+            let encoder = bpe.pretoken_encoder(skip_merges);
             let characters = encoder.whole_characters();
             let mut sorted = SortedEncoder::new(&encoder, characters.as_ref());
             let (mut string, mut expected) = (String::new(), Vec::new());
@@ -215,9 +215,9 @@ mod tests {
         for round in 0..400 {
             let bpe = random.byte_level(10 + round % 60, round % 3 > 0, &Options::default());
             let words = random.words(300, 1 + round % 30);
-            assert_same(&bpe, Alphabet::ByteLevel, &words);
+            assert_same(&bpe, &words);
             let unsorted: Vec<String> = words.iter().rev().cloned().collect();
-            assert_same(&bpe, Alphabet::ByteLevel, &unsorted);
+            assert_same(&bpe, &unsorted);
         }
     }
 
@@ -228,10 +228,10 @@ mod tests {
         for round in 0..200 {
             let options = if round % 2 == 0 { Options::default() } else { unknown.clone() };
             let words = random.words(200, 8); // with characters that the text model lacks
-            assert_same(&random.text(30, &options), Alphabet::Text, &words);
+            assert_same(&random.text(30, &options), &words);
             let tokens = [(0, "a".to_string()), (1, "b".into()), (2, "Ã".into()), (3, "ab".into()), (4, "Ãa".into())];
             let some_bytes = Bpe::new(tokens.to_vec(), &[(0, 1), (2, 0)], &options).unwrap();
-            assert_same(&some_bytes, Alphabet::ByteLevel, &words);
+            assert_same(&some_bytes, &words);
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
         let mut random = Random(5);
         for _ in 0..100 {
             let bpe = random.byte_level(40, true, &Options::default());
-            let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, false);
+            let encoder = bpe.pretoken_encoder(false);
             let characters = encoder.whole_characters();
             let mut sorted = SortedEncoder::new(&encoder, characters.as_ref());
             let (mut string, mut expected) = (String::new(), Vec::new());
@@ -259,7 +259,7 @@ mod tests {
         let (mut whole, mut between, mut never) = (0, 0, 0);
         for _ in 0..300 {
             let bpe = random.byte_level(60, true, &Options::default());
-            let encoder = bpe.pretoken_encoder(Alphabet::ByteLevel, false);
+            let encoder = bpe.pretoken_encoder(false);
             let Some(characters) = encoder.whole_characters() else { continue };
             for character in ['é', 'è', '€', '₭'] {
                 let alone = characters.token(character, None, None).is_some();

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::alphabet::Alphabet;
 use super::model::Bpe;
 use super::structure::Origin;
 
@@ -31,10 +30,10 @@ impl Bpe {
     /// The summary of the model. `added` has the ids of added tokens, whether the vocabulary lists them or not;
     /// `examples` is how many of the longest tokens to give.
     #[must_use]
-    pub fn summary(&self, alphabet: Alphabet, added: &FxHashSet<u32>, examples: usize) -> Summary {
+    pub fn summary(&self, added: &FxHashSet<u32>, examples: usize) -> Summary {
         let origins = &self.structure().origins;
         let learned: Vec<u32> = (0..self.len() as u32).filter(|&token| !added.contains(&self.id(token))).collect();
-        let (bytes, spans) = self.bytes_of(&learned, alphabet);
+        let (bytes, spans) = self.bytes_of(&learned);
         let bytes_of = |&(start, end): &(usize, usize)| &bytes[start..end];
         let mut sharing: FxHashMap<&[u8], usize> =
             FxHashMap::with_capacity_and_hasher(learned.len(), Default::default());
@@ -55,11 +54,11 @@ impl Bpe {
     }
 
     /// The bytes that tokens stand for, one after the other, and where those of each begin and end.
-    fn bytes_of(&self, tokens: &[u32], alphabet: Alphabet) -> (Vec<u8>, Vec<(usize, usize)>) {
+    fn bytes_of(&self, tokens: &[u32]) -> (Vec<u8>, Vec<(usize, usize)>) {
         let mut bytes = Vec::new();
         let mut span = |&token: &u32| {
             let start = bytes.len();
-            alphabet.decode(self.string(token), &mut bytes);
+            self.alphabet.decode(self.string(token), &mut bytes);
             (start, bytes.len())
         };
         let spans = tokens.iter().map(&mut span).collect();

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::alphabet::Alphabet;
 use super::model::Bpe;
 use super::sorted::SortedEncoder;
 use crate::count::Counts;
@@ -19,14 +18,8 @@ impl Bpe {
     /// # Errors
     ///
     /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
-    pub fn token_counts(
-        &self,
-        counts: &Counts,
-        alphabet: Alphabet,
-        by_merges: bool,
-        uses: bool,
-    ) -> Result<Vec<(u32, u64)>> {
-        let encoder = self.pretoken_encoder(alphabet, self.ignore_merges && !by_merges);
+    pub fn token_counts(&self, counts: &Counts, by_merges: bool, uses: bool) -> Result<Vec<(u32, u64)>> {
+        let encoder = self.pretoken_encoder(self.ignore_merges && !by_merges);
         let characters = encoder.whole_characters();
         let count_chunk = |places: Range<usize>| -> Result<Vec<u64>> {
             let mut totals = vec![0u64; self.len()];

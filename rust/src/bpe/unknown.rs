@@ -54,14 +54,8 @@ impl Bpe {
     ///
     /// In a byte-level vocabulary, a character is lost if one of its bytes is. Bytes that are not UTF-8 are lost one by
     /// one.
-    pub(crate) fn lost(
-        &self,
-        pretoken: &[u8],
-        alphabet: Alphabet,
-        by_merges: bool,
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<()> {
-        let spells = |text: &[u8]| match alphabet {
+    pub(crate) fn lost(&self, pretoken: &[u8], by_merges: bool, mut each: impl FnMut(&[u8])) -> Result<()> {
+        let spells = |text: &[u8]| match self.alphabet {
             Alphabet::ByteLevel => text.iter().all(|&byte| self.spells(character_of(byte))),
             Alphabet::Text => String::from_utf8_lossy(text).chars().all(|character| self.spells(character)),
         };
@@ -70,7 +64,7 @@ impl Bpe {
         }
         if self.ignore_merges && !by_merges {
             let mut string = String::new();
-            alphabet.spell(pretoken, &mut string)?;
+            self.alphabet.spell(pretoken, &mut string)?;
             if self.index(&string).is_some() {
                 return Ok(());
             }
@@ -88,10 +82,10 @@ impl Bpe {
     /// # Errors
     ///
     /// When a pretoken of a text vocabulary is not UTF-8.
-    pub fn lost_counts(&self, counts: &Counts, alphabet: Alphabet, by_merges: bool) -> Result<Vec<(Vec<u8>, u64)>> {
+    pub fn lost_counts(&self, counts: &Counts, by_merges: bool) -> Result<Vec<(Vec<u8>, u64)>> {
         let mut totals: FxHashMap<Vec<u8>, u64> = FxHashMap::default();
         for (pretoken, count) in counts.iter() {
-            self.lost(pretoken, alphabet, by_merges, |text| {
+            self.lost(pretoken, by_merges, |text| {
                 let total = totals.entry(text.to_vec()).or_default();
                 *total = total.saturating_add(count);
             })?;

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::allowance::Allowance;
 use super::documents::{Block, Document, Documents};
-use super::hold_out::{HoldOut, Verdict};
+use super::hold_out::{Copies, HoldOut, Verdict};
 use super::rows::Rows;
 use super::sorted::sorted_counts;
 use super::spill::Spill;
@@ -94,21 +94,21 @@ impl Counter {
         self.allowance.longest()
     }
 
-    /// The same, with some documents held out and not counted.
+    /// The same, with some documents, or pieces of long ones, held out and not counted.
     #[must_use]
     pub fn holding_out(self, hold_out: HoldOut) -> Self {
         Self { hold_out: Some(hold_out), ..self }
     }
 
-    /// The documents that are held out, in the order of their hash.
+    /// The texts that are held out, in the order of their hash.
     #[must_use]
     pub fn held_out(&self) -> Vec<String> {
-        self.hold_out.as_ref().map(HoldOut::documents).unwrap_or_default()
+        self.hold_out.as_ref().map(HoldOut::texts).unwrap_or_default()
     }
 
     /// What the counter of the whole corpus has to merge, if this one is that of a part: see [`HoldOut::share`].
     #[must_use]
-    pub fn hold_out_share(&self) -> Vec<(String, u64)> {
+    pub fn hold_out_share(&self) -> Vec<(String, Copies)> {
         self.hold_out.as_ref().map(HoldOut::share).unwrap_or_default()
     }
 
@@ -149,15 +149,37 @@ impl Counter {
         })
     }
 
+    /// Where the pieces end that a hold-out cuts a document into, except the last one: more of the document may follow.
+    ///
+    /// A piece ends at the last cut of the longest text that it may have. If that has none, the double is tried, and so
+    /// on. So the pieces do not depend on how much of the document is given at once.
+    #[must_use]
+    pub fn piece_ends(&self, text: &[u8]) -> Vec<usize> {
+        let Some(longest) = self.hold_out.as_ref().map(HoldOut::piece_bytes) else { return Vec::new() };
+        let (mut ends, mut start, mut size) = (Vec::new(), 0, longest);
+        while size < text.len() - start {
+            match self.last_cut(&text[start..start + size]).filter(|&cut| cut > 0) {
+                Some(cut) => {
+                    start += cut;
+                    ends.push(start);
+                    size = longest;
+                }
+                None => size *= 2,
+            }
+        }
+        ends
+    }
+
     fn count_documents(&self, documents: Documents<'_>, shard: &mut Shard, task: &BlockTask<'_>) -> Result<Tally> {
         let table = shard.table.get_or_insert_with(Table::new);
         let mut sink = TableSink { table, added: &mut shard.added, pretokens: 0 };
         let mut tally = Tally::default();
-        for document in documents {
-            if tally.reaches(task.limits) {
+        for (place, document) in documents.enumerate() {
+            let at_start = task.block.at_start(place);
+            if tally.reaches(task.limits, at_start) {
                 break;
             }
-            match self.count_document(document, &mut sink, &mut tally, task) {
+            match self.count_document(document, at_start, &mut sink, &mut tally, task) {
                 Err(error) if task.skip_bad && error.is_bad_document() => tally.skipped += 1,
                 result => result?,
             }
@@ -170,36 +192,54 @@ impl Counter {
     fn count_document(
         &self,
         document: Result<Document<'_>>,
+        at_start: bool,
         sink: &mut TableSink<'_>,
         tally: &mut Tally,
         task: &BlockTask<'_>,
     ) -> Result<()> {
         let Document { text: whole, replaced } = document?;
         let text = truncated(&whole, task.limits.bytes - tally.read_bytes);
-        let at_start = task.block.at_start();
         tally.cut_short = text.len() < whole.len();
         tally.replaced += replaced;
         tally.read_documents += u64::from(at_start);
         tally.read_bytes += text.len() as u64;
-        let hold_out = self.hold_out.as_ref().filter(|_| task.block.is_whole() && !tally.cut_short);
-        match hold_out.map_or(Verdict::Count, |hold_out| hold_out.offer(text, 1)) {
-            Verdict::Count => self.count_text(text, at_start, sink, tally),
-            Verdict::Held(evicted) => self.count_copies(&evicted, sink, tally),
+        let Some(hold_out) = self.hold_out.as_ref().filter(|_| task.block.may_be_held_out()) else {
+            return self.count_text(text, at_start, sink, tally);
+        };
+        // A block of text has the ends of its pieces.
+        let ends = if task.block.is_text() { Vec::new() } else { self.piece_ends(text.as_bytes()) };
+        let mut start = 0;
+        for end in ends.into_iter().chain([text.len()]) {
+            let (piece, at_start) = (&text[start..end], at_start && start == 0);
+            // A piece that was cut short is not the piece of the document.
+            let verdict = match tally.cut_short && end == text.len() {
+                true => Verdict::Count,
+                false => hold_out.offer(piece, Copies::one(at_start)),
+            };
+            match verdict {
+                Verdict::Count => self.count_text(piece, at_start, sink, tally)?,
+                Verdict::Held(evicted) => self.count_copies(&evicted, sink, tally)?,
+            }
+            start = end;
         }
+        Ok(())
     }
 
-    fn count_copies(&self, texts: &[(Box<str>, u64)], sink: &mut TableSink<'_>, tally: &mut Tally) -> Result<()> {
-        let mut copies = texts.iter().flat_map(|(text, copies)| (0..*copies).map(move |_| text));
-        copies.try_for_each(|text| self.count_text(text, true, sink, tally))
+    fn count_copies(&self, texts: &[(Box<str>, Copies)], sink: &mut TableSink<'_>, tally: &mut Tally) -> Result<()> {
+        for (text, copies) in texts {
+            (0..copies.at_start).try_for_each(|_| self.count_text(text, true, sink, tally))?;
+            (0..copies.inside).try_for_each(|_| self.count_text(text, false, sink, tally))?;
+        }
+        Ok(())
     }
 
-    /// Takes documents that were held out of parts of the corpus (see [`HoldOut::share`]), and counts those that are
+    /// Takes texts that were held out of parts of the corpus (see [`HoldOut::share`]), and counts those that are
     /// not held out of the whole.
     ///
     /// # Errors
     ///
     /// When a text cannot be pretokenized, or a table cannot be written to disk.
-    pub fn merge_hold_out(&self, share: &[(String, u64)]) -> Result<Tally> {
+    pub fn merge_hold_out(&self, share: &[(String, Copies)]) -> Result<Tally> {
         let mut shard = lock(&self.shards).pop().unwrap_or_default();
         let result = self.count_share(share, &mut shard);
         let result = result.and_then(|tally| self.spill_if_large(&mut shard).map(|()| tally));
@@ -207,7 +247,7 @@ impl Counter {
         result
     }
 
-    fn count_share(&self, share: &[(String, u64)], shard: &mut Shard) -> Result<Tally> {
+    fn count_share(&self, share: &[(String, Copies)], shard: &mut Shard) -> Result<Tally> {
         let table = shard.table.get_or_insert_with(Table::new);
         let mut sink = TableSink { table, added: &mut shard.added, pretokens: 0 };
         let mut tally = Tally::default();
@@ -313,7 +353,7 @@ mod tests {
     }
 
     fn part(bytes: &[u8]) -> Block<'_> {
-        Block::Text { bytes, at_start: false, whole: false }
+        Block::Text { bytes, at_start: false, pieces: &[] }
     }
 
     fn counted(counter: &Counter, blocks: usize, rows: usize, min_count: u64) -> Counts {
@@ -400,7 +440,7 @@ mod tests {
     fn a_document_in_parts_counts_as_the_whole() {
         let text = "one two, three\u{301} four  five\n\nsix \u{e4}\u{e4} seven".repeat(3);
         let (whole, parts) = (counter(), counter());
-        let block = Block::Text { bytes: text.as_bytes(), at_start: true, whole: true };
+        let block = Block::Text { bytes: text.as_bytes(), at_start: true, pieces: &[] };
         whole.count_block(block, Limits::NONE, false).unwrap();
         let mut rest = text.as_bytes();
         while let Some(cut) = parts.last_cut(&rest[..rest.len().min(24)]).filter(|&cut| cut > 0) {

@@ -18,8 +18,9 @@ pub enum Block<'b> {
         bytes: &'b [u8],
         /// Whether it begins a document.
         at_start: bool,
-        /// Whether it is a whole document.
-        whole: bool,
+        /// Where each of its pieces that may be held out begins, and at last where the last one ends, as
+        /// [`crate::Counter::piece_ends`] says: little-endian 64-bit numbers. Empty if nothing of it may be.
+        pieces: &'b [u8],
     },
     /// One document per line. A line ends with `\n` or `\r\n`; lines of white space alone are no documents.
     Lines(&'b [u8]),
@@ -54,14 +55,15 @@ pub struct Document<'b> {
 pub type Documents<'b> = Box<dyn Iterator<Item = Result<Document<'b>>> + 'b>;
 
 impl<'b> Block<'b> {
-    /// The documents in the block.
+    /// The documents in the block, or the pieces of one.
     ///
     /// # Errors
     ///
     /// When a document lies outside the block.
     pub fn documents(self) -> Result<Documents<'b>> {
         Ok(match self {
-            Self::Text { bytes, .. } => Box::new(std::iter::once(Ok(Document::of_bytes(bytes)))),
+            Self::Text { bytes, pieces: &[], .. } => Box::new(std::iter::once(Ok(Document::of_bytes(bytes)))),
+            Self::Text { bytes, pieces, .. } => rows(bytes, pieces, &[])?,
             Self::Lines(bytes) => match simdutf8::basic::from_utf8(bytes) {
                 Ok(text) => Box::new(text_lines(text).map(|line| Ok(Document { text: line.into(), replaced: 0 }))),
                 Err(_) => Box::new(lines(bytes).map(|(_, line)| Ok(Document::of_bytes(line)))),
@@ -74,14 +76,22 @@ impl<'b> Block<'b> {
         })
     }
 
-    /// Whether the block begins with the beginning of a document.
-    pub(crate) fn at_start(&self) -> bool {
-        !matches!(self, Self::Text { at_start: false, .. })
+    /// Whether the document or piece at a place in the block is the beginning of a document.
+    pub(crate) fn at_start(&self, place: usize) -> bool {
+        match self {
+            Self::Text { at_start, .. } => *at_start && place == 0,
+            _ => true,
+        }
     }
 
-    /// Whether every document in the block is whole.
-    pub(crate) fn is_whole(&self) -> bool {
-        !matches!(self, Self::Text { whole: false, .. })
+    /// Whether it is a document or a part of one, not several documents.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self, Self::Text { .. })
+    }
+
+    /// Whether its documents, or pieces of them, may be held out.
+    pub(crate) fn may_be_held_out(&self) -> bool {
+        !matches!(self, Self::Text { pieces: &[], .. })
     }
 }
 
@@ -269,7 +279,7 @@ mod tests {
         assert_eq!(texts(Block::Lines(b"a 1\r\n \r\nb\xff\n")), expected);
         assert_eq!(texts(Block::Documents { bytes: b"a 1b\xff", offsets: &offsets, nulls: &[] }), expected);
         assert_eq!(texts(Block::JsonLines { bytes: json, field: "t" }), expected);
-        let text = Block::Text { bytes: b"a\r\n\xff", at_start: true, whole: true };
+        let text = Block::Text { bytes: b"a\r\n\xff", at_start: true, pieces: &[] };
         assert_eq!(texts(text), [Ok("a\r\n\u{fffd}".into())]);
     }
 

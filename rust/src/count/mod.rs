@@ -17,7 +17,7 @@ pub use counter::Counter;
 pub use counts::Counts;
 pub(crate) use delta::common_prefix;
 pub use documents::{Block, Document, Documents};
-pub use hold_out::{HoldOut, Verdict};
+pub use hold_out::{Copies, HoldOut, Verdict};
 pub use parquet::ParquetEncoder;
 pub use rows::Rows;
 pub use tally::{Limits, Tally};

@@ -38,9 +38,9 @@ impl Limits {
 }
 
 impl Tally {
-    /// Whether nothing more is to be read.
-    pub(super) fn reaches(&self, limits: Limits) -> bool {
-        self.read_documents >= limits.documents || self.read_bytes >= limits.bytes || self.cut_short
+    /// Whether nothing more is to be read: neither a document, nor, if it is not `at_start`, more of one.
+    pub(super) fn reaches(&self, limits: Limits, at_start: bool) -> bool {
+        at_start && self.read_documents >= limits.documents || self.read_bytes >= limits.bytes || self.cut_short
     }
 }
 

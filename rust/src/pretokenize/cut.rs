@@ -98,7 +98,7 @@ impl Cutter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::Options;
+    use crate::bpe::{Alphabet, Options};
 
     fn cutter(strings: &[&str]) -> Cutter {
         let unknown = Options { unk_token: Some("a".into()), ..Options::default() };
@@ -209,6 +209,7 @@ mod tests {
         }
         let unk = strings.iter().any(|string| string == "<unk>") && numbers.below(2) == 0;
         let options = Options {
+            alphabet: Alphabet::Text,
             byte_fallback: numbers.below(2) == 0,
             unk_token: unk.then(|| "<unk>".into()),
             fuse_unk: numbers.below(2) == 0,

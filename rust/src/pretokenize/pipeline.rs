@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
-use tokenizers::{NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
+use tokenizers::{Decoder, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
 
 use crate::bpe::Bpe;
 use crate::error::{Error, Result};
@@ -98,6 +98,17 @@ impl Pipeline {
     /// As [`Pipeline::encode`]: the error of the first text that has one.
     pub fn encode_batch(&self, bpe: &Bpe, texts: &[String]) -> Result<Vec<Vec<u32>>> {
         in_order(texts, |text| self.encode(bpe, text))
+    }
+
+    /// The text of some tokens, by the decoder of the `tokenizer.json`; without one, joined by spaces as the library does.
+    ///
+    /// # Errors
+    ///
+    /// When the library's decoder fails, or anything in it panics.
+    pub fn decode(&self, tokens: Vec<String>) -> Result<String> {
+        let Some(decoder) = self.tokenizer.get_decoder() else { return Ok(tokens.join(" ")) };
+        let decoded = guarded(|| decoder.decode(tokens).map_err(|error| error.to_string()));
+        decoded.and_then(|text| text).map_err(|reason| Error::Decode { reason })
     }
 
     fn unguarded_pieces(&self, text: &str) -> Result<Vec<Piece>> {

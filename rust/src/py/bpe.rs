@@ -14,16 +14,18 @@ pub(super) struct PyBpe(pub(super) Bpe);
 #[pymethods]
 impl PyBpe {
     #[new]
-    #[pyo3(signature = (vocabulary, *, ignore_merges, byte_fallback, unk_token, fuse_unk))]
+    #[pyo3(signature = (vocabulary, *, byte_level, ignore_merges, byte_fallback, unk_token, fuse_unk))]
     fn new(
         py: Python<'_>,
         vocabulary: &PyVocabulary,
+        byte_level: bool,
         ignore_merges: bool,
         byte_fallback: bool,
         unk_token: Option<String>,
         fuse_unk: bool,
     ) -> PyResult<Self> {
-        let options = Options { ignore_merges, byte_fallback, unk_token, fuse_unk };
+        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+        let options = Options { alphabet, ignore_merges, byte_fallback, unk_token, fuse_unk };
         let vocabulary = Arc::clone(&vocabulary.0);
         Ok(Self(py.detach(|| Bpe::of(vocabulary, &options))?))
     }
@@ -67,38 +69,33 @@ impl PyBpe {
     }
 
     /// Ids, strings and bytes of all tokens, by ascending id. `more` has tokens that the vocabulary lacks.
-    #[pyo3(signature = (more, *, byte_level))]
     fn tokens<'py>(
         &self,
         py: Python<'py>,
         more: Vec<(u32, String)>,
-        byte_level: bool,
     ) -> Vec<(u32, Bound<'py, PyString>, Bound<'py, PyBytes>)> {
-        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
         let listed = self.0.ids().iter().copied().zip(self.0.strings());
         let mut all: Vec<(u32, &str)> = listed.chain(more.iter().map(|(id, string)| (*id, string.as_str()))).collect();
         all.sort_unstable();
         let mut bytes = Vec::new();
         let mut token = |(id, string): (u32, &str)| {
             bytes.clear();
-            alphabet.decode(string, &mut bytes);
+            self.0.alphabet.decode(string, &mut bytes);
             (id, PyString::new(py, string), PyBytes::new(py, &bytes))
         };
         all.into_iter().map(&mut token).collect()
     }
 
     /// The fields of a [`Summary`], in order.
-    #[pyo3(signature = (added, *, byte_level, examples))]
+    #[pyo3(signature = (added, *, examples))]
     #[allow(clippy::type_complexity)]
     fn summary(
         &self,
         py: Python<'_>,
         added: Vec<u32>,
-        byte_level: bool,
         examples: usize,
     ) -> (Vec<(u32, u32, bool)>, (usize, usize, usize, usize), Vec<u32>, Vec<u32>) {
-        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-        let all = py.detach(|| self.0.summary(alphabet, &added.into_iter().collect(), examples));
+        let all = py.detach(|| self.0.summary(&added.into_iter().collect(), examples));
         let Summary { runs, learned, atomic, not_utf8, shared_bytes, unreachable, longest } = all;
         (runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest)
     }

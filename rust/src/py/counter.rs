@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyString};
 use super::counts::PyCounts;
 use super::pipeline::PyCutter;
 use super::read::PyPart;
-use crate::count::{Block, Counter, HoldOut, Limits, Rows, Tally};
+use crate::count::{Block, Copies, Counter, HoldOut, Limits, Rows, Tally};
 use crate::pretokenize::{Pretokenizer, Spelling};
 
 #[pyclass(frozen, name = "Counter", module = "tokengraft._core")]
@@ -20,18 +20,18 @@ pub(super) struct PyCounter(pub(super) Counter);
 impl PyCounter {
     #[new]
     #[pyo3(signature = (
-        skeleton, *, byte_level, cutter, through_upstream, spill_folder, bytes_per_table, document_memory, hold_out
+        skeleton, *, byte_level, cutter, spill_folder, bytes_per_table, document_memory, hold_out, through_upstream=false
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         skeleton: &str,
         byte_level: bool,
         cutter: Option<&PyCutter>,
-        through_upstream: bool,
         spill_folder: Option<PathBuf>,
         bytes_per_table: usize,
         document_memory: usize,
         hold_out: Option<(u64, u64)>,
+        through_upstream: bool,
     ) -> PyResult<Self> {
         let spelling = match byte_level {
             true => Spelling::ByteLevel,
@@ -62,12 +62,15 @@ impl PyCounter {
     }
 
     /// What the counter of the whole corpus has to merge, if this one is that of a part.
-    fn hold_out_share(&self) -> Vec<(String, u64)> {
-        self.0.hold_out_share()
+    fn hold_out_share(&self) -> Vec<(String, u64, u64)> {
+        let share = self.0.hold_out_share().into_iter();
+        share.map(|(text, copies)| (text, copies.at_start, copies.inside)).collect()
     }
 
     /// Takes what counters of parts have held out, and counts what is not held out of the whole.
-    fn merge_hold_out(&self, py: Python<'_>, share: Vec<(String, u64)>) -> PyResult<Numbers> {
+    fn merge_hold_out(&self, py: Python<'_>, share: Vec<(String, u64, u64)>) -> PyResult<Numbers> {
+        let share = share.into_iter().map(|(text, at_start, inside)| (text, Copies { at_start, inside }));
+        let share: Vec<_> = share.collect();
         Ok(numbers(&py.detach(|| self.0.merge_hold_out(&share))?))
     }
 
@@ -83,6 +86,10 @@ impl PyCounter {
 
     fn last_cut(&self, py: Python<'_>, data: &[u8]) -> Option<usize> {
         py.detach(|| self.0.last_cut(data))
+    }
+
+    fn piece_ends(&self, py: Python<'_>, data: &[u8]) -> Vec<usize> {
+        py.detach(|| self.0.piece_ends(data))
     }
 
     fn added(&self) -> Vec<(u32, u64)> {
@@ -113,7 +120,6 @@ pub(super) struct PyBlock<'py> {
     nulls: Bound<'py, PyBytes>,
     field: String,
     at_start: bool,
-    whole: bool,
 }
 
 /// The text of a block.
@@ -130,7 +136,7 @@ impl PyBlock<'_> {
             PyData::Part(part) => &part.get().0,
         };
         Ok(match self.form.as_str() {
-            "text" => Block::Text { bytes, at_start: self.at_start, whole: self.whole },
+            "text" => Block::Text { bytes, at_start: self.at_start, pieces: self.offsets.as_bytes() },
             "lines" => Block::Lines(bytes),
             "documents" => Block::Documents { bytes, offsets: self.offsets.as_bytes(), nulls: self.nulls.as_bytes() },
             "jsonl" => Block::JsonLines { bytes, field: &self.field },

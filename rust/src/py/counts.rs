@@ -5,7 +5,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
 use super::bpe::PyBpe;
-use crate::bpe::Alphabet;
 use crate::count::{Counts, ParquetEncoder};
 
 #[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
@@ -83,53 +82,34 @@ impl PyCounts {
     }
 
     /// How often each character occurs that a model drops or replaces by its unknown token, by its bytes.
-    #[pyo3(signature = (bpe, *, byte_level, by_merges))]
-    fn lost<'py>(
-        &self,
-        py: Python<'py>,
-        bpe: &PyBpe,
-        byte_level: bool,
-        by_merges: bool,
-    ) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
-        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-        let lost = py.detach(|| bpe.0.lost_counts(&self.0, alphabet, by_merges))?;
+    #[pyo3(signature = (bpe, *, by_merges))]
+    fn lost<'py>(&self, py: Python<'py>, bpe: &PyBpe, by_merges: bool) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
+        let lost = py.detach(|| bpe.0.lost_counts(&self.0, by_merges))?;
         Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
     }
 
     /// How often each token of a model occurs in the encoded pretokens, by ascending id.
-    #[pyo3(signature = (bpe, *, byte_level, by_merges, uses))]
-    fn tokens(
-        &self,
-        py: Python<'_>,
-        bpe: &PyBpe,
-        byte_level: bool,
-        by_merges: bool,
-        uses: bool,
-    ) -> PyResult<Vec<(u32, u64)>> {
-        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-        Ok(py.detach(|| bpe.0.token_counts(&self.0, alphabet, by_merges, uses))?)
+    #[pyo3(signature = (bpe, *, by_merges, uses))]
+    fn tokens(&self, py: Python<'_>, bpe: &PyBpe, by_merges: bool, uses: bool) -> PyResult<Vec<(u32, u64)>> {
+        Ok(py.detach(|| bpe.0.token_counts(&self.0, by_merges, uses))?)
     }
 
     /// The pretokens that two models encode to different tokens, in order.
-    #[pyo3(signature = (before, after, *, byte_level))]
-    fn changed(&self, py: Python<'_>, before: &PyBpe, after: &PyBpe, byte_level: bool) -> PyResult<Self> {
-        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-        let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0, alphabet))?;
+    fn changed(&self, py: Python<'_>, before: &PyBpe, after: &PyBpe) -> PyResult<Self> {
+        let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0))?;
         Ok(Self(self.0.at(&places)))
     }
 
     /// How the occurrences of new tokens change with each new merge: its number, the id of a token, and the change.
-    #[pyo3(signature = (bpe, *, byte_level, first_rank, new_tokens))]
+    #[pyo3(signature = (bpe, *, first_rank, new_tokens))]
     fn growth(
         &self,
         py: Python<'_>,
         bpe: &PyBpe,
-        byte_level: bool,
         first_rank: u32,
         new_tokens: Vec<(u32, u32)>,
     ) -> PyResult<Vec<(u32, u32, i64)>> {
-        let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
-        Ok(py.detach(|| bpe.0.growth(&self.0, alphabet, first_rank, &new_tokens))?)
+        Ok(py.detach(|| bpe.0.growth(&self.0, first_rank, &new_tokens))?)
     }
 }
 

@@ -5,11 +5,10 @@ use pyo3::prelude::*;
 use super::bpe::PyBpe;
 use super::counts::PyCounts;
 use super::pipeline::PyRules;
-use crate::bpe::Alphabet;
 use crate::count::Counts;
 use crate::error::Error;
 use crate::pretokenize::PieceRules;
-use crate::train::{pairs_of, Callbacks, Learned, MaxShare, ScriptFilter, Task, Texts};
+use crate::train::{self, pairs_of, Callbacks, Learned, MaxShare, ScriptFilter, Task, Texts};
 
 /// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
 type PyMerge = (String, String, u64, bool);
@@ -23,14 +22,13 @@ type PyParallel<'py> = (Vec<Bound<'py, PyCounts>>, Bound<'py, PyCounts>);
 ///
 /// Returns the merges, the pairs that were refused, and the index of the language of every merge.
 #[pyfunction]
-#[pyo3(signature = (bpe, languages, tokens, *, byte_level, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1), progress=None))]
+#[pyo3(signature = (bpe, languages, tokens, *, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1), progress=None))]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn extend(
     py: Python<'_>,
     bpe: &PyBpe,
     languages: Vec<Bound<'_, PyCounts>>,
     tokens: usize,
-    byte_level: bool,
     min_count: u64,
     max_token_bytes: usize,
     forbidden: Vec<String>,
@@ -44,7 +42,6 @@ pub(super) fn extend(
     max_share: (u64, u64),
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<PyMerge>, Vec<PyRefused>, Vec<u32>)> {
-    let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
     let space_is_last = rules.is_some_and(|rules| rules.treat_whitespace_as_suffix);
     let scripts = scripts.map(|names| py.detach(|| ScriptFilter::new(&names).with_space_last(space_is_last)));
@@ -59,7 +56,7 @@ pub(super) fn extend(
         preserved: preserved.as_ref().map(|counts| &counts.get().0),
     };
     let mut callbacks = PyCallbacks { allow, progress, failure: None };
-    let learned = py.detach(|| Learned::new(&bpe.0, &texts, alphabet, &task, &mut callbacks));
+    let learned = py.detach(|| Learned::new(&bpe.0, &texts, &task, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
     }
@@ -88,15 +85,9 @@ fn as_strings(bpe: &PyBpe, learned: &Learned) -> (Vec<PyMerge>, Vec<PyRefused>, 
 
 /// The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted.
 #[pyfunction]
-pub(super) fn pairs(
-    py: Python<'_>,
-    bpe: &PyBpe,
-    counts: &PyCounts,
-    byte_level: bool,
-) -> PyResult<Vec<(String, String)>> {
-    let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
+pub(super) fn pairs(py: Python<'_>, bpe: &PyBpe, counts: &PyCounts) -> PyResult<Vec<(String, String)>> {
     let mut callbacks = PyCallbacks { allow: None, progress: None, failure: None };
-    let pairs = py.detach(|| pairs_of(&bpe.0, &counts.0, alphabet, &mut callbacks));
+    let pairs = py.detach(|| pairs_of(&bpe.0, &counts.0, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
     }
@@ -113,10 +104,7 @@ pub(super) fn script_properties(py: Python<'_>) -> Vec<(&'static str, &'static s
 /// The characters of a string that belong to some scripts, by their long names.
 #[pyfunction]
 pub(super) fn of_scripts(py: Python<'_>, characters: &str, scripts: Vec<String>) -> String {
-    py.detach(|| {
-        let filter = ScriptFilter::new(&scripts);
-        characters.chars().filter(|&character| filter.contains(character)).collect()
-    })
+    py.detach(|| train::of_scripts(characters, &scripts))
 }
 
 /// Asks a Python function about tokens, and Python whether the user pressed Ctrl-C.

@@ -53,6 +53,11 @@ impl PyPipeline {
     fn encode_batch(&self, py: Python<'_>, bpe: &PyBpe, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
         Ok(py.detach(|| self.0.encode_batch(&bpe.0, &texts))?)
     }
+
+    /// The text of some tokens, by the decoder of the pipeline.
+    fn decode(&self, py: Python<'_>, tokens: Vec<String>) -> PyResult<String> {
+        Ok(py.detach(|| self.0.decode(tokens))?)
+    }
 }
 
 /// A `PieceRules`, read by its fields.

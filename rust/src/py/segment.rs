@@ -21,13 +21,13 @@ pub(super) struct PySegmenter {
 #[pymethods]
 impl PySegmenter {
     #[new]
-    #[pyo3(signature = (bpe, skeleton, *, byte_level, cutter))]
-    fn new(bpe: Py<PyBpe>, skeleton: &str, byte_level: bool, cutter: Option<&PyCutter>) -> PyResult<Self> {
-        let (spelling, alphabet) = match byte_level {
-            true => (Spelling::ByteLevel, Alphabet::ByteLevel),
-            false => (Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))), Alphabet::Text),
+    #[pyo3(signature = (bpe, skeleton, *, cutter))]
+    fn new(bpe: Py<PyBpe>, skeleton: &str, cutter: Option<&PyCutter>) -> PyResult<Self> {
+        let spelling = match bpe.get().0.alphabet {
+            Alphabet::ByteLevel => Spelling::ByteLevel,
+            Alphabet::Text => Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))),
         };
-        let segmenter = Segmenter::new(Pretokenizer::new(skeleton, spelling)?, alphabet);
+        let segmenter = Segmenter::new(Pretokenizer::new(skeleton, spelling)?);
         Ok(Self { segmenter: Mutex::new(segmenter), bpe })
     }
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::task::InterruptChecks;
 use super::words::{Words, BOUNDARY};
-use crate::bpe::{Alphabet, Bpe, SortedEncoder};
+use crate::bpe::{Bpe, SortedEncoder};
 use crate::count::Counts;
 use crate::error::{Error, Result};
 
@@ -16,17 +16,12 @@ use crate::error::{Error, Result};
 type Encoded = (Vec<u32>, Vec<usize>, u128);
 
 /// The words of counted pretokens. Pretokens of one token have no pair and are left out.
-pub(super) fn encoded_words(
-    bpe: &Bpe,
-    counts: &Counts,
-    alphabet: Alphabet,
-    interrupts: &mut InterruptChecks<'_>,
-) -> Result<Words> {
+pub(super) fn encoded_words(bpe: &Bpe, counts: &Counts, interrupts: &mut InterruptChecks<'_>) -> Result<Words> {
     const PRETOKENS: usize = 1 << 14;
     const BYTES: u64 = 1 << 20;
     const CHUNKS: usize = 32;
     narrow(bpe.len(), "tokens")?;
-    let encoder = bpe.pretoken_encoder(alphabet, bpe.ignores_merges());
+    let encoder = bpe.pretoken_encoder(bpe.ignores_merges());
     let characters = encoder.whole_characters();
     let idle: Mutex<Vec<SortedEncoder<'_>>> = Mutex::default();
     let encode = |places: &Range<usize>| {

@@ -28,6 +28,6 @@ mod words;
 
 pub use balance::MaxShare;
 pub use preserved::pairs_of;
-pub use scripts::{script_properties, ScriptFilter};
+pub use scripts::{of_scripts, script_properties, ScriptFilter};
 pub use task::{Callbacks, Learned, LearnedMerge, RefusedPair, Task};
 pub use texts::Texts;

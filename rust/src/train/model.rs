@@ -8,13 +8,12 @@ use super::pairs::Candidate;
 use super::ranks::{AllMerges, RankSpace};
 use super::task::{LearnedMerge, Task};
 use super::words::BOUNDARY;
-use crate::bpe::{Alphabet, Bpe, Merge};
+use crate::bpe::{Bpe, Merge};
 use crate::error::{Error, Result};
 
 /// The tokens and merges of the base, and the learned ones.
 pub(super) struct Model<'b> {
     bpe: &'b Bpe,
-    alphabet: Alphabet,
     strings: Vec<Rc<str>>,
     /// New tokens by their string.
     new: FxHashMap<Rc<str>, u32>,
@@ -33,10 +32,9 @@ pub(super) struct Appended {
 }
 
 impl<'b> Model<'b> {
-    pub(super) fn new(bpe: &'b Bpe, alphabet: Alphabet, task: &Task) -> Self {
+    pub(super) fn new(bpe: &'b Bpe, task: &Task) -> Self {
         Self {
             bpe,
-            alphabet,
             strings: (0..bpe.len() as u32).map(|index| Rc::from(bpe.string(index))).collect(),
             new: FxHashMap::default(),
             merges: FxHashMap::default(),
@@ -66,10 +64,11 @@ impl<'b> Model<'b> {
 
     /// Whether a pair must not become this token.
     pub(super) fn is_unwanted(&self, pair: (u32, u32), string: &str, task: &Task) -> bool {
-        let too_long = self.alphabet.byte_length(string) > task.max_token_bytes;
+        let too_long = self.bpe.alphabet.byte_length(string) > task.max_token_bytes;
         let against_rules = || task.rules.is_some_and(|rules| !rules.allow(string));
         let has_forbidden_part = || self.may_not_be_part(pair.0, task) || self.may_not_be_part(pair.1, task);
-        let of_other_scripts = || task.scripts.as_ref().is_some_and(|scripts| !scripts.allows(string, self.alphabet));
+        let of_other_scripts =
+            || task.scripts.as_ref().is_some_and(|scripts| !scripts.allows(string, self.bpe.alphabet));
         too_long || against_rules() || has_forbidden_part() || task.forbidden.contains(string) || of_other_scripts()
     }
 

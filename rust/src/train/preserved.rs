@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::encoded::encoded_words;
 use super::task::{Callbacks, InterruptChecks};
-use crate::bpe::{pair_key, Alphabet, Bpe};
+use crate::bpe::{pair_key, Bpe};
 use crate::count::Counts;
 use crate::error::Result;
 
@@ -15,10 +15,9 @@ use crate::error::Result;
 pub(super) fn preserved_pairs(
     bpe: &Bpe,
     counts: &Counts,
-    alphabet: Alphabet,
     interrupts: &mut InterruptChecks<'_>,
 ) -> Result<FxHashSet<u64>> {
-    let words = encoded_words(bpe, counts, alphabet, interrupts)?;
+    let words = encoded_words(bpe, counts, interrupts)?;
     let collect = |range| {
         let mut pairs = FxHashSet::default();
         words.for_each_pair_in(range, |pair| {
@@ -39,13 +38,8 @@ pub(super) fn preserved_pairs(
 /// # Errors
 ///
 /// As [`super::Learned::new`].
-pub fn pairs_of(
-    bpe: &Bpe,
-    counts: &Counts,
-    alphabet: Alphabet,
-    callbacks: &mut dyn Callbacks,
-) -> Result<Vec<(u32, u32)>> {
-    let keys = preserved_pairs(bpe, counts, alphabet, &mut InterruptChecks::new(callbacks))?;
+pub fn pairs_of(bpe: &Bpe, counts: &Counts, callbacks: &mut dyn Callbacks) -> Result<Vec<(u32, u32)>> {
+    let keys = preserved_pairs(bpe, counts, &mut InterruptChecks::new(callbacks))?;
     let mut pairs: Vec<(u32, u32)> = keys.into_iter().map(|key| ((key >> 32) as u32, key as u32)).collect();
     pairs.sort_unstable_by_key(|&(left, right)| (bpe.string(left), bpe.string(right)));
     Ok(pairs)

@@ -31,8 +31,7 @@ impl ScriptFilter {
     /// The filter of scripts by their names, long or short, as [`script_properties`] spells them.
     #[must_use]
     pub fn new(names: &[String]) -> Self {
-        let is_named = |script: &Script| names.iter().any(|name| name == script.full_name());
-        let scripts: Vec<Script> = all_scripts().iter().copied().filter(is_named).collect();
+        let scripts = named(names);
         let mut filter = Self { characters: vec![0; 0x11_0000 / 64], ..Self::default() };
         for character in ('\0'..=char::MAX).filter(|&character| belongs(character, &scripts)) {
             filter.insert(character);
@@ -59,7 +58,7 @@ impl ScriptFilter {
 
     /// Whether a character belongs to the scripts.
     #[must_use]
-    pub fn contains(&self, character: char) -> bool {
+    fn contains(&self, character: char) -> bool {
         self.characters[character as usize / 64] >> (character as usize % 64) & 1 == 1
     }
 
@@ -96,6 +95,18 @@ impl ScriptFilter {
         let all_belong = std::str::from_utf8(text).is_ok_and(|text| text.chars().all(|one| self.contains(one)));
         all_belong && is_in(start_of_one, &self.starts)
     }
+}
+
+/// The characters of a text that belong to scripts by their long names.
+#[must_use]
+pub fn of_scripts(text: &str, names: &[String]) -> String {
+    let scripts = named(names);
+    text.chars().filter(|&character| belongs(character, &scripts)).collect()
+}
+
+fn named(names: &[String]) -> Vec<Script> {
+    let is_named = |script: &Script| names.iter().any(|name| name == script.full_name());
+    all_scripts().iter().copied().filter(is_named).collect()
 }
 
 fn belongs(character: char, scripts: &[Script]) -> bool {

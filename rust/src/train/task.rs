@@ -7,7 +7,7 @@ use super::model::Model;
 use super::pairs::Place;
 use super::scripts::ScriptFilter;
 use super::texts::{EncodedTexts, Texts};
-use crate::bpe::{Alphabet, Bpe};
+use crate::bpe::Bpe;
 use crate::error::Result;
 use crate::pretokenize::PieceRules;
 
@@ -130,31 +130,24 @@ impl Learned {
     /// # Errors
     ///
     /// When a pretoken cannot be encoded, there are too many, or the caller stops the training.
-    pub fn new(
-        bpe: &Bpe,
-        texts: &Texts<'_>,
-        alphabet: Alphabet,
-        task: &Task,
-        callbacks: &mut dyn Callbacks,
-    ) -> Result<Self> {
+    pub fn new(bpe: &Bpe, texts: &Texts<'_>, task: &Task, callbacks: &mut dyn Callbacks) -> Result<Self> {
         let mut interrupts = InterruptChecks::new(callbacks);
-        let model = (bpe, alphabet);
-        let encoded = EncodedTexts::new(model, texts, &mut interrupts)?;
+        let encoded = EncodedTexts::new(bpe, texts, &mut interrupts)?;
         if encoded.words.iter().all(|words| words.len() <= u32::MAX as usize) {
-            Self::with_places::<u32>(model, encoded, task, Parallelism::default(), &mut interrupts)
+            Self::with_places::<u32>(bpe, encoded, task, Parallelism::default(), &mut interrupts)
         } else {
-            Self::with_places::<u64>(model, encoded, task, Parallelism::default(), &mut interrupts)
+            Self::with_places::<u64>(bpe, encoded, task, Parallelism::default(), &mut interrupts)
         }
     }
 
     fn with_places<P: Place>(
-        (bpe, alphabet): (&Bpe, Alphabet),
+        bpe: &Bpe,
         encoded: EncodedTexts,
         task: &Task,
         parallelism: Parallelism,
         interrupts: &mut InterruptChecks<'_>,
     ) -> Result<Self> {
-        let model = Model::new(bpe, alphabet, task);
+        let model = Model::new(bpe, task);
         let mut learner = Learner::<P>::new(model, encoded, task, parallelism);
         learner.learn(task, interrupts)?;
         let Learner { model, refused_pairs, .. } = learner;
@@ -171,7 +164,7 @@ mod tests {
 
     fn one(counts: &[&Counts], task: &Task, bpe: &Bpe, callbacks: &mut StopAfter) -> Result<Learned> {
         let texts = Texts { languages: counts, ..Texts::default() };
-        Learned::new(bpe, &texts, Alphabet::ByteLevel, task, callbacks)
+        Learned::new(bpe, &texts, task, callbacks)
     }
 
     /// Allows every token, and stops the training at the first check after `answers` ones.
@@ -239,9 +232,8 @@ mod tests {
         let task = task(60, 2, 1 + seed as usize % 50);
         let mut callbacks = StopAfter { answers: usize::MAX, asked: 0 };
         let mut interrupts = InterruptChecks::new(&mut callbacks);
-        let model = (&bpe, Alphabet::ByteLevel);
-        let encoded = EncodedTexts::new(model, &texts, &mut interrupts).unwrap();
-        Learned::with_places::<P>(model, encoded, &task, parallelism, &mut interrupts).unwrap()
+        let encoded = EncodedTexts::new(&bpe, &texts, &mut interrupts).unwrap();
+        Learned::with_places::<P>(&bpe, encoded, &task, parallelism, &mut interrupts).unwrap()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::encoded::encoded_words;
 use super::preserved::preserved_pairs;
 use super::task::InterruptChecks;
 use super::words::Words;
-use crate::bpe::{Alphabet, Bpe};
+use crate::bpe::Bpe;
 use crate::count::Counts;
 use crate::error::Result;
 
@@ -35,13 +35,9 @@ pub(super) struct EncodedTexts {
 }
 
 impl EncodedTexts {
-    pub(super) fn new(
-        (bpe, alphabet): (&Bpe, Alphabet),
-        texts: &Texts<'_>,
-        interrupts: &mut InterruptChecks<'_>,
-    ) -> Result<Self> {
+    pub(super) fn new(bpe: &Bpe, texts: &Texts<'_>, interrupts: &mut InterruptChecks<'_>) -> Result<Self> {
         let preserved = match texts.preserved {
-            Some(counts) => preserved_pairs(bpe, counts, alphabet, interrupts)?,
+            Some(counts) => preserved_pairs(bpe, counts, interrupts)?,
             None => FxHashSet::default(),
         };
         let n_languages = texts.languages.len();
@@ -49,12 +45,12 @@ impl EncodedTexts {
         let (parallel, reference) = texts.parallel.filter(|_| several).unzip();
         let (mut words, mut tokens) = (Vec::new(), Vec::new());
         for counts in texts.languages.iter().chain(parallel.unwrap_or_default()) {
-            let encoded = encoded_words(bpe, counts, alphabet, interrupts)?;
+            let encoded = encoded_words(bpe, counts, interrupts)?;
             tokens.push(if several { n_tokens(counts, &encoded)? } else { 0 });
             words.push(encoded);
         }
         let reference = match reference {
-            Some(counts) => Some(n_tokens(counts, &encoded_words(bpe, counts, alphabet, interrupts)?)?),
+            Some(counts) => Some(n_tokens(counts, &encoded_words(bpe, counts, interrupts)?)?),
             None => None,
         };
         let first = if parallel.is_some() { n_languages } else { 0 };

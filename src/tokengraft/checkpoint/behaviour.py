@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokengraft.errors import CheckpointError, OptionError
-from tokengraft.plan import VocabPlan
+from tokengraft.vocab_plan import VocabPlan
 
 if TYPE_CHECKING:
     import torch
@@ -28,11 +28,7 @@ class Behaviour(NamedTuple):
 
 
 def require_torch(hint: str = "install them, or leave out --verify") -> None:
-    """Raises if models cannot be run, before anything is written.
-
-    Raises:
-        OptionError: torch or transformers is not installed.
-    """
+    """Refuses to run models if torch or transformers is not installed."""
     try:
         import_module("torch")
         import_module("transformers")
@@ -44,10 +40,6 @@ def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
     """The comparison of the logits of kept tokens, on sequences of kept tokens, in the old and the new model.
 
     Only one model is in memory at a time.
-
-    Raises:
-        OptionError: torch or transformers is not installed.
-        CheckpointError: A model cannot be loaded or run, or the logits differ by more than rounding.
     """
     require_torch()
     kept = sorted(plan.moved)

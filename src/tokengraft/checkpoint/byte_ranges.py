@@ -1,30 +1,30 @@
-"""Copies and compares ranges of bytes of two files, without reading them into memory.
+"""Copies files, and copies and compares ranges of bytes of two files, without reading them into memory.
 
 The kernel copies where it can. On a file system that can share blocks, a range then needs no space of its own.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft.errors import OptionError
+
 PIECE = 1 << 26
 """Bytes that are copied or compared at a time: an interrupted run stops after this many."""
 BUFFER = 1 << 18
 """Bytes that are read at a time: both buffers of a comparison fit into the cache of a core."""
+_FICLONE = 0x40049409
 
 
 def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO, stop: Event) -> None:
-    """Appends a range of one file to another.
-
-    Raises:
-        CancelledError: ``stop`` was set.
-        OSError: The source is too short, or the system refuses to read or write.
-    """
+    """Appends a range of one file to another, until ``stop`` is set."""
     target.flush()
     while size:
         raise_if(stop)
@@ -36,11 +36,7 @@ def copy_bytes(source: BinaryIO, start: int, size: int, target: BinaryIO, stop: 
 
 
 def raise_if(stop: Event) -> None:
-    """Ends the work of a thread after another one failed.
-
-    Raises:
-        CancelledError: ``stop`` was set.
-    """
+    """Ends the work of a thread after another one failed."""
     if stop.is_set():
         raise CancelledError
 
@@ -84,11 +80,7 @@ _COPIERS = [copy for name, copy in _WAYS.items() if hasattr(os, name)]
 
 
 def equal_bytes(first: BinaryIO, first_start: int, second: BinaryIO, second_start: int, size: int) -> bool:
-    """Whether two ranges of files hold the same bytes.
-
-    Raises:
-        OSError: A file ends before its range does, or cannot be read.
-    """
+    """Whether two ranges of files hold the same bytes. A file that ends before its range does is an error."""
     buffers = np.empty((2, min(size, BUFFER)), np.uint8)
     first.seek(first_start)
     second.seek(second_start)
@@ -102,14 +94,44 @@ def equal_bytes(first: BinaryIO, first_start: int, second: BinaryIO, second_star
 
 
 def read_into(stream: BinaryIO, buffer: npt.NDArray[np.uint8]) -> None:
-    """Fills a buffer of one dimension from the current position of a file.
-
-    Raises:
-        OSError: The file is too short, or cannot be read.
-    """
+    """Fills a buffer of one dimension from the current position of a file."""
     at = 0
     while at < len(buffer):
         done = stream.readinto(buffer[at:])  # type: ignore[attr-defined]
         if not done:
             raise too_short(stream)
         at += done
+
+
+def share_or_copy(source: Path, out: Path, stop: Event, *, hard_link: bool) -> None:
+    """Copies a file: as a hard link if asked for, else by sharing blocks if the file system can, else by its bytes."""
+    if not hard_link:
+        with source.open("rb") as old, out.open("wb") as new:
+            if not _share_blocks(old, new):
+                copy_bytes(old, 0, source.stat().st_size, new, stop)
+        return
+    try:
+        os.link(source, out)
+    except OSError as error:
+        raise OptionError(
+            f"cannot link `{source.name}` to `{out.parent.parent}`: {error.strerror}",
+            hint="leave out --hard-link, or write to the file system of the source",
+        ) from error
+
+
+def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
+    if sys.platform != "linux":
+        return False
+    from fcntl import ioctl
+
+    try:
+        ioctl(new.fileno(), _FICLONE, old.fileno())
+    except OSError:  # the file system does not support it, or there are two file systems
+        return False
+    return True
+
+
+def sync(path: Path) -> None:
+    """Waits until a written file is on the disk."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())

@@ -1,21 +1,18 @@
 """`comparisons`: compares a written weight file with its source, byte by byte, in parts that can run in threads."""
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tokengraft.checkpoint.byte_ranges import PIECE, equal_bytes
 from tokengraft.checkpoint.table import long_runs
-from tokengraft.checkpoint.tensors import RowReader, TensorFile, TensorInfo, all_finite
+from tokengraft.checkpoint.tensors import Ids, RowReader, TensorFile, TensorInfo, all_finite
 from tokengraft.errors import CheckpointError
 
 ROWS_BYTES = 1 << 20
 """Bytes of rows that are compared at a time, where they are not consecutive in the source."""
-Copies = npt.NDArray[np.int64]
-"""For every row of a new table the old row that it copies, or -1 if it is new."""
 _KEPT = "a kept row of `{}` differs from the source"
 
 
@@ -45,33 +42,29 @@ class _Range(NamedTuple):
     counted: ByteComparison
 
 
-def comparisons(
-    old: TensorFile, new: TensorFile, tables: Container[str], copies: Copies, shorter: Container[str] = ()
-) -> Iterator[Callable[[], ByteComparison]]:
+def comparisons(old: TensorFile, new: TensorFile, tables: Mapping[str, Ids]) -> Iterator[Callable[[], ByteComparison]]:
     """Comparisons that together cover a written file. Each opens the files itself.
+
+    A difference where they must be equal is a `CheckpointError`: there is a bug, or the disk fails.
 
     Args:
         old: The source.
         new: The written file, with the header that was read back from it.
-        tables: The names of its tensors with a vocabulary axis.
-        copies: The sources of the rows of those tensors.
-        shorter: Those of them that are for the first ids only, and keep their number of rows.
-
-    Raises:
-        CheckpointError: The files differ where they must be equal, because of a bug or a failing disk. Each comparison
-            raises it as well.
+        tables: Tensors with a vocabulary axis: for every new row the old row that it copies, or -1 if it is new.
     """
     if list(new.tensors) != list(old.tensors):
         raise _damage(f"`{old.path.name}` has different tensors from the source")
     ranges: list[_Range] = []
     for name, tensor in old.tensors.items():
-        if name in tables:
-            own = copies[: tensor.shape[0]] if name in shorter else copies
-            _require_table(tensor, new.tensors[name], len(own))
-            ranges += _row_ranges(tensor, new.tensors[name], own)
-            yield from (partial(_compare_rows, old, new, name, rows) for rows in _other_rows(tensor, own))
+        written, copies = new.tensors[name], tables.get(name)
+        wanted = tensor if copies is None else tensor.with_rows(len(copies))
+        if (written.dtype, written.shape, written.size) != (wanted.dtype, wanted.shape, wanted.size):
+            raise _damage(f"the tensor `{name}` has the shape {written.shape}, not {wanted.shape}, or a different type")
+        if copies is None:
+            ranges += _tensor_ranges(tensor, written)
         else:
-            ranges += _tensor_ranges(tensor, new.tensors[name])
+            ranges += _row_ranges(tensor, written, copies)
+            yield from (partial(_compare_rows, old, new, name, rows) for rows in _other_rows(tensor, copies))
     if old.path.samefile(new.path):  # a hard link
         yield partial(ByteComparison.total, [part.counted for part in ranges])
     else:
@@ -79,22 +72,13 @@ def comparisons(
 
 
 def _tensor_ranges(old: TensorInfo, new: TensorInfo) -> Iterator[_Range]:
-    if (old.dtype, old.shape, old.size) != (new.dtype, new.shape, new.size):
-        raise _damage(f"the tensor `{old.name}` has a different shape or type from the source")
     for at in range(0, max(old.size, 1), PIECE):
         size = min(PIECE, old.size - at)
         counted = ByteComparison(untouched_tensors=int(at == 0), untouched_bytes=size)
         yield _Range(f"the tensor `{old.name}` differs from the source", old.start + at, new.start + at, size, counted)
 
 
-def _require_table(old: TensorInfo, new: TensorInfo, rows: int) -> None:
-    if new.shape != (rows, *old.shape[1:]) or new.dtype != old.dtype:
-        raise _damage(
-            f"the tensor `{new.name}` has the shape {new.shape}, not {(rows, *old.shape[1:])}, or a different type"
-        )
-
-
-def _row_ranges(old: TensorInfo, new: TensorInfo, copies: Copies) -> Iterator[_Range]:
+def _row_ranges(old: TensorInfo, new: TensorInfo, copies: Ids) -> Iterator[_Range]:
     """Long runs of consecutive kept rows."""
     step, row = max(1, PIECE // old.row_bytes), old.row_bytes
     for begin, end in long_runs(copies):
@@ -104,7 +88,7 @@ def _row_ranges(old: TensorInfo, new: TensorInfo, copies: Copies) -> Iterator[_R
             yield _Range(_KEPT.format(new.name), *starts, rows * row, ByteComparison(kept_rows=rows))
 
 
-def _other_rows(old: TensorInfo, copies: Copies) -> Iterator[tuple[Copies, Copies]]:
+def _other_rows(old: TensorInfo, copies: Ids) -> Iterator[tuple[Ids, Ids]]:
     """Blocks of the rows outside of long runs: the rows and their sources."""
     outside = np.ones(len(copies), bool)
     for begin, end in long_runs(copies):
@@ -135,7 +119,7 @@ def _compare_ranges(old: TensorFile, new: TensorFile, ranges: list[_Range]) -> B
     return ByteComparison.total(part.counted for part in ranges)
 
 
-def _compare_rows(old: TensorFile, new: TensorFile, name: str, block: tuple[Copies, Copies]) -> ByteComparison:
+def _compare_rows(old: TensorFile, new: TensorFile, name: str, block: tuple[Ids, Ids]) -> ByteComparison:
     """Compares kept rows with their sources, and requires finite numbers in new rows."""
     rows, sources = block
     kept = sources >= 0

@@ -1,20 +1,24 @@
 """Reads a model's configs and rewrites every token id in them by a plan."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import CheckpointError
 from tokengraft.output.json_file import require_plain
-from tokengraft.plan import VocabPlan
 from tokengraft.tokenizer.rewrite import ID_FIELD
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.vocab_plan import VocabPlan
 
-MAIN = "config.json"
+CONFIG = "config.json"
 GENERATION = "generation_config.json"
 CONFIGS = (
-    MAIN,
+    CONFIG,
     GENERATION,
     "genai_config.json",
     "preprocessor_config.json",
@@ -23,6 +27,8 @@ CONFIGS = (
     "params.json",
 )
 """Files with ids and the size of the vocabulary: of transformers, of ONNX Runtime GenAI, and Mistral's own."""
+SETTINGS, SPECIALS = "tokenizer_config.json", "special_tokens_map.json"
+"""Files of a tokenizer that name tokens."""
 SUPPRESSED = "suppress_tokens"
 """Ids that `generate` of transformers never chooses: in `generation_config.json`, and the last part of a GGUF key."""
 NEVER_CHOSEN = frozenset((SUPPRESSED, "begin_suppress_tokens"))
@@ -45,39 +51,21 @@ _ID_FIELD = re.compile(
     rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
     r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
 )
-_PLACED = "forced_decoder_ids"
-"""Pairs of a position in the output and an id."""
-_BIASED = "sequence_bias"
-"""Pairs of a list of ids and a number."""
+_READ_ONLY = re.compile(r"^(pad|padding|bos|unk|unknown|image|video|audio)_token_(id|index)$")
+"""Fields with ids that a model reads and that no one wants it to generate."""
+TOKEN_MAP = "vocabulary_map"
+"""The ids of tokens by their text, in configs of Chameleon and Emu3."""
+_IMAGE_CODE = re.compile(r"^IMGIMG|^<\|visual token|^<\|extra_200\|>$|^<image>$")
+"""Tokens in that map that these models use for images."""
+_PAIRS = {"forced_decoder_ids": 1, "sequence_bias": 0}
+"""Pairs of a position in the output and an id, or of a list of ids and a number: where the ids are."""
 _SIZE_FIELD = re.compile(r"(^|_)vocab_size(_per_layer_input)?$|^n_vocab$")
-_NO_SETTINGS = frozenset(
-    (*GENERATION_FIELDS, FROM_MODEL, "_name_or_path", "transformers_version", "dtype", "torch_dtype")
-)
-"""Fields of a config that do not decide what a model computes from its weights."""
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
 """Parts of a config whose `vocab_size` is not that of the language model."""
 
 
-def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without what a transplant or a library that saves it may change: ids, sizes, generation, versions.
-
-    >>> model_settings({"vocab_size": 3, "eos_token_id": 2, "rope_theta": 1e4, "text_config": {"vocab_size": 3}})
-    {'rope_theta': 10000.0, 'text_config': {}}
-    """
-    return {
-        name: model_settings(value) if isinstance(value, dict) else value
-        for name, value in config.items()
-        if not (_ID_FIELD.search(name) or _SIZE_FIELD.search(name) or name in _NO_SETTINGS)
-    }
-
-
 def read_config(path: Path) -> Any:
-    """The content of a model's config, as transformers reads it.
-
-    Raises:
-        CheckpointError: The file cannot be read, or is not JSON.
-        UnreadableFileError: It is nested too deep, or has half of a surrogate pair.
-    """
+    """The content of a model's config, as transformers reads it: see `parse_config`."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -86,12 +74,7 @@ def read_config(path: Path) -> Any:
 
 
 def parse_config(raw: bytes, name: str) -> Any:
-    """The content of a config: `Infinity` and `NaN` are numbers, and of a key that is given twice the last counts.
-
-    Raises:
-        CheckpointError: It is not JSON.
-        UnreadableFileError: It is nested too deep, or has half of a surrogate pair.
-    """
+    """The content of a config: `Infinity` and `NaN` are numbers, and of a key that is given twice the last counts."""
     try:
         document = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -100,48 +83,55 @@ def parse_config(raw: bytes, name: str) -> Any:
     return document
 
 
+def model_configs(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of every config in a model folder that may name tokens, by file name; empty if there is no folder."""
+    paths = [Path(folder) / name for name in CONFIGS]
+    return {path.name: read_config(path) for path in paths if path.is_file()}
+
+
+def config_tokens(tokenizer: Tokenizer, folder: str | os.PathLike[str]) -> list[str]:
+    """The tokens that the configs of a model folder and the tokenizer's own settings name, by id or by string."""
+    found = set[str]()
+    for config in (*model_configs(folder).values(), *(_settings(tokenizer, name) for name in (SETTINGS, SPECIALS))):
+        found.update(tokenizer.strings[i] for _, i in id_fields(config) if i in tokenizer.strings)
+        found.update(string for string in _token_strings(config) if string in tokenizer.ids)
+    return sorted(found)
+
+
+def _settings(tokenizer: Tokenizer, name: str) -> Any:
+    """A settings file of the tokenizer; None if it is missing or not valid JSON."""
+    try:
+        return json.loads(tokenizer.files.get(name, b"null"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _token_strings(value: Any, key: str = "") -> Iterator[str]:
+    """Strings under keys such as `eos_token` and `extra_special_tokens`, at any depth."""
+    named = key.endswith(("_token", "_tokens"))
+    if isinstance(value, str) and named:
+        yield value
+    elif isinstance(value, list | dict):
+        for inner, item in value.items() if isinstance(value, dict) else ((key, item) for item in value):
+            yield from _token_strings(item, key if named else str(inner))
+
+
 def config_numbers(config: Mapping[str, Any]) -> Iterator[int]:
     """Every number of a config that may be a size of the model: not an id and not the size of the vocabulary."""
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and key != TOKEN_MAP:
             yield from config_numbers(value)
-        elif type(value) is int and not _ID_FIELD.search(str(key)) and not _SIZE_FIELD.search(str(key)):
+        elif type(value) is int and not is_id_or_size(str(key)):
             yield value
 
 
-def renumber_config(config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int], name: str) -> dict[str, Any]:
-    """A config with the ids and the size of the new vocabulary.
+def is_id_or_size(name: str) -> bool:
+    """Whether a field of this name holds an id, ids or the size of the vocabulary.
 
-    Args:
-        config: The content of the file; it is not changed.
-        plan: The plan from the old to the new vocabulary.
-        rows: Rows of the embedding before and after.
-        name: The name of the file, for messages.
-
-    Raises:
-        CheckpointError: It names a removed token, or an id without a token that now belongs to a new one; or an id in
-            it is not a whole number.
+    >>> is_id_or_size("image_token_id"), is_id_or_size("vocab_size"), is_id_or_size("hidden_size")
+    (True, True, False)
     """
-    changed: dict[str, Any] = _map_ids(dict(config), Renumbering(plan, rows, name))
-    _resize(changed, *rows)
-    nested = changed.get("text_config")
-    parts = [part for part in (nested, changed) if isinstance(part, dict)]
-    for part in parts:
-        if part.get("vocab_size") == plan.rows_before:
-            part["vocab_size"] = rows[1]
-    if name == MAIN and rows[0] != rows[1] and not any("vocab_size" in part for part in parts):
-        # Otherwise the default of the config class would be used, which is the old size.
-        parts[0]["vocab_size"] = rows[1]
-    return changed
-
-
-def named_ids(config: Any) -> set[int]:
-    """Every token id that a config names, in the fields that `renumber_config` rewrites.
-
-    >>> named_ids({"eos_token_id": [2, 3], "text_config": {"pad_token_id": 0}, "hidden_size": 16})
-    {0, 2, 3}
-    """
-    return {token_id for _, token_id in id_fields(config)}
+    return bool(_ID_FIELD.search(name) or _SIZE_FIELD.search(name))
 
 
 def used_ids(config: Any) -> set[int]:
@@ -153,6 +143,15 @@ def used_ids(config: Any) -> set[int]:
     return {token_id for field, token_id in id_fields(config) if field not in NEVER_CHOSEN}
 
 
+def generated_ids(fields: Iterable[tuple[str, int]]) -> set[int]:
+    """Of the ids that fields name, those that a model may have to generate, such as the end of a text.
+
+    >>> generated_ids([("eos_token_id", 2), ("pad_token_id", 2), ("image_token_id", 3)])
+    {2}
+    """
+    return {token_id for field, token_id in fields if not (field in NEVER_CHOSEN or _READ_ONLY.search(field))}
+
+
 def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, Any]:
     """A generation config whose list of suppressed ids also has those without a token.
 
@@ -160,9 +159,6 @@ def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, A
 
     >>> suppressing({"eos_token_id": 2, "suppress_tokens": [7]}, [3, 7])
     {'eos_token_id': 2, 'suppress_tokens': [7, 3]}
-
-    Raises:
-        CheckpointError: Its own list is not a list of ids.
     """
     listed = [] if config.get(SUPPRESSED) is None else config[SUPPRESSED]
     if not isinstance(listed, list | tuple) or any(type(token_id) is not int for token_id in listed):
@@ -170,7 +166,7 @@ def suppressing(config: Mapping[str, Any], unused: Iterable[int]) -> dict[str, A
             f"`{SUPPRESSED}` in a config is {listed!r:.80}; it must be a list of token ids",
             hint=f"correct `{SUPPRESSED}` in the source, or pass --hole-rows keep",
         )
-    more = [token_id for token_id in sorted(unused) if token_id not in {*listed}]
+    more = sorted({*unused}.difference(listed))
     if not more:
         return dict(config)
     return {name: value for name, value in config.items() if name != FROM_MODEL} | {SUPPRESSED: [*listed, *more]}
@@ -197,15 +193,24 @@ def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:
 def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
     if _ID_FIELD.search(key):
         return _map_numbers(key, value, rename)
-    if key not in (_PLACED, _BIASED) or not isinstance(value, list):
+    if key == TOKEN_MAP and isinstance(value, dict):
+        return _map_tokens(value, rename)
+    if key not in _PAIRS or not isinstance(value, list):
         return _map_ids(value, rename)
-    at = 1 if key == _PLACED else 0
+    at = _PAIRS[key]
     return [
         [*pair[:at], _map_numbers(key, pair[at], rename), *pair[at + 1 :]]
         if isinstance(pair, list) and len(pair) > at
         else pair
         for pair in value
     ]
+
+
+def _map_tokens(ids: Mapping[str, Any], rename: Callable[[str, int], Any]) -> dict[str, Any]:
+    """The ids of tokens by their text. Removed tokens are left out, except those that the model needs for images."""
+    names = {token: f"{TOKEN_MAP}: {token}" if _IMAGE_CODE.search(token) else TOKEN_MAP for token in ids}
+    renamed = {token: _map_numbers(names[token], token_id, rename) for token, token_id in ids.items()}
+    return {token: token_id for token, token_id in renamed.items() if token_id is not None}
 
 
 def _map_numbers(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
@@ -230,37 +235,54 @@ def _resize(config: dict[str, Any], before: int, after: int) -> None:
             config[key] = after
 
 
+@dataclass(frozen=True)
 class Renumbering:
-    """The new id of every old row that a config may name."""
+    """The change of ids by a plan, also of rows without a token, which a config may name."""
 
-    def __init__(self, plan: VocabPlan, rows: tuple[int, int], name: str) -> None:
-        self.plan, self.rows, self.name = plan, rows, name
-        self.moved = dict(plan.moved)
+    plan: VocabPlan
+    rows: tuple[int, int]
+    """Rows of the embedding before and after, padding included."""
+
+    @cached_property
+    def moved(self) -> dict[int, int]:
+        """The new id of every old row that is still there."""
+        plan, moved = self.plan, dict(self.plan.moved)
         # Padding rows keep their position relative to the end of the tokens, if they still exist.
         shift = plan.rows_after - plan.rows_before
-        self.moved |= {i: i + shift for i in range(plan.rows_before, rows[0]) if i + shift < rows[1]}
+        moved |= {i: i + shift for i in range(plan.rows_before, self.rows[0]) if i + shift < self.rows[1]}
         # A hole keeps its id if it is still a hole.
-        holes = {*range(plan.rows_before)}.difference(self.moved, plan.removed)
-        self.moved |= {i: i for i in holes if i < plan.rows_after and plan.sources[i] is None}
+        holes = {*range(plan.rows_before)}.difference(moved, plan.removed)
+        return moved | {i: i for i in holes if i < plan.rows_after and plan.sources[i] is None}
 
-    def __call__(self, key: str, token_id: int) -> int | None:
-        """The new id of an old one, which the field ``key`` holds. None in a list of suppressed ids if it has none."""
+    def new_id(self, token_id: int, field: str, file: str) -> int | None:
+        """The new id of an old one that a field of a file holds. None if a list may do without."""
         if token_id in self.moved:
             return self.moved[token_id]
-        if key.rsplit(".", 1)[-1] in NEVER_CHOSEN:
+        if field == TOKEN_MAP or field.rsplit(".", 1)[-1] in NEVER_CHOSEN:
             return None
-        if 0 <= token_id < max(self.rows):
-            raise self._refusal(key, token_id)
-        return token_id  # not a row before or after, such as -1
-
-    def _refusal(self, key: str, token_id: int) -> CheckpointError:
-        where = f"`{key}` in `{self.name}` is {token_id:,}"
+        if not 0 <= token_id < max(self.rows):
+            return token_id  # not a row before or after, such as -1
+        where = f"`{field}` in `{file}` is {token_id:,}"
         if token_id in self.plan.removed:
-            return CheckpointError(
+            raise CheckpointError(
                 f"{where}, a token that the new tokenizer does not have",
                 hint="protect that token when you prune: --protect",
             )
-        return CheckpointError(
+        raise CheckpointError(
             f"{where}, a row without a token, and the new vocabulary has no such row or gives it to a token",
-            hint=f"correct `{key}` in the source, for example to null",
+            hint=f"correct `{field}` in the source, for example to null",
         )
+
+    def config(self, config: Mapping[str, Any], file: str) -> dict[str, Any]:
+        """A config with the ids and the size of the new vocabulary."""
+        changed: dict[str, Any] = _map_ids(dict(config), lambda field, token_id: self.new_id(token_id, field, file))
+        before, after = self.rows
+        _resize(changed, before, after)
+        parts = [part for part in (changed.get("text_config"), changed) if isinstance(part, dict)]
+        for part in parts:
+            if part.get("vocab_size") == self.plan.rows_before:
+                part["vocab_size"] = after
+        if file == CONFIG and before != after and not any("vocab_size" in part for part in parts):
+            # Otherwise the default of the config class would be used, which is the old size.
+            parts[0]["vocab_size"] = after
+        return changed

@@ -1,37 +1,153 @@
-"""`transplant_model`: the same as `transplant` for a model in memory, for training code. Needs torch."""
+"""`transplant_model`: a model in memory with the rows of a new vocabulary."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tokengraft.arguments import checked, wrong_type
-from tokengraft.checkpoint.ids import FROM_MODEL, SUPPRESSED, renumber_config, suppressing, used_ids
-from tokengraft.checkpoint.memory_tables import dtype_name, require_plain_tables, without_adapters
-from tokengraft.checkpoint.other_tables import require_fixed_ids, require_no_other_tables
-from tokengraft.checkpoint.padding import PadMultiple, padded_rows
-from tokengraft.checkpoint.rows import (
-    DEFAULT,
-    INITIALISERS,
-    TableInfo,
-    chosen_initialisers,
-    require_facts,
-    require_initialisers,
-    require_untied,
+from tokengraft.checkpoint.ids import (
+    FROM_MODEL,
+    SUPPRESSED,
+    TOKEN_MAP,
+    Renumbering,
+    id_fields,
+    is_id_or_size,
+    suppressing,
 )
-from tokengraft.checkpoint.rows.interface import Table
-from tokengraft.checkpoint.table import TableShape, TableSpec, copied_rows, new_rows, reader, token_rows
-from tokengraft.checkpoint.tensors import Raw
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, Unused, require_hole_rows, unused_rows
+from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary
+from tokengraft.checkpoint.other_tables import require_fixed_ids
+from tokengraft.checkpoint.padding import PadMultiple, padded_rows
+from tokengraft.checkpoint.rows import DEFAULT, Init, require_untied
+from tokengraft.checkpoint.table import NewTables, RowOptions
+from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, TensorInfo
+from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, unused_rows
 from tokengraft.checkpoint.weights import initializer_range
-from tokengraft.errors import CheckpointError
-from tokengraft.log import stage
-from tokengraft.plan import Source, VocabPlan
+from tokengraft.errors import CheckpointError, require_type, whole_number, wrong_type
+from tokengraft.progress import stage
+from tokengraft.vocab_plan import Source, VocabPlan
 
 if TYPE_CHECKING:
     import torch
+
+
+_WRAPPED = ("base_layer", "original_module")
+"""Attributes of modules that PEFT puts around others: adapters, and modules or tokens that are trained as copies."""
+
+
+@dataclass(frozen=True)
+class MemoryTables:
+    """The tables of tokens of a model in memory."""
+
+    checkpoint: Checkpoint
+    """The model as it would be saved: its config, and the types and shapes of its tensors."""
+    vocabulary: Vocabulary
+    weights: "Mapping[str, torch.Tensor]"
+    """The tensors of the model by name. Of tensors that share their numbers, the first."""
+
+
+def memory_tables(model: Any) -> MemoryTables:
+    """The tables of tokens of a transformers model: those that `transplant` would find if it were saved."""
+    _require_plain_tables(model.get_input_embeddings(), model.get_output_embeddings())
+    weights = _tensors(model)
+    infos = {name: _info(name, weight) for name, weight in weights.items()}
+    config = model.config.to_dict() | {"architectures": [type(model).__name__]}
+    checkpoint = Checkpoint(Path(), config, (TensorFile(Path(), infos, None),), None)
+    vocabulary = find_vocabulary(checkpoint, lambda *pair: _same_rows(*(weights[tensor.info.name] for tensor in pair)))
+    for tensor in vocabulary.tensors:
+        _require_here(weights[tensor.info.name], f"`{tensor.info.name}`")
+    return MemoryTables(checkpoint, vocabulary, weights)
+
+
+def _same_rows(first: "torch.Tensor", second: "torch.Tensor") -> bool:
+    """Whether two tables are equal bit for bit."""
+    import torch
+
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    one, other = (table.detach().contiguous().view(torch.uint8) for table in (first, second))
+    return bool(torch.equal(one, other.to(one.device)))
+
+
+def storage(weight: "torch.Tensor") -> Hashable:
+    """What tensors have in common that share their numbers."""
+    try:
+        return (weight.data_ptr() or id(weight)), tuple(weight.shape)
+    except RuntimeError:  # a tensor of another kind, such as a quantised one
+        return id(weight)
+
+
+def _tensors(model: Any) -> "dict[str, torch.Tensor]":
+    """The parameters and buffers that a saved model would have. Tied ones are listed once."""
+    saved, found = model.state_dict().keys(), dict[Hashable, tuple[str, "torch.Tensor"]]()
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, weight in chain(*named):
+        if name in saved:
+            found.setdefault(storage(weight), (name, weight))
+    return dict(found.values())
+
+
+def _info(name: str, weight: "torch.Tensor") -> TensorInfo:
+    size = weight.numel() * weight.element_size()
+    return TensorInfo(name, _names().get(weight.dtype, str(weight.dtype)), tuple(weight.shape), 0, size)
+
+
+def without_adapters(model: Any) -> Any:
+    """The model inside a PEFT or compiled model; other models as they are. Adapters inside it stay."""
+    model = getattr(model, "_orig_mod", model)
+    return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
+
+
+def _require_plain_tables(embedding: Any, head: Any) -> None:
+    """Refuses an embedding or a head whose rows cannot be replaced."""
+    for what, module in (("embedding", embedding), ("head", head)):
+        if any(hasattr(module, name) for name in _WRAPPED):
+            raise CheckpointError(
+                f"the model's {what} has an adapter ({type(module).__name__}), whose rows belong to the old vocabulary",
+                hint="transplant the model before you add adapters to embedding or head, tokens that are trained "
+                "(trainable_token_indices) and modules to save included",
+            )
+    if not hasattr(embedding, "weight") or embedding.weight.ndim != 2:
+        raise CheckpointError("the model has no plain input embedding", hint="pass a decoder-only language model")
+    for what, weight in (("embedding", embedding.weight), ("head", getattr(head, "weight", None))):
+        if weight is not None:
+            _require_here(weight, f"the model's {what}")
+
+
+def _names() -> dict[Any, str]:
+    """The types of tables, as safetensors names them."""
+    import torch
+
+    return {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
+
+
+def _require_here(weight: "torch.Tensor", what: str) -> None:
+    """Refuses a table without its numbers, with a part of them, or of another type."""
+    if weight.dtype not in _names():
+        raise CheckpointError(
+            f"{what} has the type {weight.dtype}, which is not supported",
+            hint="load the model in bfloat16, float16 or float32",
+        )
+    if weight.device.type == "meta":
+        raise CheckpointError(
+            f"{what} is offloaded: its weights are on the device `meta`",
+            hint="load the model with a device_map that keeps embedding and head on a device, or use "
+            "`tokengraft transplant`, which does not load the model",
+        )
+    if hasattr(weight, "device_mesh"):
+        raise CheckpointError(
+            f"{what} is sharded over several devices", hint="transplant the model before it is sharded"
+        )
+
+
+_Change = tuple[Any, str, Any]
+"""An object, one of its attributes, and the new value."""
+_PADDING_INDEX = "padding_idx"
+"""What modules call the id of padding."""
+_TOKEN_MAPPING = "vocabulary_mapping"
+"""What modules of Chameleon and Emu3 make from the `vocabulary_map` of their config."""
 
 
 class _MemoryRows:
@@ -43,38 +159,36 @@ class _MemoryRows:
         table = weight.detach().cpu().contiguous().reshape(len(weight), -1)
         self._bytes = table.view(torch.uint8).numpy()
 
-    def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
+    def raw(self, rows: Ids) -> Raw:
         """The bytes of the given rows, in the given order."""
         block: Raw = self._bytes[rows]
         return block
 
 
-@checked
 @stage("transplanting the model")
 def transplant_model(
     model: Any,
     plan: VocabPlan,
     *,
-    init: str = DEFAULT,
-    output_init: str | None = None,
+    init: Init = DEFAULT,
+    output_init: Init | None = None,
     hole_rows: HoleRows = DEFAULT_HOLE_ROWS,
     pad_multiple: PadMultiple = "keep",
     seed: int = 0,
 ) -> tuple[Source, ...]:
-    """Gives a transformers model another vocabulary, in place: embedding, head, bias, tying and configs.
+    """Gives a transformers model another vocabulary, in place: its tables, and ids in its configs and modules.
 
-    The rows are those that `transplant` would write. Create optimizers afterwards: earlier ones hold the old
-    parameters.
+    Accepts the models that `transplant` accepts, and gives the rows that it would write. Create optimizers afterwards:
+    earlier ones hold the old parameters.
 
     Args:
         model: A `PreTrainedModel`, on any devices, or one wrapped by PEFT. It is changed. Its embedding and head must
             not be offloaded, and must not have adapters.
-        plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``. For the initialiser `context`:
-            ``tg.plan(old, new, counts=counts)``.
+        plan: The plan from the old to the new vocabulary: ``tg.plan(old, new)``.
         init: Initialiser for new embedding rows, as for `transplant`.
         output_init: Initialiser for new rows of an untied output, as for `transplant`.
         hole_rows: What rows without a token get, as for `transplant`. Except with `keep`, the generation config
-            suppresses their ids.
+            suppresses the ids without a token.
         pad_multiple: Make the number of rows a multiple of this. `keep` keeps the current padding.
         seed: Seed for random initialisers.
 
@@ -83,138 +197,142 @@ def transplant_model(
         without a token that does not keep the row it had.
 
     Raises:
-        OptionError: There is no such initialiser, the plan lacks what it needs, or one is given for a tied output.
-        CheckpointError: The model's tables are not supported.
+        OptionError: There is no such initialiser, it gives no row for each token, or one is given for a tied output.
+        CheckpointError: The model is not supported, or a config or a module names a removed token.
     """
-    require_initialisers(init, output_init)
-    require_facts(plan, init, output_init)
-    require_hole_rows(hole_rows)
+    require_type("plan", plan, VocabPlan)
+    seed = whole_number("seed", seed)
+    options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
+    options.require_known()
     model = without_adapters(model)
     if not hasattr(model, "get_input_embeddings"):
         raise wrong_type(
             "`model` of `transplant_model`", model, ["a model of transformers; `transplant` takes folders"]
         )
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    require_plain_tables(embedding, head)
-    before = len(embedding.weight)
+    tables = memory_tables(model)
+    vocabulary, before = tables.vocabulary, tables.vocabulary.rows
     if plan.rows_before > before:
         raise CheckpointError(
             f"the embedding has {before:,} rows and the old tokenizer needs {plan.rows_before:,}",
             hint="make the plan with the tokenizer that the model was trained with",
         )
-    _require_no_other_tables(model, embedding, head)
     rows = padded_rows(plan, before, pad_multiple)
-    require_fixed_ids((), model.config.to_dict(), plan, (before, rows))
-    tied = head is None or head.weight is embedding.weight or bool(model.config.tie_word_embeddings)
-    require_untied(output_init, tied=tied)
+    renumbering = Renumbering(plan, (before, rows))
+    require_fixed_ids(vocabulary.shorter, tables.checkpoint.config, renumbering)
+    require_untied(output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
-    configs = _Configs(model, plan, (before, rows))
-    unused = unused_rows(plan, (before, rows), hole_rows, configs.used_ids)
-    changes = configs.changes(unused.rows)
-    builder = _TableBuilder(plan, rows, seed, initializer_range(_text_config(model.config).to_dict()), unused)
-    init, output_init = chosen_initialisers(init, output_init, tied=tied)
-    table = builder.table(embedding.weight, init, "input")
-    head_table = table if tied or head is None else builder.table(head.weight, output_init, "output")
-    bias = builder.bias(head.bias) if getattr(head, "bias", None) is not None else None
-    embedding.weight, embedding.num_embeddings = table, rows
-    if getattr(embedding, "padding_idx", None) is not None:
-        embedding.padding_idx = plan.moved.get(embedding.padding_idx)
-    if head is not None:
-        head.weight, head.out_features = head_table, rows
-        if bias is not None:
-            head.bias = bias
-    for config, name, value in changes:
-        setattr(config, name, value)
+    settings = _Settings(model, tables, renumbering)
+    unused = unused_rows(plan, (before, rows), hole_rows, settings.id_fields)
+    changes = settings.changes(unused.suppressed)
+    new = NewTables(vocabulary, plan, rows, options, unused, initializer_range(tables.checkpoint.text_config))
+    parameters = {
+        storage(weight): _parameter(weight, new, tensor)
+        for tensor in vocabulary.tensors
+        for weight in [tables.weights[tensor.info.name]]
+    }
     for module in model.modules():
-        if vars(module).get("vocab_size") == before:
-            module.vocab_size = rows
-    copies = builder.copies(before).tolist()
+        _replace_tables(module, parameters)
+    for owner, name, value in changes:
+        setattr(owner, name, value)
     made = (*plan.sources, *(None,) * (rows - plan.rows_after))
-    return tuple(copy if copy >= 0 else source for copy, source in zip(copies, made, strict=True))
+    return tuple(copy if copy >= 0 else source for copy, source in zip(new.copies.tolist(), made, strict=True))
 
 
-def _require_no_other_tables(model: Any, embedding: Any, head: Any) -> None:
-    known = {id(table) for table in (embedding.weight, getattr(head, "weight", None), getattr(head, "bias", None))}
-    others = ((name, tuple(table.shape)) for name, table in model.named_parameters() if id(table) not in known)
-    require_no_other_tables(others, len(embedding.weight), model.config.to_dict())
+def _parameter(weight: "torch.Tensor", tables: NewTables, tensor: VocabTensor) -> Any:
+    """The new parameter that replaces an old one."""
+    import torch
+
+    old = _MemoryRows(weight)
+    parts = tables.parts(tensor, old)
+    raw = np.concatenate([old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts])
+    new = torch.from_numpy(raw).view(weight.dtype).reshape(tables.rows_after(tensor.info), *weight.shape[1:])
+    return torch.nn.Parameter(new.to(weight.device), requires_grad=weight.requires_grad)
 
 
-@dataclass(frozen=True)
-class _TableBuilder:
-    plan: VocabPlan
-    rows: int
-    seed: int
-    spread: float
-    unused: Unused
-
-    def copies(self, old_rows: int) -> npt.NDArray[np.int64]:
-        """For every new row the old row that it copies, or -1."""
-        return copied_rows(self.plan, old_rows, self.rows, self.unused.rows)
-
-    def table(self, weight: "torch.Tensor", init: str, table: Table) -> Any:
-        """The new parameter that replaces an old one."""
-        return self._parameter(weight, self._spec(weight, init, table))
-
-    def bias(self, weight: "torch.Tensor") -> Any:
-        """The new parameter that replaces the bias of the head."""
-        return self._parameter(weight, self._spec(weight, "fvt", "output").for_bias())
-
-    def _spec(self, weight: "torch.Tensor", init: str, table: Table) -> TableSpec:
-        info = TableInfo(
-            ids=token_rows(self.plan, len(weight)),
-            read=reader(_MemoryRows(weight), dtype_name(weight)),
-            width=weight[:1].numel(),
-            spread=self.spread,
-            seed=self.seed,
-            table=table,
-            plan=self.plan,
-        )
-        return TableSpec(self.plan, self.copies(len(weight)), INITIALISERS[init], info, self.unused)
-
-    def _parameter(self, weight: "torch.Tensor", spec: TableSpec) -> Any:
-        import torch
-
-        old, shape = (
-            _MemoryRows(weight),
-            TableShape(len(weight), weight[:1].numel() * weight.element_size(), dtype_name(weight)),
-        )
-        parts = new_rows(old, shape, spec)
-        blocks = [old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts]
-        raw = torch.from_numpy(np.concatenate(blocks))
-        new = raw.view(weight.dtype).reshape(self.rows, *weight.shape[1:]).to(weight.device)
-        return torch.nn.Parameter(new, requires_grad=weight.requires_grad)
+def _replace_tables(module: Any, parameters: Mapping[Hashable, Any]) -> None:
+    """Gives a module the new parameters in the places of the old ones. Modules that share one share the new one."""
+    for name, weight in [*module._parameters.items()]:
+        new = None if weight is None else parameters.get(storage(weight))
+        if new is not None:
+            setattr(module, name, new)
+            for size in ("num_embeddings", "out_features"):
+                if hasattr(module, size):
+                    setattr(module, size, len(new))
 
 
-class _Configs:
-    """The configs of a model, and how they change."""
+class _Settings:
+    """What a model in memory has beside its weights that names ids: its configs, and attributes of its modules."""
 
-    def __init__(self, model: Any, plan: VocabPlan, rows: tuple[int, int]) -> None:
-        self.generation = getattr(model, "generation_config", None)
-        configs = [config for config in (model.config, self.generation) if config is not None]
-        self._changes = [change for config in configs for change in _changes(config, plan, rows)]
-        renumbered = (renumber_config(config.to_dict(), plan, rows, type(config).__name__) for config in configs)
-        self.used_ids = {token_id for config in renumbered for token_id in used_ids(config)}
+    def __init__(self, model: Any, tables: MemoryTables, renumbering: Renumbering) -> None:
+        self._renumbering = renumbering
+        self._generation = _distinct(model, "generation_config")
+        texts = (config for config in _distinct(model, "config") if config is model.config or self._is_text(config))
+        configs = [*texts, *self._generation]
+        self.id_fields = [field for config in configs for field in id_fields(_renumbered(config, renumbering))]
+        self._changes = [change for config in configs for change in _changes(config, renumbering)]
+        self._changes += [change for module in model.modules() for change in self._attributes(module)]
+        self._changes += self._padding(model, tables, configs)
 
-    def changes(self, unused: Collection[int]) -> list[tuple[Any, str, Any]]:
-        """The changes of ids and sizes, and of the list of suppressed ids: (object, field, new value)."""
-        if self.generation is None or not unused:
-            return self._changes
-        listed = {SUPPRESSED: getattr(self.generation, SUPPRESSED, None)}
-        listed |= {name: value for config, name, value in self._changes if config is self.generation}
-        suppressed = suppressing(listed, unused)[SUPPRESSED]
-        return [*self._changes, (self.generation, SUPPRESSED, suppressed), (self.generation, FROM_MODEL, False)]
+    def _is_text(self, config: Any) -> bool:
+        """Whether a config that is not part of the model's config is a copy of that of the language model."""
+        return getattr(config, "vocab_size", None) == self._renumbering.rows[0]
+
+    def _attributes(self, module: Any) -> Iterator[_Change]:
+        """Attributes that hold ids or the size of the vocabulary."""
+        old = {name: value for name, value in vars(module).items() if is_id_or_size(name)}
+        if old:
+            new = self._renumbering.config(old, type(module).__name__)
+            yield from ((module, name, value) for name, value in new.items() if value != old[name])
+        mapping = vars(module).get(_TOKEN_MAPPING)
+        if mapping is not None and mapping.vocab_map is not None:
+            ids = self._renumbering.config({TOKEN_MAP: mapping.vocab_map}, type(module).__name__)
+            yield module, _TOKEN_MAPPING, type(mapping)(ids[TOKEN_MAP])
+
+    def _padding(self, model: Any, tables: MemoryTables, configs: list[Any]) -> Iterator[_Change]:
+        """The ids of padding in modules: of embeddings of tokens, and of other modules that have the same id."""
+        known = {storage(tables.weights[tensor.info.name]) for tensor in tables.vocabulary.tensors}
+        found = [module for module in model.modules() if vars(module).get(_PADDING_INDEX) is not None]
+        embeddings = [module for module in found if known & {storage(w) for w in module.parameters(recurse=False)}]
+        fields = (field for config in configs for field in id_fields(config.to_dict()))
+        ids = {token_id for name, token_id in fields if name == "pad_token_id"} | {m.padding_idx for m in embeddings}
+        for module in found:
+            if module in embeddings or (module.padding_idx in ids and not hasattr(module, "num_embeddings")):
+                yield module, _PADDING_INDEX, self._renumbering.moved.get(module.padding_idx)
+
+    def changes(self, suppressed: Collection[int]) -> list[_Change]:
+        """The changes of ids and sizes, and of the lists of suppressed ids: (object, attribute, new value)."""
+        changes = self._changes
+        for generation in self._generation if suppressed else ():
+            listed = {SUPPRESSED: getattr(generation, SUPPRESSED, None)}
+            listed |= {name: value for owner, name, value in self._changes if owner is generation}
+            ids = suppressing(listed, suppressed)[SUPPRESSED]
+            changes = [*changes, (generation, SUPPRESSED, ids), (generation, FROM_MODEL, False)]
+        return changes
 
 
-def _text_config(config: Any) -> Any:
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
+def _distinct(model: Any, name: str) -> list[Any]:
+    """The configs that modules of a model have under a name, each once, without parts of others."""
+    found = {id(value): value for module in model.modules() if hasattr(value := getattr(module, name, None), "to_dict")}
+    parts = {id(part) for value in found.values() for part in _parts(value)}
+    return [value for key, value in found.items() if key not in parts]
 
 
-def _changes(config: Any, plan: VocabPlan, rows: tuple[int, int]) -> Iterator[tuple[Any, str, Any]]:
+def _parts(config: Any) -> Iterator[Any]:
+    for value in vars(config).values():
+        if hasattr(value, "to_dict"):
+            yield value
+            yield from _parts(value)
+
+
+def _renumbered(config: Any, renumbering: Renumbering) -> dict[str, Any]:
+    return renumbering.config(config.to_dict(), type(config).__name__)
+
+
+def _changes(config: Any, renumbering: Renumbering) -> Iterator[_Change]:
     """The changes of ids and sizes in a config object: (object, field, new value)."""
     before = config.to_dict()
-    after = renumber_config(before, plan, rows, type(config).__name__)
-    for name, value in after.items():
+    for name, value in _renumbered(config, renumbering).items():
         if isinstance(value, dict) and hasattr(getattr(config, name, None), "to_dict"):
-            yield from _changes(getattr(config, name), plan, rows)
+            yield from _changes(getattr(config, name), renumbering)
         elif value != before[name]:
             yield config, name, value

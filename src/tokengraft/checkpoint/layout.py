@@ -7,7 +7,7 @@ of the folder is executed.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -26,12 +26,16 @@ PER_LAYER, PER_LAYER_SIZE = "embed_tokens_per_layer", "vocab_size_per_layer_inpu
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TRAINING = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 """Prefixes of files of a training run that have the suffixes of weights."""
 _QUANTISED = ("qweight", "qzeros", "scales", "weight_scale", "weight_scale_inv", "absmax", "weight.absmax")
 _INPUT_NAMES = ("embed", "wte", "word_embeddings", "emb.")
 _OUTPUT_NAMES = ("lm_head", "embed_out", "output.", "head.")
+_DOWNLOAD = "download the checkpoint again"
+_REPORT = "please report the architecture, with the names and shapes of its tensors"
+_UNQUANTISED = "transplant the unquantised model (bf16, f16 or f32) and quantise the result"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class Checkpoint:
         nested = self.config.get("text_config")
         return nested if isinstance(nested, dict) and "vocab_size" in nested else self.config
 
+    @property
+    def tensors(self) -> Iterator[tuple[TensorInfo, TensorFile]]:
+        """All tensors, with their files."""
+        return ((tensor, file) for file in self.files for tensor in file.tensors.values())
+
 
 @dataclass(frozen=True)
 class VocabTensor:
@@ -63,6 +72,10 @@ class VocabTensor:
     fewer rows, if it is for the first ids only."""
 
 
+SameRows = Callable[[VocabTensor, VocabTensor], bool]
+"""Whether two tables have the same rows."""
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The tensors of a checkpoint that have a vocabulary axis."""
@@ -70,23 +83,20 @@ class Vocabulary:
     tensors: tuple[VocabTensor, ...]
     rows: int
     tied: bool
-    """Whether input and output are tied: one tensor, or two that must stay equal."""
+    """Whether input and output are tied: one tensor, or two with equal rows that must stay equal."""
     found_by: str
     """How the tensors were found: by the names of an architecture, or by their shapes."""
 
     @property
-    def shorter(self) -> tuple[VocabTensor, ...]:
-        """The tables that are for the first ids only."""
-        return tuple(tensor for tensor in self.tensors if tensor.info.shape[0] < self.rows)
+    def shorter(self) -> list[int]:
+        """The numbers of rows of tables that are for the first ids only."""
+        return [tensor.info.shape[0] for tensor in self.tensors if tensor.info.shape[0] < self.rows]
 
 
 def has_weights(source: str | os.PathLike[str]) -> bool:
     """Whether a source is a folder with weights that `transplant` reads. Looks at names only.
 
-    False for a tokenizer without a model: a folder, a file or a hub name.
-
-    Raises:
-        CheckpointError: It has weights, but in formats that `transplant` refuses, such as `pytorch_model.bin`.
+    False for a tokenizer without a model: a folder, a file or a hub name. Weights in other formats are an error.
     """
     if not os.path.isdir(source):  # noqa: PTH112 (false, not an error, for a name that is too long)
         return False
@@ -94,22 +104,33 @@ def has_weights(source: str | os.PathLike[str]) -> bool:
     if any(os.path.lexists(folder / name) for name in (SINGLE, INDEX)):
         return True
     if any(_weights_in(folder)):
+        require_no_adapter(folder)
         raise _missing(folder, SINGLE, sharded=False)
     return False
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder.
+def require_no_adapter(folder: Path) -> None:
+    """Refuses a folder with an adapter of PEFT: transformers loads it, but a transplant would not change it."""
+    found = next((name for name in _ADAPTER if os.path.lexists(folder / name)), None)
+    if found:
+        raise CheckpointError(
+            f"`{folder}` has an adapter of PEFT (`{found}`), which was trained with the old vocabulary",
+            hint="merge it into the model first: `peft.AutoPeftModelForCausalLM.from_pretrained(FOLDER)"
+            ".merge_and_unload().save_pretrained(NEW)`; or move its files to another folder",
+        )
 
-    Raises:
-        SourceNotFoundError: The folder is not a checkpoint.
-        CheckpointError: It is damaged, or its weights are pickled.
-    """
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder, if it is complete and its weights are safetensors."""
     config_path = folder / "config.json"
     if not _is_file(config_path):
+        require_no_adapter(folder)
+        if not os.path.isdir(folder):  # noqa: PTH112 (false, not an error, for a name that is too long)
+            what = "is not a folder"
+        else:
+            what = "has no `config.json`" if any(_weights_in(folder)) else "has no weights and no config.json"
         raise SourceNotFoundError(
-            f"`{folder}` has no `config.json`, so it is not a checkpoint",
-            hint="pass the folder of a model with weights",
+            f"`{folder}` {what}, so it is not a checkpoint", hint="pass the folder of a model with weights"
         )
     config = read_config(config_path)
     if not isinstance(config, dict):
@@ -157,78 +178,77 @@ def _weights_in(folder: Path) -> Iterator[str]:
 def _missing(folder: Path, name: str, *, sharded: bool) -> CheckpointError:
     others = [] if sharded else [*_weights_in(folder)]
     pickled = [other for other in others if other.endswith(_PICKLED)]
-    if pickled:
-        return CheckpointError(
-            f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling can run any code",
-            hint="if you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors",
-        )
-    if others:
-        return CheckpointError(
-            f"`{folder}` has neither `{SINGLE}` nor `{INDEX}`; its weights are in `{others[0]}`, which is not read",
-            hint="save the model as safetensors: `model.save_pretrained('NEW')`",
-        )
-    return CheckpointError(f"`{folder}` lacks `{name}`", hint="download the checkpoint again")
+    if sharded:
+        what, hint = f"`{folder}` lacks `{name}`", _DOWNLOAD
+    elif pickled:
+        what = f"the weights in `{folder}` are pickled (`{pickled[0]}`), and unpickling can run any code"
+        hint = "if you trust them, load the model and save it: `model.save_pretrained('NEW')` writes safetensors"
+    elif others:
+        what = f"`{folder}` has neither `{SINGLE}` nor `{INDEX}`; its weights are in `{others[0]}`, which is not read"
+        hint = "save the model as safetensors: `model.save_pretrained('NEW')`"
+    else:
+        what = f"`{folder}` has no weights: neither `{SINGLE}` nor `{INDEX}`"
+        hint = "pass the folder of a model with weights, or download them"
+    return CheckpointError(what, hint=hint)
 
 
 def _require_listed(checkpoint: Checkpoint) -> None:
     """Refuses an index that does not match the files."""
     held: dict[str, str] = {}
-    for file_ in checkpoint.files:
-        for name in file_.tensors:
-            if held.setdefault(name, file_.path.name) != file_.path.name:
-                raise CheckpointError(
-                    f"both `{held[name]}` and `{file_.path.name}` have the tensor `{name}`",
-                    hint="download the checkpoint again",
-                )
+    for tensor, holder in checkpoint.tensors:
+        first = held.setdefault(tensor.name, holder.path.name)
+        if first != holder.path.name:
+            both = f"both `{first}` and `{holder.path.name}` have the tensor `{tensor.name}`"
+            raise CheckpointError(both, hint=_DOWNLOAD)
     for name, file in (checkpoint.index or {"weight_map": held})["weight_map"].items():
         if held.get(name) != file:
-            raise CheckpointError(
-                f"`{INDEX}` lists the tensor `{name}` in `{file}`, which does not have it",
-                hint="download the checkpoint again",
-            )
+            missing = f"`{INDEX}` lists the tensor `{name}` in `{file}`, which does not have it"
+            raise CheckpointError(missing, hint=_DOWNLOAD)
 
 
-def find_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -> Vocabulary:
     """The tensors with a vocabulary axis, by the table of architectures, or by their shapes.
 
-    Raises:
-        CheckpointError: The architecture is not supported, or the tensors cannot be identified.
+    ``checkpoint`` may describe a model in memory. By default, ``same_rows`` compares tables in their files.
     """
-    config = checkpoint.config
+    config, size = checkpoint.config, checkpoint.text_config.get("vocab_size")
     if config.get("is_encoder_decoder"):
         raise CheckpointError(
-            "the model is an encoder-decoder, which is not supported",
-            hint="pass a decoder-only model",
+            f"{_named(config)} is an encoder-decoder, which is not supported", hint="pass a decoder-only model"
+        )
+    if size is not None and type(size) is not int:
+        what = "text, not a number" if isinstance(size, str) else "not a whole number"
+        raise CheckpointError(
+            f"`vocab_size` in config.json is {size!r:.80}, which is {what}",
+            hint="correct `vocab_size` in config.json: the number of rows of the embedding, without quotation marks",
         )
     _refuse_strange_tables(checkpoint)
     known = _known_architecture(config)
-    found_by = f"the names of {known}" if known else "their shapes: the architecture is not in the table"
-    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by)
-    listed_names = {tensor.info.name for tensor in vocabulary.tensors}
-    everything = (tensor for file in checkpoint.files for tensor in file.tensors.values())
-    others = (tensor for tensor in everything if tensor.name not in listed_names)
-    require_no_other_tables(((other.name, other.shape) for other in others), vocabulary.rows, config)
+    found_by = f"the names of {known}" if known else f"their shapes: {_named(config)} is not in the table"
+    vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by, same_rows or _same_bytes)
+    listed = {tensor.info.name for tensor in vocabulary.tensors}
+    others = ((tensor.name, tensor.shape) for tensor, _ in checkpoint.tensors if tensor.name not in listed)
+    require_no_other_tables(others, vocabulary.rows, config)
     return vocabulary
 
 
-def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
-    """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes.
+def _named(config: dict[str, Any]) -> str:
+    """The architecture of a config, for messages."""
+    listed = config.get("architectures")
+    name = listed[0] if isinstance(listed, list) and listed else None
+    return f"the architecture {name}" if isinstance(name, str) else "the architecture"
 
-    Raises:
-        CheckpointError: The architecture is not in the table, and the role of a tensor cannot be determined.
-    """
+
+def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
+    """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes."""
     known = _known_architecture(checkpoint.config)
     tensors = _by_name(checkpoint, _architectures()["architectures"][known]) if known else _by_shape(checkpoint)
-    return tensors + _further(checkpoint)
-
-
-def _further(checkpoint: Checkpoint) -> list[VocabTensor]:
-    """Tables beside embedding and output: of multi-token prediction (DeepSeek-V3), and for each layer (Gemma-3n)."""
-    found = ((tensor, file) for file in checkpoint.files for tensor in file.tensors.values())
-    return [VocabTensor(tensor, file, role, True) for tensor, file in found if (role := _further_role(tensor.name))]
+    further = ((tensor, file, _further_role(tensor.name)) for tensor, file in checkpoint.tensors)
+    return tensors + [VocabTensor(tensor, file, role, True) for tensor, file, role in further if role]
 
 
 def _further_role(name: str) -> Role | None:
+    """The role of a table beside embedding and output: of multi-token prediction (DeepSeek-V3), or for each layer."""
     patterns: dict[Role, list[str]] = _architectures()["further"]
     return next((role for role, some in patterns.items() for one in some if re.fullmatch(one, name)), None)
 
@@ -247,7 +267,7 @@ def _architectures() -> dict[str, Any]:
 
 
 def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
-    held = {name: (tensor, file) for file in checkpoint.files for name, tensor in file.tensors.items()}
+    held = {tensor.name: (tensor, file) for tensor, file in checkpoint.tensors}
     wanted: dict[Role, list[str]] = _architectures()["families"][family]
     return [VocabTensor(*held[name], role) for role, names in wanted.items() for name in names if name in held]
 
@@ -256,18 +276,17 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     """Tensors whose first axis is as long as the vocabulary, with roles by their names."""
     size = checkpoint.text_config.get("vocab_size")
     candidates = []
-    for file in checkpoint.files:
-        for tensor in file.tensors.values():
-            if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
-                continue
-            role = _guess(tensor)
-            if role is None or tensor.shape[0] != size:
-                raise CheckpointError(
-                    f"the tensor `{tensor.name}` has an axis of {size:,}, as long as the vocabulary, and the "
-                    "architecture is unknown: its role cannot be determined",
-                    hint="please report the architecture, with the names and shapes of its tensors",
-                )
-            candidates.append(VocabTensor(tensor, file, role))
+    for tensor, file in checkpoint.tensors:
+        if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
+            continue
+        role = _guess(tensor)
+        if role is None or tensor.shape[0] != size:
+            raise CheckpointError(
+                f"the tensor `{tensor.name}` has an axis of {size:,}, as long as the vocabulary, and "
+                f"{_named(checkpoint.config)} is unknown: its role cannot be determined",
+                hint=_REPORT,
+            )
+        candidates.append(VocabTensor(tensor, file, role))
     return candidates
 
 
@@ -280,41 +299,30 @@ def _guess(tensor: TensorInfo) -> Role | None:
     return "output" if is_output else "input" if any(part in tensor.name for part in _INPUT_NAMES) else None
 
 
-def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str) -> Vocabulary:
-    roles = [tensor.role for tensor in tensors if not tensor.further]
-    if roles.count("input") != 1 or any(roles.count(role) > 1 for role in roles):
+def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str, same_rows: SameRows) -> Vocabulary:
+    main = [tensor for tensor in tensors if not tensor.further]
+    by_role = {tensor.role: tensor for tensor in main}
+    if "input" not in by_role or len(by_role) < len(main):
         names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
-        raise CheckpointError(
-            f"expected one input embedding, by {found_by}; found: {names}",
-            hint="please report the architecture, with the names and shapes of its tensors",
-        )
+        raise CheckpointError(f"expected one input embedding, by {found_by}; found: {names}", hint=_REPORT)
     for tensor in tensors:
         if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
             raise CheckpointError(
                 f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
-                hint="download the checkpoint again",
+                hint=_DOWNLOAD,
             )
-    rows = next(tensor.info.shape[0] for tensor in tensors if tensor.role == "input" and not tensor.further)
+    rows = by_role["input"].info.shape[0]
     for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
+    # Without an output, it is tied. With one, it is if the rows are equal and the config does not say otherwise:
+    # transformers 5 unties tables that differ, whatever the config says.
+    says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
+    tied = "output" not in by_role or (
+        (says_tied is None or bool(says_tied)) and same_rows(by_role["input"], by_role["output"])
+    )
     order: dict[Role, int] = {"input": 0, "output": 1, "bias": 2}
     ordered = tuple(sorted(tensors, key=lambda tensor: (tensor.further, order[tensor.role])))
-    return Vocabulary(ordered, rows, _is_tied(checkpoint, tensors), found_by)
-
-
-def _is_tied(checkpoint: Checkpoint, tensors: list[VocabTensor]) -> bool:
-    """Whether input and output share their rows.
-
-    Without an output they do. With an output, the config decides. If the config has no `tie_word_embeddings`, two equal
-    tables are treated as tied: transformers unties tables that differ, whatever the default of the class is.
-    """
-    by_role = {tensor.role: tensor for tensor in tensors if not tensor.further}
-    if "output" not in by_role:
-        return True
-    says_tied = checkpoint.config.get("tie_word_embeddings", checkpoint.text_config.get("tie_word_embeddings"))
-    if says_tied is not None:
-        return bool(says_tied)
-    return _same_bytes(by_role["input"], by_role["output"])
+    return Vocabulary(ordered, rows, tied, found_by)
 
 
 def _same_bytes(first: VocabTensor, second: VocabTensor) -> bool:
@@ -330,40 +338,27 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
     if info.dtype not in ITEM_BYTES or scales:
         raise CheckpointError(
             f"`{info.name}` is of the type {info.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",
-            hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
+            hint=_UNQUANTISED,
         )
-    if tensor.further and PER_LAYER in info.name:
-        _require_per_layer(tensor, rows, checkpoint)
-        return
-    size = checkpoint.text_config.get("vocab_size")
-    if info.shape[0] != rows or (size is not None and size != rows):
+    # A table for each layer may be for the first ids only.
+    per_layer, held = tensor.further and PER_LAYER in info.name, info.shape[0]
+    field = PER_LAYER_SIZE if per_layer else "vocab_size"
+    size = checkpoint.text_config.get(field)
+    fits = held == size and held <= rows if per_layer else held == rows and size in (None, rows)
+    if not fits:
         raise CheckpointError(
-            f"`{info.name}` has {info.shape[0]:,} rows, the input embedding {rows:,}, and config.json says {size}",
-            hint="save the model again with transformers, which makes them agree",
-        )
-
-
-def _require_per_layer(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> None:
-    """Refuses a table for each layer that is not as the config says. It may be for the first ids only."""
-    held, size = tensor.info.shape[0], checkpoint.text_config.get(PER_LAYER_SIZE)
-    if held != size or held > rows:
-        raise CheckpointError(
-            f"`{tensor.info.name}` has {held:,} rows, the input embedding {rows:,}, and `{PER_LAYER_SIZE}` in "
-            f"config.json is {size}",
+            f"`{info.name}` has {held:,} rows, the input embedding {rows:,}, and `{field}` in config.json is {size}",
             hint="save the model again with transformers, which makes them agree",
         )
 
 
 def _refuse_strange_tables(checkpoint: Checkpoint) -> None:
-    for file in checkpoint.files:
-        for name in file.tensors:
-            if "embed" in name and "per_layer" in name and not _further_role(name):
-                raise CheckpointError(
-                    f"the model has a table of tokens for each layer (`{name}`), which is not supported",
-                    hint="pass a model with one input embedding",
-                )
-            if any(name.endswith(f"{head}.{part}") for head in ("lm_head", "embed_tokens") for part in _QUANTISED):
-                raise CheckpointError(
-                    f"`{name}` belongs to a quantised table of tokens",
-                    hint="transplant the unquantised model (bf16, f16 or f32) and quantise the result",
-                )
+    for tensor, _ in checkpoint.tensors:
+        name = tensor.name
+        if "embed" in name and "per_layer" in name and not _further_role(name):
+            raise CheckpointError(
+                f"the model has a table of tokens for each layer (`{name}`), which is not supported",
+                hint="pass a model with one input embedding",
+            )
+        if any(name.endswith(f"{head}.{part}") for head in ("lm_head", "embed_tokens") for part in _QUANTISED):
+            raise CheckpointError(f"`{name}` belongs to a quantised table of tokens", hint=_UNQUANTISED)

@@ -1,37 +1,38 @@
-"""`model_files`: every file of a new checkpoint without weights: tokenizer, configs, the index, and copied files.
-
-All of them are built before anything is written, so that errors are found first.
-"""
+"""Everything beside the weights: tokenizer files, configs, other files."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from tokengraft.checkpoint.ids import (
+    CONFIG,
     CONFIGS,
     GENERATION,
     GENERATION_FIELDS,
-    MAIN,
+    SETTINGS,
+    SPECIALS,
+    Renumbering,
+    id_fields,
+    parse_config,
     read_config,
-    renumber_config,
     suppressing,
-    used_ids,
 )
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
-from tokengraft.checkpoint.tokenizer_files import tokenizer_files
 from tokengraft.errors import CheckpointError
-from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.plan import VocabPlan
+from tokengraft.tokenizer.rewrite import Change, rewrite_files, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.vocab_plan import VocabPlan
 
 REPORT = "tokengraft.json"
 TRAINING = "training.json"
 ADAPT_FILES = ("adaptation.json", "report.html", TRAINING)
 """What `adapt` writes beside the model."""
+_TEMPLATES = "additional_chat_templates"
 
 
 @dataclass(frozen=True)
@@ -51,52 +52,104 @@ class ModelFiles:
 
 
 def model_files(
-    source: Checkpoint, vocabulary: Vocabulary, tokenizers: tuple[Tokenizer, Tokenizer], changes: VocabPlan, rows: int
+    source: Checkpoint, vocabulary: Vocabulary, tokenizers: tuple[Tokenizer, Tokenizer], renumbering: Renumbering
 ) -> ModelFiles:
-    """The files of a new checkpoint without weights.
-
-    Args:
-        source: The old checkpoint.
-        vocabulary: Its tensors with a vocabulary axis.
-        tokenizers: The old and the new one.
-        changes: The plan from one to the other.
-        rows: Rows of the new embedding.
-
-    Raises:
-        CheckpointError: A config names a removed token, or cannot be read.
-    """
-    sizes = (vocabulary.rows, rows)
-    tokenizer = tokenizer_files(*tokenizers, changes, sizes)
+    """The files of a new checkpoint without weights. The tokenizers are the old and the new one."""
+    tokenizer = _tokenizer_files(*tokenizers, renumbering)
     written, copied, left_out = dict(tokenizer.written), [], [*tokenizer.left_out]
     for path in _entries(source):
         if path.name in CONFIGS:
-            written[path.name] = _config(path, changes, sizes)
+            written[path.name] = _config(path, renumbering)
         elif path.name == INDEX:
-            written[path.name] = _index(source, vocabulary, rows)
+            written[path.name] = _index(source, vocabulary, renumbering.rows[1])
         elif _is_old(path):
             left_out.append(path.name + "/" * path.is_dir())
         else:
             copied.append(path.name)
-    return ModelFiles(written, tuple(tokenizer.written), tokenizer.carried, tuple(copied), tuple(sorted(left_out)))
+    return replace(tokenizer, written=written, copied=tuple(copied), left_out=tuple(sorted(left_out)))
 
 
-def used_by_configs(files: ModelFiles) -> set[int]:
-    """The ids that the written configs use."""
+def _tokenizer_files(old: Tokenizer, new: Tokenizer, renumbering: Renumbering) -> ModelFiles:
+    """The tokenizer files: those of the new tokenizer, and those that only the source has, rewritten or left out."""
+    brought = folder_files(new)
+    missing = {name for name in (old.main, *old.files) if name not in brought}
+    left_out = {*_unfit(old, new, missing, brought)}
+    kept = {name: raw for name, raw in old.files.items() if name in missing - left_out}
+    renumbering.config(_content(kept, SETTINGS), SETTINGS)  # refuses the id of a removed token
+    written = {**brought, **_rewritten(kept, old, new)}
+    _require_tokens(old, new, renumbering.plan, written)
+    return ModelFiles(written, tuple(written), tuple(sorted(kept)), (), tuple(sorted(left_out)))
+
+
+def _rewritten(kept: Mapping[str, bytes], old: Tokenizer, new: Tokenizer) -> dict[str, bytes]:
+    return dict(rewrite_files(kept, Change.of(old.ids, new.ids, new.added), new.merge_strings)) if kept else {}
+
+
+def _unfit(old: Tokenizer, new: Tokenizer, missing: Iterable[str], brought: Mapping[str, bytes]) -> Iterator[str]:
+    """Files that list tokens in a format that cannot be written, or that conflict with files of the new tokenizer."""
+    lists = {TOKENIZER_JSON, "vocab.txt", old.piece_file, *stale_files(old.files)}
+    if old.kind != new.kind:  # another alphabet, and another class
+        lists |= {SETTINGS, "vocab.json", "merges.txt", "added_tokens.json"}
+    has_template = any(map(_is_template, brought)) or bool(_content(brought, SETTINGS).get("chat_template"))
+    for name in missing:
+        if name in lists or (has_template and _is_template(name)):
+            yield name
+
+
+def _is_template(name: str) -> bool:
+    return name.startswith(("chat_template.", f"{_TEMPLATES}/"))
+
+
+def _require_tokens(old: Tokenizer, new: Tokenizer, changes: VocabPlan, written: Mapping[str, bytes]) -> None:
+    """Refuses settings that name a token that the old tokenizer has and the new one does not."""
+    before = _content(old.files, SETTINGS)
+    for file in (SETTINGS, SPECIALS):
+        for field, value in _content(written, file).items():
+            removed = [text for text in _texts(field, value) if text in old.ids and text not in new.ids]
+            # A tokenizer that another tool wrote may still have the id of a removed token.
+            stale = field.endswith("_token_id") and value == before.get(field) and value in changes.removed
+            if removed or stale:
+                raise CheckpointError(
+                    f"`{field}` in `{file}` is {removed[0] if removed else value!r}, a token that the new tokenizer "
+                    "does not have",
+                    hint="protect that token when you prune: --protect",
+                )
+
+
+def _content(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    content = parse_config(files[name], name) if name in files else None
+    return content if isinstance(content, dict) else {}
+
+
+def _texts(field: str, value: Any) -> Iterator[str]:
+    """The tokens that a field such as `eos_token` names: as text, as an object, or as a list of these."""
+    if not field.endswith(("_token", "_special_tokens")):
+        return
+    for item in value if isinstance(value, list) else [value]:
+        text = item.get("content") if isinstance(item, dict) else item
+        if isinstance(text, str):
+            yield text
+
+
+def other_files(source: Checkpoint) -> list[Path]:
+    """The files of a checkpoint beside weights and tokenizer that decide what is written: configs, and copied files."""
+    return [path for path in _entries(source) if path.name in (*CONFIGS, INDEX) or not _is_old(path)]
+
+
+def used_by_configs(files: ModelFiles) -> list[tuple[str, int]]:
+    """The ids that the written configs use, with their fields."""
     configs = [json.loads(files.written[name]) for name in CONFIGS if name in files.written]
-    return {token_id for config in configs for token_id in used_ids(config)}
+    return [field for config in configs for field in id_fields(config)]
 
 
 def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
     """The files with ids that `generate` of transformers must not choose, in the generation config.
 
     Without one, a generation config is written that says what transformers takes from the model's config.
-
-    Raises:
-        CheckpointError: The generation config cannot list them.
     """
     if not unused:
         return files
-    raw = files.written.get(GENERATION) or _generation_config(json.loads(files.written[MAIN]))
+    raw = files.written.get(GENERATION) or _generation_config(json.loads(files.written[CONFIG]))
     config = json.loads(raw)
     if not isinstance(config, dict):
         raise CheckpointError(
@@ -117,10 +170,8 @@ def _entries(source: Checkpoint) -> Iterator[Path]:
     """The files of the folder except weights, tokenizer files and hidden files."""
     weights = {file.path.name for file in source.files}
     for path in sorted(source.folder.iterdir()):
-        is_templates = path.is_dir() and path.name == "additional_chat_templates"
-        if not (
-            path.name in weights or path.name.startswith(".") or is_tokenizer_file(Path(path.name)) or is_templates
-        ):
+        is_tokenizer = is_tokenizer_file(Path(path.name)) or (path.is_dir() and path.name == _TEMPLATES)
+        if not (path.name in weights or path.name.startswith(".") or is_tokenizer):
             yield path
 
 
@@ -130,9 +181,9 @@ def _is_old(path: Path) -> bool:
     return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES)
 
 
-def _config(path: Path, changes: VocabPlan, rows: tuple[int, int]) -> bytes:
+def _config(path: Path, renumbering: Renumbering) -> bytes:
     config = read_config(path)
-    changed = renumber_config(config, changes, rows, path.name) if isinstance(config, dict) else config
+    changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
     raw = path.read_bytes()
     return raw if changed == config else JsonStyle.of(raw).dump(changed)
 
@@ -141,17 +192,14 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
     """The index of tensors with the new total sizes."""
     raw = (source.folder / INDEX).read_bytes()
     index = json.loads(raw)
-    metadata = index.get("metadata")
-    more = rows - vocabulary.rows
-    if isinstance(metadata, dict):
-        tables = [tensor.info for tensor in vocabulary.tensors]
-        growth = {
-            "total_size": more * sum(table.row_bytes for table in tables),
-            "total_parameters": more * sum(prod(table.shape[1:]) for table in tables),
-        }
-        for name, change in growth.items():
-            if isinstance(metadata.get(name), int | float):
-                metadata[name] = int(metadata[name]) + change
+    metadata, tables = index.get("metadata"), [tensor.info for tensor in vocabulary.tensors]
+    sizes = {
+        "total_size": sum(table.row_bytes for table in tables),
+        "total_parameters": sum(prod(table.shape[1:]) for table in tables),
+    }
+    for name, of_a_row in sizes.items():
+        if isinstance(metadata, dict) and isinstance(metadata.get(name), int | float):
+            metadata[name] = int(metadata[name]) + (rows - vocabulary.rows) * of_a_row
     return JsonStyle.of(raw).dump(index)
 
 

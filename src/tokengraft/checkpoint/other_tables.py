@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokengraft.checkpoint.ids import config_numbers
+from tokengraft.checkpoint.ids import Renumbering, config_numbers
 from tokengraft.errors import CheckpointError
-from tokengraft.plan import VocabPlan
 
 _TABLE = re.compile(
     r"(^|[._])(embed_tokens|tok_embeddings|word_embeddings|wte|embed_in|embed_out|lm_head|shared_head|output"
@@ -18,7 +17,14 @@ _TABLE = re.compile(
 )
 _ALWAYS = re.compile(r"(^|\.)(embed_tokens_per_layer\.weight|d2t)$")
 """Tables that may have another number of rows, and tables whose numbers are ids."""
-_OFFSET = "vocab_offset"
+_POSITIONS_FROM_PADDING = frozenset(
+    (
+        *("camembert", "data2vec-text", "esm", "ibert", "kosmos-2", "kosmos-2.5", "layoutlmv3", "lilt", "longformer"),
+        *("luke", "markuplm", "mpnet", "roberta", "roberta-prelayernorm", "trocr", "xglm", "xlm-roberta"),
+        *("xlm-roberta-xl", "xmod"),
+    )
+)
+"""Types of models in transformers that compute positions from `pad_token_id`."""
 _FACTORS = {2, 3, 4}
 """Factors of fused and default sizes: gate and up; query, key and value; the inner size of GPT-2."""
 
@@ -26,18 +32,10 @@ _FACTORS = {2, 3, 4}
 def require_no_other_tables(
     tensors: Iterable[tuple[str, tuple[int, ...]]], rows: int, config: Mapping[str, Any]
 ) -> None:
-    """Refuses a model in which one of these tensors has an axis as long as the vocabulary.
+    """Refuses a model in which one of these tensors, given by name and shape, has an axis as long as the vocabulary.
 
     An axis may have that length by accident, because the hidden size or another size in the config is equal. Such a
     tensor is refused only if its name is that of a table of tokens.
-
-    Args:
-        tensors: Names and shapes of all tensors other than the known ones with a vocabulary axis.
-        rows: Rows of the embedding.
-        config: The model's config.
-
-    Raises:
-        CheckpointError: There are such tensors. The message names them.
     """
     by_accident = _is_size(rows, {*config_numbers(config)})
     names = [
@@ -55,26 +53,18 @@ def require_no_other_tables(
         )
 
 
-def require_fixed_ids(
-    shorter: Iterable[int], config: Mapping[str, Any], plan: VocabPlan, rows: tuple[int, int]
-) -> None:
+def require_fixed_ids(shorter: Iterable[int], config: Mapping[str, Any], renumbering: Renumbering) -> None:
     """Refuses a plan that changes ids which the model has fixed.
 
-    Gemma-3n takes the ids from `vocab_offset` on for images and sound, and has a table for each layer that ends there.
-    Tokens below may be replaced by others.
-
-    Args:
-        shorter: Rows of tables that are for the first ids only.
-        config: The model's config.
-        plan: The plan.
-        rows: Rows of the embedding before and after.
-
-    Raises:
-        CheckpointError: The plan adds, removes or moves such an id, or changes the number of rows.
+    Gemma-3n takes the ids from `vocab_offset` on for images and sound, and has a table for each layer that ends there:
+    ``shorter`` has the rows of such tables. Tokens below may be replaced by others. RoBERTa computes positions from the
+    id of padding.
     """
+    _require_fixed_padding(config, renumbering)
     first = min([*shorter, *_offsets(config)], default=None)
     if first is None:
         return
+    plan, rows = renumbering.plan, renumbering.rows
     moved = any(old != new and max(old, new) >= first for old, new in plan.moved.items())
     new = any(isinstance(source, tuple) for source in plan.sources[first:])
     pieces = (row for source in plan.sources if isinstance(source, tuple) for row in source)
@@ -86,12 +76,25 @@ def require_fixed_ids(
         )
 
 
+def _require_fixed_padding(config: Mapping[str, Any], renumbering: Renumbering) -> None:
+    kind, padding = config.get("model_type"), config.get("pad_token_id")
+    if kind not in _POSITIONS_FROM_PADDING or type(padding) is not int:
+        return
+    new = renumbering.new_id(padding, "pad_token_id", "config.json")
+    if new != padding:
+        raise CheckpointError(
+            f"models of the type {kind} compute positions from `pad_token_id`, which is {padding:,}, and the plan "
+            f"moves that token to {new:,}",
+            hint="keep its id: prune with `--ids keep`, or replace tokens with `tokengraft adapt --swap N`",
+        )
+
+
 def _offsets(config: Mapping[str, Any]) -> Iterator[int]:
     """Every `vocab_offset` of a config: the first id of images, or of sound."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _offsets(value)
-        elif key == _OFFSET and type(value) is int:
+        elif key == "vocab_offset" and type(value) is int:
             yield value
 
 

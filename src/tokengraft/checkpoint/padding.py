@@ -2,7 +2,7 @@
 
 from typing import Literal, Protocol
 
-from tokengraft.errors import OptionError
+from tokengraft.errors import OptionError, whole_number
 
 PadMultiple = int | Literal["keep"]
 
@@ -25,14 +25,15 @@ def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
     With ``"keep"``, the number stays a multiple of the same power of two (at most 1024). It decreases only if the
     tokens need fewer rows than before.
 
-    >>> from tokengraft.plan import VocabPlan
+    >>> from tokengraft.vocab_plan import VocabPlan
     >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, "keep")
     128
     >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, 50)
     150
     """
     if multiple != "keep":
-        if not isinstance(multiple, int) or not 1 <= multiple <= 1 << 20:
+        multiple = whole_number("pad_multiple", multiple, "'keep'")
+        if not 1 <= multiple <= 1 << 20:
             raise OptionError(
                 f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
                 hint="pass --pad-multiple 64, 128 or keep",

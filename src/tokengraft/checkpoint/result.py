@@ -1,19 +1,20 @@
-"""`Transplant`: the result of a transplant. Plain data."""
+"""`Transplant`: the result of a transplant. Plain data. `describe` gives it before anything is written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tokengraft.arguments import checked
 from tokengraft.checkpoint.behaviour import Behaviour
 from tokengraft.checkpoint.compare_files import ByteComparison
+from tokengraft.checkpoint.rows import init_name
+from tokengraft.checkpoint.table import NewTables
+from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.checkpoint.unused import HoleRows
-from tokengraft.plan import VocabPlan
 from tokengraft.representation import Table, sentences, shown
+from tokengraft.vocab_plan import VocabPlan
 
 
 @shown
-@checked
 @dataclass(frozen=True)
 class Transplant:
     """The result of a transplant, or what a dry run would do."""
@@ -32,12 +33,14 @@ class Transplant:
     hole_rows: HoleRows
     """What rows without a token get."""
     unused: int
-    """Rows without a token that do not keep the row that they had. They are listed as suppressed."""
-    copied: tuple[str, ...]
+    """Rows without a token that do not keep the row that they had."""
+    suppressed: int
+    """Ids without a token that are listed as suppressed: these, and padding that keeps its rows."""
+    copied: tuple[str, ...] = ()
     """Weight files that are copied unchanged."""
-    carried: tuple[str, ...]
+    carried: tuple[str, ...] = ()
     """Tokenizer files of the source that the new tokenizer does not have. They are kept, with the new ids."""
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
     """Files of the source that are not written because they belong to the old vocabulary, such as weights in other
     formats."""
     compared: ByteComparison | None = None
@@ -47,9 +50,19 @@ class Transplant:
     warnings: tuple[str, ...] = ()
     """What could not be checked, one sentence each."""
 
+    @property
+    def growth(self) -> tuple[int, int]:
+        """Parameters and bytes that the model has more than before; negative if it is smaller.
+
+        If input and output are tied, they count once, also in a checkpoint that has both.
+        """
+        once = self.tied and any(role == "input" for _, role, *_ in self.tensors)
+        tables = [table[2:] for table in self.tensors if not (once and table[1] == "output")]
+        parameters = sum((after - before) // ITEM_BYTES[kind] for kind, before, after in tables if kind in ITEM_BYTES)
+        return parameters, sum(after - before for _, before, after in tables)
+
     def _facts(self) -> dict[str, Any]:
-        hidden = ("tensors", "warnings")
-        return {name: fact for name, fact in self.as_dict().items() if name not in hidden}
+        return {name: fact for name, fact in self.as_dict().items() if name not in ("tensors", "warnings")}
 
     def _tables(self) -> Iterator[Table]:
         yield Table("tensors", ("name", "role", "type", "bytes before", "bytes after"), self.tensors, len(self.tensors))
@@ -66,7 +79,7 @@ class Transplant:
             "found_by": self.found_by,
             "init": {"input": self.init[0], "output": self.init[1]},
             "hole_rows": self.hole_rows,
-            "suppressed": self.unused,
+            "suppressed": self.suppressed,
             "copied": list(self.copied),
             "carried": list(self.carried),
             "left_out": list(self.left_out),
@@ -74,3 +87,23 @@ class Transplant:
             "behaviour": self.behaviour._asdict() if self.behaviour else None,
             "warnings": list(self.warnings),
         }
+
+
+def describe(tables: NewTables) -> Transplant:
+    """The result of a transplant before anything is written, without names of files."""
+    vocabulary, unused = tables.vocabulary, tables.unused
+    return Transplant(
+        plan=tables.plan,
+        rows_before=vocabulary.rows,
+        rows_after=tables.rows,
+        tensors=tuple(
+            (t.info.name, t.role, t.info.dtype, t.info.size, t.info.row_bytes * tables.rows_after(t.info))
+            for t in vocabulary.tensors
+        ),
+        tied=vocabulary.tied,
+        found_by=vocabulary.found_by,
+        init=(init_name(tables.options.inits[0]), init_name(tables.options.inits[1])),
+        hole_rows=unused.how,
+        unused=len(unused.rows),
+        suppressed=len(unused.suppressed),
+    )

@@ -1,21 +1,35 @@
-"""`new_rows`: builds the rows of a new table by a plan, one block at a time, so that no table has to fit into memory.
+"""`NewTables`: builds new tables by a plan, one block of rows at a time, so that no table has to fit into memory.
 
 Used for files and for tensors in memory. Both provide their rows as bytes.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tokengraft import _core
-from tokengraft.checkpoint.rows import Initialiser, NewTokens, TableInfo
-from tokengraft.checkpoint.rows.fvt import fvt
-from tokengraft.checkpoint.tensors import Raw, Rows, narrow, row_width, widen
-from tokengraft.checkpoint.unused import Unused
-from tokengraft.plan import VocabPlan
+from tokengraft.checkpoint.layout import VocabTensor, Vocabulary
+from tokengraft.checkpoint.padding import PadMultiple
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    INITIALISERS,
+    Init,
+    Initialiser,
+    NewTokens,
+    TableInfo,
+    fvt,
+    init_name,
+    initialiser_of,
+    require_initialisers,
+    rows_by,
+)
+from tokengraft.checkpoint.tensors import Ids, Raw, TensorInfo, all_finite, narrow, widen
+from tokengraft.checkpoint.unused import HoleRows, Unused, require_hole_rows
+from tokengraft.errors import OptionError
+from tokengraft.vocab_plan import VocabPlan
 
 BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
@@ -26,53 +40,150 @@ LONG_RUN = 256
 class OldRows(Protocol):
     """Rows of an old table, as bytes."""
 
-    def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
+    def raw(self, rows: Ids) -> Raw:
         """The bytes of the given rows, in the given order."""
         ...
 
 
 @dataclass(frozen=True)
-class TableShape:
-    """The size and data type of a table."""
+class RowOptions:
+    """How the rows of new tables are made: the options that `transplant` has for files, GGUF and models in memory."""
 
-    rows: int
-    row_bytes: int
-    dtype: str
+    init: Init = DEFAULT
+    output_init: Init | None = None
+    hole_rows: HoleRows | None = None
+    pad_multiple: PadMultiple = "keep"
+    seed: int = 0
+
+    def require_known(self) -> None:
+        """Refuses initialisers and hole rows that do not exist."""
+        require_initialisers(self.init, self.output_init)
+        if self.hole_rows is not None:
+            require_hole_rows(self.hole_rows)
 
     @property
-    def width(self) -> int:
-        """Numbers in a row."""
-        return row_width(self.row_bytes, self.dtype)
+    def inits(self) -> tuple[Init, Init]:
+        """The initialisers of input and output."""
+        return self.init, self.output_init or self.init
 
 
 @dataclass(frozen=True)
-class TableSpec:
-    """How to build a new table."""
+class NewTables:
+    """What decides the new tables of a model, in files or in memory."""
 
+    vocabulary: Vocabulary
     plan: VocabPlan
-    copies: npt.NDArray[np.int64]
-    """For every new row, padding included, the old row to copy, or -1: `copied_rows`."""
+    rows: int
+    """Rows of the new embedding, padding included."""
+    options: RowOptions
+    unused: Unused
+    spread: float = 0.02
+    """The standard deviation of the model's initial weights."""
+
+    @cached_property
+    def copies(self) -> Ids:
+        """For every new row the old row that it copies, or -1."""
+        return copied_rows(self.plan, self.vocabulary.rows, self.rows, self.unused.rows)
+
+    @property
+    def copies_by_table(self) -> dict[str, Ids]:
+        """The same for each table, by its name."""
+        infos = (tensor.info for tensor in self.vocabulary.tensors)
+        return {info.name: self.copies[: self.rows_after(info)] for info in infos}
+
+    @cached_property
+    def _token_rows(self) -> Ids:
+        """The old rows that belong to tokens."""
+        ids = {*self.plan.moved, *self.plan.removed}
+        return np.array(sorted(i for i in ids if i < self.vocabulary.rows), np.int64)
+
+    def rows_after(self, table: TensorInfo) -> int:
+        """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
+        return self.rows if table.shape[0] == self.vocabulary.rows else table.shape[0]
+
+    def parts(self, tensor: VocabTensor, old: OldRows) -> Iterator[range | Raw]:
+        """The rows of one new table, in order: ranges of old rows to copy, and blocks of new bytes."""
+        info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
+        old_table = TableInfo(
+            ids=self._token_rows[self._token_rows < info.shape[0]],
+            read=lambda rows: widen(old.raw(rows), info.dtype),
+            width=info.width,
+            spread=self.spread,
+            seed=self.options.seed,
+            table="input" if as_input else "output",
+            plan=self.plan,
+        )
+        is_bias = tensor.role == "bias"  # of new tokens, it is always the mean of the pieces
+        initialiser = fvt if is_bias else initialiser_of(self.options.inits[0 if as_input else 1])
+        copies = self.copies[: self.rows_after(info)]
+        return _NewTable(old, info, copies, self.plan, initialiser, old_table, self.unused, is_bias).parts()
+
+
+@dataclass(frozen=True)
+class _NewTable:
+    """One new table, and the old one that it is made from."""
+
+    old: OldRows
+    info: TensorInfo
+    copies: Ids
+    plan: VocabPlan
     initialiser: Initialiser
-    info: TableInfo
-    unused: Unused = field(default_factory=Unused)
-    """The new rows without a token that get a row of their own."""
+    old_table: TableInfo
+    unused: Unused
+    is_bias: bool
 
-    def for_bias(self) -> "TableSpec":
-        """The same for the bias of an output: of new tokens, it is always the mean of the pieces."""
-        return replace(self, initialiser=fvt, unused=replace(self.unused, is_bias=True))
+    def parts(self) -> Iterator[range | Raw]:
+        begin = 0
+        for start, end in long_runs(self.copies):
+            yield from self._blocks(range(begin, start))
+            yield range(int(self.copies[start]), int(self.copies[end - 1]) + 1)
+            begin = end
+        yield from self._blocks(range(begin, len(self.copies)))
+
+    def _blocks(self, ids: range) -> Iterator[Raw]:
+        size = max(1, BLOCK_BYTES // max(self.info.row_bytes, 1))
+        return (self._block(ids[at : at + size]) for at in range(0, len(ids), size))
+
+    def _block(self, ids: range) -> Raw:
+        sources = self.copies[ids.start : ids.stop]
+        kept = sources >= 0
+        if kept.all():
+            return self.old.raw(sources)
+        unused = ~kept & [i in self.unused.rows for i in ids]
+        new = ~(kept | unused)
+        if new.all():
+            return self._token_rows([*ids])
+        block = np.empty((len(ids), self.info.row_bytes), np.uint8)
+        block[kept] = self.old.raw(sources[kept])
+        if unused.any():
+            block[unused] = narrow(self.unused.row(self.old_table, is_bias=self.is_bias)[None], self.info.dtype)
+        if new.any():
+            block[new] = self._token_rows([ids[place] for place in np.flatnonzero(new)])
+        return block
+
+    def _token_rows(self, ids: list[int]) -> Raw:
+        """Rows for new tokens, from the old rows of their pieces. Every row is read once."""
+        sources = [self.plan.sources[i] if i < self.plan.rows_after else None for i in ids]
+        pieces = [source if isinstance(source, tuple) else () for source in sources]
+        wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
+        dtype, width, counts = self.info.dtype, self.info.width, [*map(len, pieces)]
+        if self.initialiser is fvt and dtype == "BF16" and width > 1 and all(pieces):
+            # The most frequent case, several times as fast in the core.
+            means = _core.bf16_means(self.old.raw(wanted).tobytes(), width, counts, places.tolist())
+            return np.frombuffer(means, np.uint8).reshape(len(pieces), self.info.row_bytes)
+        values = widen(self.old.raw(wanted), dtype).reshape(len(wanted), width)
+        tokens = NewTokens(ids, np.array(counts, np.int64), places, values, wanted)
+        rows = narrow(rows_by(self.initialiser, tokens, self.old_table), dtype)
+        # Rows of the package's own initialisers are not finite only if the model's are not, which is found later.
+        if self.initialiser not in INITIALISERS.values() and not all_finite(rows, dtype):
+            raise OptionError(
+                f"the initialiser `{init_name(self.initialiser)}` gave rows with infinite numbers or NaN as {dtype}",
+                hint="return finite numbers that the type of the table can hold",
+            )
+        return rows
 
 
-def new_rows(old: OldRows, shape: TableShape, spec: TableSpec) -> Iterator[range | Raw]:
-    """The rows of the new table, in order: ranges of old rows to copy, and blocks of new bytes."""
-    copies, begin = spec.copies, 0
-    for start, end in long_runs(copies):
-        yield from _blocks(old, shape, spec, range(begin, start))
-        yield range(int(copies[start]), int(copies[end - 1]) + 1)
-        begin = end
-    yield from _blocks(old, shape, spec, range(begin, len(copies)))
-
-
-def long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def long_runs(copies: Ids) -> list[tuple[int, int]]:
     """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
     continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
     breaks = [int(at) + 1 for at in np.flatnonzero(~continues)]
@@ -80,53 +191,7 @@ def long_runs(copies: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
 
 
-def _blocks(old: OldRows, shape: TableShape, spec: TableSpec, ids: range) -> Iterator[Raw]:
-    size = max(1, BLOCK_BYTES // max(shape.row_bytes, 1))
-    return (_block(old, shape, spec, ids[at : at + size]) for at in range(0, len(ids), size))
-
-
-def _block(old: OldRows, shape: TableShape, spec: TableSpec, ids: range) -> Raw:
-    sources = spec.copies[ids.start : ids.stop]
-    kept = sources >= 0
-    if kept.all():
-        return old.raw(sources)
-    made = _made(old, shape, spec, [ids[place] for place in np.flatnonzero(~kept)])
-    if not kept.any():
-        return made
-    block = np.empty((len(ids), shape.row_bytes), np.uint8)
-    block[kept], block[~kept] = old.raw(sources[kept]), made
-    return block
-
-
-def _made(old: OldRows, shape: TableShape, spec: TableSpec, ids: list[int]) -> Raw:
-    """Rows that are not copied: of new tokens, and without a token."""
-    unused = np.array([i in spec.unused.rows for i in ids])
-    if not unused.any():
-        return _token_rows(old, shape, spec, ids)
-    made = np.empty((len(ids), shape.row_bytes), np.uint8)
-    made[unused] = narrow(spec.unused.row(spec.info)[None], shape.dtype)
-    if not unused.all():
-        made[~unused] = _token_rows(old, shape, spec, [i for i in ids if i not in spec.unused.rows])
-    return made
-
-
-def _token_rows(old: OldRows, shape: TableShape, spec: TableSpec, ids: list[int]) -> Raw:
-    """Rows for new tokens."""
-    pieces = _pieces(spec.plan, ids)
-    if spec.initialiser is fvt and shape.dtype == "BF16" and shape.width > 1 and all(pieces):
-        return _bf16_means(old, shape, pieces)
-    return narrow(spec.initialiser(_with_pieces(old, shape, ids, pieces), spec.info), shape.dtype)
-
-
-def _bf16_means(old: OldRows, shape: TableShape, pieces: list[tuple[int, ...]]) -> Raw:
-    """What `fvt` computes, in the core: the most frequent case, several times as fast."""
-    wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
-    groups = [len(rows) for rows in pieces]
-    means = _core.bf16_means(old.raw(wanted).tobytes(), shape.width, groups, places.tolist())
-    return np.frombuffer(means, np.uint8).reshape(len(pieces), shape.row_bytes)
-
-
-def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[int] = ()) -> npt.NDArray[np.int64]:
+def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[int] = ()) -> Ids:
     """For every new row the old row to copy, or -1 if it must be initialised.
 
     A hole keeps its old row unless it is among the ``unused``. Padding stays padding: the first row after the old
@@ -142,31 +207,6 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[in
         for new_id, source in enumerate(plan.sources)
     ]
     padding = np.arange(plan.rows_before, plan.rows_before + rows - plan.rows_after)
-    copies: npt.NDArray[np.int64] = np.concatenate(
-        [np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)]
-    )
+    copies: Ids = np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
     copies[np.fromiter(unused, np.int64, len(unused))] = -1
     return copies
-
-
-def _pieces(plan: VocabPlan, ids: list[int]) -> list[tuple[int, ...]]:
-    """The pieces of new tokens: old rows. A row without a token has none."""
-    sources = [plan.sources[i] if i < plan.rows_after else None for i in ids]
-    return [source if isinstance(source, tuple) else () for source in sources]
-
-
-def _with_pieces(old: OldRows, shape: TableShape, ids: list[int], pieces: list[tuple[int, ...]]) -> NewTokens:
-    """New tokens with the old rows of their pieces. Every row is read once."""
-    wanted, places = np.unique(np.array([row for rows in pieces for row in rows], np.int64), return_inverse=True)
-    values = widen(old.raw(wanted), shape.dtype).reshape(len(wanted), shape.width)
-    return NewTokens(ids, np.array([len(rows) for rows in pieces], np.int64), places, values, wanted)
-
-
-def token_rows(plan: VocabPlan, old_rows: int) -> npt.NDArray[np.int64]:
-    """The old rows that belong to tokens."""
-    return np.array(sorted(i for i in {*plan.moved, *plan.removed} if i < old_rows), np.int64)
-
-
-def reader(old: OldRows, dtype: str) -> Callable[[npt.NDArray[np.int64]], Rows]:
-    """A function that reads rows of a table as 32-bit floats."""
-    return lambda rows: widen(old.raw(rows), dtype)

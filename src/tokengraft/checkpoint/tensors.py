@@ -1,12 +1,13 @@
-"""Safetensors files, read and written in blocks: a header of JSON, then the bytes of every tensor.
+"""Safetensors files, read in blocks: a header of JSON, then the bytes of every tensor; and rows as numbers or bytes.
 
-The `safetensors` package reads and writes complete tensors, and its numpy interface has no bf16. This module reads and
-writes single rows of large tables, as bytes.
+The `safetensors` package reads and writes complete tensors, and its numpy interface has no bf16. This module reads
+single rows of large tables, as bytes. Rows of Q8_0, a type of ggml, are blocks of 32 numbers as 8-bit integers, with a
+16-bit scale before them.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -16,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tokengraft.checkpoint.byte_ranges import read_into
-from tokengraft.checkpoint.q8_0 import BLOCK, BLOCK_BYTES, Q8_0, dequantised, quantised, scales
 from tokengraft.errors import CheckpointError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 """Bytes per number, by data type. Tables of other types are refused."""
 _EXPONENTS = {"BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00), "F32": ("<u4", 0x7F800000)}
 """Numbers as bits, and the bits that are all set in infinities and NaN."""
+Q8_0, Q8_BLOCK, Q8_BLOCK_BYTES = "Q8_0", 32, 34
 MAX_HEADER = 100_000_000  # what the safetensors library accepts
 Rows = npt.NDArray[np.float32]
 Raw = npt.NDArray[np.uint8]
+Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,17 @@ class TensorInfo:
         """Bytes of one row: one index of the first axis."""
         return self.size // self.shape[0] if self.shape and self.shape[0] else 0
 
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        if self.dtype == Q8_0:
+            return self.row_bytes // Q8_BLOCK_BYTES * Q8_BLOCK
+        return self.row_bytes // ITEM_BYTES.get(self.dtype, 2)
+
+    def with_rows(self, rows: int) -> "TensorInfo":
+        """The tensor with another number of rows."""
+        return replace(self, shape=(rows, *self.shape[1:]), size=self.row_bytes * rows)
+
 
 @dataclass(frozen=True)
 class TensorFile:
@@ -57,11 +70,7 @@ class TensorFile:
 
     @classmethod
     def open(cls, path: Path) -> "TensorFile":
-        """Reads the header of a file, and checks it against the size of the file.
-
-        Raises:
-            CheckpointError: It is damaged or not a safetensors file.
-        """
+        """Reads the header of a file, and checks it against the size of the file."""
         try:
             size = path.stat().st_size
             with path.open("rb") as stream:
@@ -81,11 +90,19 @@ class TensorFile:
             raise TypeError("its header is not a JSON object")
         json.dumps(header, ensure_ascii=False).encode()  # half of a surrogate pair could not be written again
         metadata = header.pop("__metadata__", None)
-        if metadata is not None:
-            _require_strings(metadata)
+        if metadata is not None and not (
+            isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values())
+        ):
+            raise TypeError("`__metadata__` does not map strings to strings")
         tensors = [_tensor(name, entry, data, size) for name, entry in header.items()]
         ordered = sorted(tensors, key=lambda tensor: (tensor.start, tensor.size, tensor.name))
-        _require_no_gaps(ordered, data, size)
+        at = data  # as the library does, refuses data that two tensors share or none has
+        for tensor in ordered:
+            if tensor.start != at:
+                raise ValueError(f"the data of {tensor.name!r} does not begin where the data before it ends")
+            at += tensor.size
+        if at != size:
+            raise ValueError(f"{size - at:,} bytes at its end belong to no tensor")
         return cls(path, MappingProxyType({tensor.name: tensor for tensor in ordered}), metadata)
 
 
@@ -101,58 +118,23 @@ def _tensor(name: str, entry: dict[str, Any], data: int, size: int) -> TensorInf
     return TensorInfo(name, dtype, shape, data + begin, end - begin)
 
 
-def _require_no_gaps(ordered: list[TensorInfo], data: int, size: int) -> None:
-    """Refuses data that two tensors share or none has, as the library does."""
-    at = data
-    for tensor in ordered:
-        if tensor.start != at:
-            raise ValueError(f"the data of {tensor.name!r} does not begin where the data before it ends")
-        at += tensor.size
-    if at != size:
-        raise ValueError(f"{size - at:,} bytes at its end belong to no tensor")
-
-
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is neither a size nor an offset")
     return value
 
 
-def _require_strings(metadata: Any) -> None:
-    """Refuses metadata that the safetensors library cannot read: it must map strings to strings."""
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise TypeError("`__metadata__` does not map strings to strings")
-
-
-def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> tuple[bytes, list[TensorInfo]]:
-    """The header of a file with these tensors in this order, and the tensors with their positions in that file."""
+def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) -> bytes:
+    """The header of a file with these tensors in this order. Their positions are not used."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata is not None else {}
     at = 0
     for tensor in tensors:
-        header[tensor.name] = {
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.size],
-        }
+        place = [at, at + tensor.size]
+        header[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": place}
         at += tensor.size
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # data is aligned, as the library writes it
-    raw, start, placed = len(text).to_bytes(8, "little") + text, 8 + len(text), []
-    for tensor in tensors:
-        placed.append(TensorInfo(tensor.name, tensor.dtype, tensor.shape, start, tensor.size))
-        start += tensor.size
-    return raw, placed
-
-
-def row_width(row_bytes: int, dtype: str) -> int:
-    """Numbers in a row of so many bytes.
-
-    >>> row_width(34, "Q8_0"), row_width(34, "BF16")
-    (32, 17)
-    """
-    if dtype == Q8_0:
-        return row_bytes // BLOCK_BYTES * BLOCK
-    return row_bytes // ITEM_BYTES.get(dtype, 2)
+    return len(text).to_bytes(8, "little") + text
 
 
 class RowReader:
@@ -161,10 +143,7 @@ class RowReader:
     def __init__(self, stream: BinaryIO, tensor: TensorInfo) -> None:
         self.stream, self.tensor = stream, tensor
 
-    def __len__(self) -> int:
-        return self.tensor.shape[0]
-
-    def raw(self, rows: npt.NDArray[np.int64]) -> Raw:
+    def raw(self, rows: Ids) -> Raw:
         """The bytes of the given rows, in the given order. Consecutive rows are read together."""
         block = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
@@ -173,10 +152,6 @@ class RowReader:
             self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
             read_into(self.stream, block[begin:end].reshape(-1))
         return block
-
-    def values(self, rows: npt.NDArray[np.int64]) -> Rows:
-        """The given rows as 32-bit floats."""
-        return widen(self.raw(rows), self.tensor.dtype)
 
 
 def widen(raw: Raw, dtype: str) -> Rows:
@@ -203,8 +178,8 @@ def all_finite(raw: Raw, dtype: str) -> bool:
     """
     if not raw.size:
         return True
-    if dtype == Q8_0:
-        raw, dtype = scales(raw), "F16"
+    if dtype == Q8_0:  # it is finite if the scales of all blocks are
+        raw, dtype = np.ascontiguousarray(raw).reshape(-1, Q8_BLOCK_BYTES)[:, :2], "F16"
     bits, exponent = _EXPONENTS[dtype]
     return not ((np.ascontiguousarray(raw).view(bits) & exponent) == exponent).any()
 
@@ -232,3 +207,33 @@ def narrow(rows: Rows, dtype: str) -> Raw:
             rounded[np.isnan(plain)] = 0x7FC0
         return rounded.view(np.uint8)
     return plain.astype("<f2" if dtype == "F16" else "<f4").view(np.uint8)
+
+
+def dequantised(raw: Raw) -> Rows:
+    """Rows of Q8_0 as 32-bit floats.
+
+    >>> dequantised(np.array([[0x00, 0x3C, 5, *[0] * 30, 0xFF]], np.uint8))[0, [0, 1, 31]]
+    array([ 5.,  0., -1.], dtype=float32)
+    """
+    blocks = np.ascontiguousarray(raw).reshape(-1, Q8_BLOCK_BYTES)
+    scale = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
+    values = np.ascontiguousarray(blocks[:, 2:]).view(np.int8) * scale
+    return values.astype(np.float32, copy=False).reshape(len(raw), raw.shape[1] // Q8_BLOCK_BYTES * Q8_BLOCK)
+
+
+def quantised(rows: Rows) -> Raw:
+    """Rows as Q8_0, rounded to the bit as ggml's `quantize_row_q8_0_ref` does.
+
+    The largest number of a block becomes 127 or -127; halves are rounded away from 0.
+    """
+    blocks = rows.reshape(-1, Q8_BLOCK)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        scaled = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+        size = np.abs(scaled)
+        # subtle: floor(size + 0.5) would round the number below 0.5 up to 1
+        whole = np.sign(scaled) * (np.floor(size) + np.floor(2 * (size - np.floor(size))))
+        integers = np.nan_to_num(whole, nan=0, posinf=127, neginf=-127).astype(np.int8)
+        packed = [scale.astype("<f2").view(np.uint8), integers.view(np.uint8)]
+    blocked: Raw = np.concatenate(packed, axis=1)
+    return blocked.reshape(len(rows), rows.shape[1] // Q8_BLOCK * Q8_BLOCK_BYTES)

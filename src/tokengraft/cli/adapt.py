@@ -1,46 +1,45 @@
 """`tokengraft adapt`."""
 
 import argparse
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokengraft import __version__
-from tokengraft.adapt.adapt import adapt
-from tokengraft.adapt.cache import WITHOUT_EFFECT
-from tokengraft.adapt.distilled import DISTILL
-from tokengraft.adapt.estimate import estimate
-from tokengraft.adapt.inputs import require_unchanged
-from tokengraft.adapt.options import KEEP, AdaptOptions, Target, new_job, work_folder
-from tokengraft.adapt.record import read_record, repeat_of
-from tokengraft.checkpoint.rows import INITIALISERS
-from tokengraft.cli.adapted import show_estimate, show_result
-from tokengraft.cli.command_line import command_line
-from tokengraft.cli.display import print_warnings
-from tokengraft.cli.interrupt import resumable
-from tokengraft.cli.learning import (
+from tokengraft.cli import learning, reading
+from tokengraft.cli.check import add_stacks
+from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
+from tokengraft.cli.extended import guarantees, preserved_rows, removed_rows, sample_rows
+from tokengraft.cli.main import resumable
+from tokengraft.cli.options import (
     AUTO,
-    add_learning,
-    add_size,
-    limits_of,
-    max_add_of,
-    named_texts,
-    number_of_tokens,
-    require_no_size,
-    size_options,
-    word_list_of,
+    Commands,
+    add_json,
+    add_output,
+    add_wide,
+    command_line,
+    given,
+    lines_of,
+    number,
+    number_or,
+    require,
+    say,
 )
-from tokengraft.cli.options import Commands, add_json, add_output, add_wide, lines_of, number, require
-from tokengraft.cli.progress import Unit, stages
-from tokengraft.cli.reading import add_engine, add_read_options, count_options_of, read_options_of
-from tokengraft.cli.rows import add_hole_rows
-from tokengraft.cli.stacks import add_stacks
-from tokengraft.cli.texts import kept_texts, texts_of, weighted_texts
-from tokengraft.evaluate.size import SizeOptions
+from tokengraft.cli.transplant import add_hole_rows, add_initialisers
 from tokengraft.formats import load
-from tokengraft.prune.removable import Protection
+from tokengraft.measure.choose_size import SizeOptions
+from tokengraft.pipeline.adapt import Estimate, adapt, estimate
+from tokengraft.pipeline.cache import WITHOUT_EFFECT
+from tokengraft.pipeline.options import KEEP, AdaptOptions, Target, new_job, work_folder
+from tokengraft.pipeline.record import read_record, repeat_of, require_unchanged
+from tokengraft.pipeline.result import Adaptation
+from tokengraft.pipeline.training import next_step
+from tokengraft.pruning.removable import Protection
+from tokengraft.verify.against_base import PRESERVED
+from tokengraft.verify.finding import Check
 
 _OF_OUTPUT = ("out", "force", "json", "quiet", "wide", "keep_work", "dry_run", "from_record")
 _NOT_RECORDED = (*_OF_OUTPUT, "workers", "memory", "engine", "address")
@@ -55,6 +54,8 @@ def add(commands: Commands) -> None:
         description="The complete pipeline: count the text, prune tokens that it rarely uses, learn new ones, check "
         "the result, measure it on held-out documents, and transplant the checkpoint. An interrupted run resumes when "
         "it is started again with the same options.",
+        first="--target --keep --test --swap --add --remove --preserve-keep --for --text-field --from-record --dry-run "
+        "--out --force --json",
     )
     command.add_argument("model", nargs="?", metavar="MODEL", help="model folder with weights, or a tokenizer")
     command.add_argument(
@@ -81,33 +82,30 @@ def add(commands: Commands) -> None:
         help="text to measure the result on, besides held-out documents of the corpora",
     )
     _add_sizes(command)
-    add_learning(command)
+    learning.add_learning(command)
     command.add_argument(
         "--preserve-keep",
         action="store_true",
-        help="preserve the text of --keep: its tokens are not pruned, and it keeps its tokens and ids",
+        help="preserve the text of --keep too, as by --preserve. In `adapt`, tokens of preserved text are not pruned; "
+        "its ids change if more tokens are removed than added",
     )
-    add_size(command)
+    learning.add_size(command)
     command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one per line, that are not pruned")
     command.add_argument(
         "--protect-pattern", metavar="REGEX", help="do not prune tokens whose text matches it anywhere"
     )
     command.add_argument(
+        "--no-protect-defaults",
+        action="store_true",
+        help="also prune tokens that cleaned text lacks and that are kept otherwise: white space, digits, punctuation, "
+        "names of source code, and text of chat templates",
+    )
+    command.add_argument(
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
     )
     add_stacks(command, "serving stack that should be able to use the result")
-    command.add_argument(
-        "--init",
-        choices=(*INITIALISERS, DISTILL),
-        help="initialiser for new embedding rows (default: fvt); distill: learn them from the targets with the model, "
-        "as `tokengraft distill` does (needs torch)",
-    )
-    command.add_argument(
-        "--output-init",
-        choices=tuple(INITIALISERS),
-        help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
-    )
-    command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers and distill (default: 0)")
+    add_initialisers(command)
+    command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers (default: 0)")
     add_hole_rows(command)
     command.add_argument(
         "--no-report",
@@ -132,8 +130,8 @@ def add(commands: Commands) -> None:
     add_output(command, "folder for the adapted model")
     add_wide(command)
     add_json(command)
-    add_read_options(command)
-    add_engine(command)
+    reading.add_read_options(command)
+    reading.add_engine(command)
     # Held-out documents must be small compared to the text, so one document per line is the default here.
     command.set_defaults(run=partial(_run, command), documents="lines")
 
@@ -141,17 +139,18 @@ def add(commands: Commands) -> None:
 def _add_sizes(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--swap",
-        type=number_of_tokens,
+        type=number_or(AUTO),
         default=0,
-        metavar="N",
-        help="replace N tokens: prune N, learn N new ones, which take their ids; no shape changes",
+        metavar=f"{AUTO}|N",
+        help=f"replace N tokens: prune N, learn N new ones, which take their ids; no shape changes. `{AUTO}` chooses "
+        "N: as many as the text supports and held-out documents gain from",
     )
     command.add_argument(
         "--add",
-        type=number_of_tokens,
+        type=number_or(AUTO),
         default=0,
-        metavar="N",
-        help=f"learn N tokens; `{AUTO}` for --add or --swap chooses N on held-out documents",
+        metavar=f"{AUTO}|N",
+        help=f"learn N tokens; `{AUTO}` chooses N as for --swap",
     )
     command.add_argument(
         "--remove",
@@ -164,21 +163,19 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
 
 def targets_of(occurrences: Sequence[Sequence[str]]) -> dict[str, Target]:
     """The targets given by --target: ``[["et=et/*.parquet:2"]] -> {"et": Target("et/*.parquet", "2")}``."""
-    return {name: Target(*pair) for name, pair in weighted_texts(occurrences).items()}
+    return {name: Target(*pair) for name, pair in reading.weighted_texts(occurrences).items()}
 
 
 def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     arguments = _recorded(command, options) if options.from_record else _given(command, options)
     chosen: AdaptOptions = arguments.pop("options")
-    chosen = replace(chosen, force=options.force, keep_work=options.keep_work)
+    chosen = replace(chosen, force=options.force, quiet=options.quiet, keep_work=options.keep_work)
     if options.dry_run:
-        show_estimate(estimate(**arguments, out=options.out, options=chosen), options)
+        _show_estimate(estimate(**arguments, out=options.out, options=chosen), options)
         return 0
-    kept = resumable(work_folder(Path(options.out)), options.arguments, "counts of text that was read")
-    with kept, stages(quiet=options.quiet) as shown:
-        chosen = replace(chosen, on_step=lambda step: shown.start(step, _unit(step)), progress=shown.update)
+    with resumable(work_folder(Path(options.out)), options.arguments, "counts of text that was read"):
         result = adapt(**arguments, out=options.out, options=chosen)
-    show_result(result, options)
+    _show_result(result, options)
     return 0
 
 
@@ -188,71 +185,56 @@ def _given(command: argparse.ArgumentParser, options: argparse.Namespace) -> dic
         missing = [name for name, value in (("MODEL", options.model), ("--target", options.target)) if not value]
         command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
     sizes = {"swap": options.swap, "add": options.add, "remove": options.remove}
-    texts = {"target": targets_of(options.target), "keep": kept_texts(options.keep, KEEP)}
+    texts = {"target": targets_of(options.target), "keep": reading.kept_texts(options.keep, KEEP)}
     chosen = replace(_adapt_options(options), command=command_line(command, options, _NOT_RECORDED))
     return {"source": options.model, **texts, **sizes, "options": chosen}
 
 
 def _recorded(command: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `adapt` that a record has, after refusing inputs that have changed.
-
-    Raises:
-        OptionError: Options that change the result were given too, or an input has changed.
-    """
+    """The arguments of `adapt` that a record has, after refusing other options and inputs that have changed."""
     for action in command._actions:
-        value = getattr(options, action.dest, None)
-        given = value != command.get_default(action.dest) or (action.option_strings and action.dest in options.given)
-        given = given and action.dest not in _NOT_RECORDED
         name = action.option_strings[0] if action.option_strings else action.metavar
+        changed = getattr(options, action.dest, None) != command.get_default(action.dest)
+        was_given = changed or (action.option_strings and action.dest in options.given)
         require(
-            not given or action.dest == "help",
+            not was_given or action.dest in (*_NOT_RECORDED, "help"),
             f"{name} was given together with --from-record, which has all options",
             hint=f"drop {name}, or drop --from-record and give all options",
         )
     record = read_record(options.from_record)
     arguments = repeat_of(record)
-    sizes = (arguments.get("add", 0), arguments.get("remove", 0), arguments.get("swap", 0))
+    sizes = tuple(arguments.get(name, 0) for name in ("add", "remove", "swap"))
     keep, chosen = arguments["keep"] or None, arguments["options"]
     job = new_job(arguments["source"], arguments["target"], keep, options.out, sizes, chosen)
     print_warnings(_not_compared(require_unchanged(job, record["inputs"]), record))
-    here = count_options_of(options, min_count=1)
+    here = reading.count_options_of(options)
     here = replace(chosen.count_options, **{name: getattr(here, name) for name in WITHOUT_EFFECT})
     return arguments | {"options": replace(chosen, count_options=here)}
 
 
-def _not_compared(names: Sequence[str], record: Mapping[str, Any]) -> Iterator[str]:
+def _not_compared(inputs: Sequence[str], record: Mapping[str, Any]) -> Iterator[str]:
     """Warnings if the result may differ from the recorded one."""
-    yield from (f"the record has no hash of the text `{name}`: it may have changed" for name in names)
+    yield from (f"the record has no hash of {name}: it may have changed" for name in inputs)
     made_by = dict(record.get("versions") or {}).get("tokengraft")
     if made_by != __version__:
         yield f"the record was made by tokengraft {made_by}, and this is {__version__}: the result may differ"
 
 
-def _unit(step: str) -> Unit:
-    """What the progress of a step is measured in."""
-    if "distillation" in step:
-        return "share"
-    return "tokens" if step.startswith("learning") else "bytes"
-
-
 def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
+    names = ("init", "output_init", "hole_rows", "seed", "by_merges", "preserve", "preserve_keep", "preserve_exactly")
     return AdaptOptions(
-        init=options.init,
-        output_init=options.output_init,
-        hole_rows=options.hole_rows,
-        seed=options.seed,
-        read_options=read_options_of(options, load(options.model) if options.rule else None),
-        count_options=count_options_of(options, min_count=1),
-        protection=Protection(tokens=lines_of(options.protect, "--protect"), pattern=options.protect_pattern),
-        by_merges=options.by_merges,
-        limits=limits_of(options),
-        preserve=options.preserve,
-        preserve_keep=options.preserve_keep,
-        test=texts_of(options.test, "--test") if options.test else None,
-        include=word_list_of(options),
-        balance=options.balance or "weights",
-        parity_text=named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
-        max_share=options.max_share,
+        **given(options, *names, "balance", "max_share"),
+        read_options=reading.read_options_of(options, load(options.model) if options.rule else None),
+        count_options=reading.count_options_of(options),
+        protection=Protection(
+            tokens=lines_of(options.protect, "--protect"),
+            pattern=options.protect_pattern,
+            defaults=not options.no_protect_defaults,
+        ),
+        limits=learning.limits_of(options),
+        test=reading.texts_of(options.test, "--test") if options.test else None,
+        include=learning.word_list_of(options),
+        parity_text=reading.named_texts(options.parity_text, "--parity-text") if options.parity_text else None,
         keep_llama_cpp_hash=options.keep_llama_cpp_hash,
         stacks=tuple(options.stacks),
         **_size(options),
@@ -263,6 +245,116 @@ def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
 def _size(options: argparse.Namespace) -> dict[str, Any]:
     """How to choose the number of tokens, if it is not given."""
     if AUTO not in (options.add, options.swap):
-        require_no_size(options)
+        learning.require_no_size(options, *learning.SIZE)
         return {}
-    return {"size": SizeOptions(**size_options(options)), "max_add": max_add_of(options)}
+    return {"size": SizeOptions(**learning.size_options(options)), "max_add": learning.max_add_of(options)}
+
+
+def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
+    """Prints the result to stdout, and warnings, notes and next steps to stderr."""
+    print_result(options, result.as_dict(), _rows(result))
+    if not options.json:
+        _print_scores(result, wide=options.wide)
+    print_warnings(result.warnings)
+    for note in result.scores.notes:
+        say(f"note: {note}", options)
+    say(f"\nwrote `{options.out}`", options)
+    for step in _next_steps(result, Path(options.out)):
+        say(f"  {step}", options)
+
+
+def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
+    yield "tokens", _tokens(result)
+    yield "rows", _embedding_rows(result)
+    if saved := _saved(result):
+        yield "saved", saved
+    yield "checks", _checks(result.check)
+    if result.transplant and result.transplant.compared:
+        compared = result.transplant.compared
+        yield "weights", f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged"
+    if result.extension:
+        yield from guarantees(result.extension, result.choice)
+        if result.cost:
+            moved = any(each.name == PRESERVED and each.outcome == "note" for each in result.check.findings)
+            yield from preserved_rows(result.extension, result.cost, "tokens" if moved else "ids")
+        elif result.extension.refused:
+            text = "the check text of llama.cpp's converter, which keeps its ids"
+            yield "refused", f"{len(result.extension.refused):,} candidates that occur in {text}"
+    yield from removed_rows(result.removed, result.order.kept if result.order else {})
+    yield from sample_rows(result.samples)
+
+
+def _tokens(result: Adaptation) -> str:
+    """The numbers of tokens. A token that is learned again after it was pruned is not new."""
+    summary = result.plan.summary
+    numbers = f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"
+    learned = len(result.extension) if result.extension else 0
+    if learned == summary.added:
+        return numbers
+    back = f"of which {learned - summary.added:,} had been pruned and got their ids back"
+    return f"{numbers}; {learned:,} learned, {back}"
+
+
+def _embedding_rows(result: Adaptation) -> str:
+    needed = (result.plan.rows_before, result.plan.rows_after)
+    padding = f", of which tokens need {needed[0]:,} → {needed[1]:,}" if result.rows != needed else ""
+    return f"{result.rows[0]:,} → {result.rows[1]:,}{padding}"
+
+
+def _saved(result: Adaptation) -> str:
+    """What a smaller vocabulary saves: rows, and with weights, parameters and megabytes; empty if it is not smaller."""
+    rows = result.rows[0] - result.rows[1]
+    if rows <= 0:
+        return ""
+    parameters, n_bytes = result.transplant.growth if result.transplant else (0, 0)
+    return f"{rows:,} rows" + (f", {-parameters:,} parameters, {-n_bytes / 1e6:,.1f} MB" if result.transplant else "")
+
+
+def _checks(result: Check) -> str:
+    """The number of checks that passed, and the names of those that are notes. A result has no failures."""
+    notes = [finding.name for finding in result.findings if finding.outcome == "note"]
+    if not notes:
+        return f"all {len(result.findings)} passed"
+    return f"{len(result.findings) - len(notes)} passed, {len(notes)} note{'s' * (len(notes) > 1)}: {', '.join(notes)}"
+
+
+def _print_scores(result: Adaptation, *, wide: bool) -> None:
+    print()
+    print_scores(result.scores, wide=wide)
+    measured = "texts without (test) are" if result.test else "measured on"
+    more = "" if result.test else ": measure it with --test NAME=FILES"
+    print_note(f"{measured} held-out documents of the corpora; other text usually gains less{more}")
+    if len(result.targets) > 1:
+        print()
+        cells = [[name, f"{target.tokens:,}"] for name, target in result.targets.items()]
+        print_columns(["target", "new tokens most frequent here"], cells)
+
+
+def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
+    """What to do with the result."""
+    report = out / "report.html"
+    if report.exists():
+        yield f"open `{report}` in a browser"
+    if result.transplant:
+        yield f"load it: `AutoModelForCausalLM.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
+    else:
+        yield f"load the tokenizer: `AutoTokenizer.from_pretrained({str(out)!r})`"
+    step = next_step(result, str(out))
+    yield f"{step.what}: `{shlex.join(step.command)}`"
+    yield f"  {step.why}"
+
+
+def _show_estimate(estimated: Estimate, options: argparse.Namespace) -> None:
+    """Prints the estimate of a dry run."""
+    weights = f"{estimated.weights_bytes / 1e6:,.1f} MB"
+    rows = [
+        ("rows", f"{estimated.rows_before:,} → {estimated.rows_after:,}"),
+        ("text", f"{estimated.text_bytes / 1e6:,.1f} MB on disk"),
+        ("weights", weights if estimated.weights_bytes else "none: only the tokenizer is adapted"),
+        ("parameters", f"{estimated.parameters_added:+,}"),
+        ("memory", f"about {estimated.memory_bytes / 1e9:,.1f} GB"),
+        ("time", f"about {estimated.seconds:,.0f} s"),
+        ("would write", options.out),
+    ]
+    print_result(options, asdict(estimated), rows)
+    print_warnings(estimated.warnings)

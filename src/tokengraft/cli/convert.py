@@ -6,19 +6,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokengraft.check.prove import Proof, prove_conversion
-from tokengraft.check.save import save_verified
-from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.check.verify import Verification
-from tokengraft.cli.display import print_table
+from tokengraft.cli.display import print_result
 from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.formats.convert import TARGETS, convert
-from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.tokenizer.families import PATTERNS
+from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.loaders import Proof, Verification, prove_conversion
+from tokengraft.verify.save import save_verified
+from tokengraft.verify.transformers_loader import transformers_started
 
 _ADDING = re.compile("TemplateProcessing|RobertaProcessing|BertProcessing")
 """Types of post-processors that put special tokens around text."""
@@ -88,20 +87,17 @@ def _report(
     converted: Tokenizer, proof: Proof, verified: Verification, left_out: list[str], options: argparse.Namespace
 ) -> None:
     files = [converted.main, *(name for name in converted.files if name != converted.main)]
-    if options.json:
-        summary = {
-            "out": options.out,
-            "format": options.to,
-            "files": files,
-            "tokens": len(converted.tokens),
-            "rows": converted.n_rows,
-            "proven": proof._asdict(),
-            "loaded_by": verified.loaders,
-            "left_out": left_out,
-            "notes": verified.notes,
-        }
-        print(json.dumps(summary, ensure_ascii=False))
-        return
+    summary = {
+        "out": options.out,
+        "format": options.to,
+        "files": files,
+        "tokens": len(converted.tokens),
+        "rows": converted.n_rows,
+        "proven": proof._asdict(),
+        "loaded_by": verified.loaders,
+        "left_out": left_out,
+        "notes": verified.notes,
+    }
     rows = [
         ("format", f"{options.to}: {', '.join(files)}"),
         ("tokens", f"{len(converted.tokens):,}; {proof.moved:,} of them have other ids"),
@@ -112,5 +108,6 @@ def _report(
     rows += [("warning", note) for note in verified.notes]
     if proof.moved:
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
-    print_table(rows)
-    say(f"wrote `{options.out}`", options)
+    print_result(options, summary, rows)
+    if not options.json:
+        say(f"wrote `{options.out}`", options)

@@ -1,26 +1,19 @@
 """`tokengraft count` and `tokengraft counts merge`."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from tokengraft.cli.display import print_table, print_warnings
-from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, say
-from tokengraft.cli.progress import one_stage
-from tokengraft.cli.reading import (
-    add_engine,
-    add_memory,
-    add_min_count,
-    add_read_options,
-    count_options_of,
-    read_options_of,
-)
+from tokengraft.cli import reading
+from tokengraft.cli.display import print_result, print_warnings
+from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, number, say
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.progress import one_stage
 
 
 def add(commands: Commands) -> None:
@@ -39,14 +32,12 @@ def add(commands: Commands) -> None:
         help="file (.txt, .jsonl, .parquet; plain, .gz or .zst), folder, glob, URL of these (s3://, hf://, https://), "
         "or - for stdin",
     )
-    command.add_argument(
-        "--weight", action="append", metavar="W", help="weight of one CORPUS, such as 2 or 1/3; give one for each"
-    )
+    reading.add_weight(command, "CORPUS")
     add_output(command, "Parquet file for the counts")
     add_json(command)
-    add_min_count(command)
-    add_read_options(command)
-    add_engine(command)
+    _add_min_count(command)
+    reading.add_read_options(command)
+    reading.add_engine(command)
     command.set_defaults(run=_count)
     _add_merge(commands)
 
@@ -57,7 +48,7 @@ def _add_merge(commands: Commands) -> None:
         "merge",
         help="add up files of counts",
         description="Add up files of counts, for example those of the shards of one corpus. With --tokenizer, add up "
-        "partial counts, which `tg.BatchCounter` makes inside other engines such as Spark.",
+        "partial counts, which `tg.distributed.BatchCounter` makes inside other engines such as Spark.",
     )
     command.add_argument("counts", nargs="+", metavar="COUNTS", help="files of counts, or folders of partial counts")
     command.add_argument(
@@ -67,38 +58,31 @@ def _add_merge(commands: Commands) -> None:
     )
     add_output(command, "Parquet file for the sum")
     add_json(command)
-    add_min_count(command)
-    add_memory(command)
+    _add_min_count(command)
+    reading.add_memory(command)
     command.set_defaults(run=_merge)
+
+
+def _add_min_count(command: argparse.ArgumentParser) -> None:
+    """Adds --min-count, for pretokens."""
+    command.add_argument(
+        "--min-count", type=number, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
+    )
 
 
 def _count(options: argparse.Namespace) -> int:
     require_new(options.out, force=options.force)
     require_distinct(input_paths([options.source], options.corpus), options.out)
     tokenizer = load(options.source)
-    read_options, out = read_options_of(options, tokenizer), Path(options.out)
-    count_options = count_options_of(options, min_count=options.min_count)
+    read_options, out = reading.read_options_of(options, tokenizer), Path(options.out)
+    count_options = reading.count_options_of(options, min_count=options.min_count)
+    how: dict[str, Any] = {"read_options": read_options, "count_options": count_options}
     with one_stage("counting", quiet=options.quiet) as progress:
         if options.weight:
-            counts = count(
-                tokenizer,
-                options.corpus,
-                weights=options.weight,
-                read_options=read_options,
-                count_options=count_options,
-                progress=progress,
-            )
+            counts = count(tokenizer, options.corpus, weights=options.weight, progress=progress, **how)
             counts.save(out, force=options.force)
         else:
-            counts = count_to_file(
-                tokenizer,
-                options.corpus,
-                out,
-                read_options=read_options,
-                count_options=count_options,
-                force=options.force,
-                progress=progress,
-            )
+            counts = count_to_file(tokenizer, options.corpus, out, force=options.force, progress=progress, **how)
     return _report(counts, out, options)
 
 
@@ -106,7 +90,7 @@ def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
     require_new(out, force=options.force)
     require_distinct(input_paths(options.counts, [options.tokenizer]), out)
-    count_options = count_options_of(options, min_count=options.min_count)
+    count_options = reading.count_options_of(options, min_count=options.min_count)
     if options.tokenizer:
         tokenizer = load(options.tokenizer)
         merged = sum_partials_to_file(options.counts, tokenizer, out, count_options=count_options, force=options.force)
@@ -119,17 +103,16 @@ def _merge(options: argparse.Namespace) -> int:
 def _report(counts: PretokenCounts, out: Path, options: argparse.Namespace) -> int:
     totals = counts.totals
     warnings = [*reading_warnings(totals), *(["the corpus has no documents"] if not totals.documents else [])]
-    if options.json:
-        summary = {**asdict(totals), "added_tokens": dict(counts.added), "warnings": warnings}
-        print(json.dumps({"out": str(out), **summary}, ensure_ascii=False))
-    else:
-        rows = [
-            ("documents", f"{totals.documents:,}"),
-            ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
-            ("pretokens", f"{totals.pretokens:,}"),
-            ("added tokens", f"{sum(counts.added.values()):,} in the text"),
-        ]
-        print_table(rows)
+    one = totals.documents == 1 and getattr(options, "documents", "") is None
+    rows = [
+        ("documents", f"{totals.documents:,}{': a text file is one; --documents lines: each line' * one}"),
+        ("text", f"{totals.bytes:,} bytes, {totals.characters:,} characters"),
+        ("pretokens", f"{totals.pretokens:,}"),
+        ("added tokens", f"{sum(counts.added.values()):,} in the text"),
+    ]
+    summary = {"out": str(out), **asdict(totals), "added_tokens": dict(counts.added), "warnings": warnings}
+    print_result(options, summary, rows)
+    if not options.json:
         say(f"wrote `{out}`", options)
     print_warnings(warnings)
     return 0

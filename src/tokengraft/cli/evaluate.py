@@ -1,18 +1,36 @@
 """`tokengraft evaluate`."""
 
 import argparse
+import json
+import sys
+from dataclasses import asdict
 from typing import Any
 
-from tokengraft.cli.display import print_columns, print_warnings
-from tokengraft.cli.options import Commands, add_json, add_wide, input_paths, named, require, say
-from tokengraft.cli.reading import add_text_read_options, text_read_options_of, warn_of_spelling
-from tokengraft.cli.report import report_evaluation
-from tokengraft.cli.report_option import add_report, require_report
-from tokengraft.cli.texts import files_of, texts_of
-from tokengraft.evaluate.evaluation import Evaluation
-from tokengraft.evaluate.measure import evaluate
-from tokengraft.evaluate.segments import open_text
+from tokengraft.cli.display import print_scores, print_table, print_warnings, readable, visible
+from tokengraft.cli.options import (
+    Commands,
+    add_json,
+    add_report,
+    add_wide,
+    input_paths,
+    named,
+    refuse,
+    require,
+    require_report,
+    say,
+)
+from tokengraft.cli.reading import add_text_read_options, files_of, text_read_options_of, texts_of, warn_of_spelling
+from tokengraft.cli.report import base_and_new, report_evaluation
+from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
+from tokengraft.measure.compare import Comparison, Document, compare
+from tokengraft.measure.evaluate import Evaluation, evaluate
+from tokengraft.measure.segments import open_text
+from tokengraft.tokenizer.kind import Kind
+
+COLOURS = ("black on cyan", "black on yellow")
+MAX_TOKENS = 2000
+"""Tokens of a document that are printed."""
 
 
 def add(commands: Commands) -> None:
@@ -34,6 +52,12 @@ def add(commands: Commands) -> None:
         "name every file is a text of its own",
     )
     command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
+    command.add_argument(
+        "--examples",
+        action="store_true",
+        help="two tokenizers: also show the documents that changed most, side by side, the new tokens that save the "
+        "most, and new tokens that are not used",
+    )
     add_report(command)
     command.add_argument("--csv", action="store_true", help="print the result as CSV")
     add_wide(command)
@@ -49,29 +73,100 @@ def _run(options: argparse.Namespace) -> int:
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )
-    require(
-        not options.report or len(tokenizers) == 2,
-        f"--report compares two tokenizers, and {len(tokenizers)} were given",
-        hint="pass two tokenizers, or drop --report",
-    )
+    if len(tokenizers) != 2:
+        why = f"compares two tokenizers, and {len(tokenizers)} were given"
+        refuse(options, why, "report", "examples", instead="pass two tokenizers")
+    require(not (options.csv and options.examples), "CSV has no place for --examples", hint="drop --csv")
     require_report(options, input_paths(tokenizers.values(), files_of(texts)))
     loaded = {name: load(source) for name, source in tokenizers.items()}
-    for name, tokenizer in loaded.items():
-        warn_of_spelling(tokenizer, name)
+    warn_of_spelling(loaded)
     read_options = text_read_options_of(options)
     opened: dict[str, Any] = dict(texts)
-    if options.report:  # a report shows documents, so the text stays in memory
+    if options.report or options.examples:  # they show documents, so the text stays in memory
         opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
     evaluation: Evaluation = evaluate(loaded, opened, base=options.base, read_options=read_options)
-    if options.json:
+    comparisons: dict[str, Comparison] = {}
+    if options.examples:
+        counts = [name for name, text in opened.items() if isinstance(text, PretokenCounts)]
+        require(not counts, f"--examples shows documents, and {counts} is counts", hint="pass text")
+        base, new = (loaded[name] for name in base_and_new(options, loaded))
+        comparisons = {name: compare(base, new, text) for name, text in opened.items()}
+    if options.json and options.examples:
+        examples = {name: _examples_data(comparison) for name, comparison in comparisons.items()}
+        print(json.dumps(json.loads(evaluation.to_json()) | {"examples": examples}, ensure_ascii=False))
+    elif options.json:
         print(evaluation.to_json())
     elif options.csv:
         print(evaluation.to_csv(), end="")
     else:
-        print_columns(*evaluation.table(wide=options.wide))
+        print_scores(evaluation, wide=options.wide)
         for note in evaluation.notes:
             say(f"note: {note}", options)
-    print_warnings(evaluation.warnings)
+        for name, comparison in comparisons.items():
+            print(f"\n{visible(name)}")
+            _print_examples(comparison, new.kind)
+    compared = (warning for comparison in comparisons.values() for warning in comparison.warnings)
+    print_warnings([*dict.fromkeys((*evaluation.warnings, *compared))])
     if options.report:
         report_evaluation(options, loaded, opened)
     return 0
+
+
+def _print_examples(comparison: Comparison, kind: Kind) -> None:
+    """Prints a comparison: a table of numbers, then the documents that changed most."""
+    change = f" ({comparison.tokens_after / comparison.tokens_before - 1:+.1%})" if comparison.tokens_before else ""
+    savings = ", ".join(f"{readable(e.token, kind)} {e.saved:,}" for e in comparison.savings[:12])
+    unused = " ".join(readable(token, kind) for token in comparison.unused[:12])
+    rows = [
+        ("tokens", f"{comparison.tokens_before:,} → {comparison.tokens_after:,}{change}"),
+        ("documents", f"{comparison.documents:,}: {comparison.shorter:,} shorter, {comparison.longer:,} longer"),
+        ("new tokens", f"{comparison.added:,}, {len(comparison.unused):,} of them unused in this text"),
+        ("largest savings", savings or "none"),
+        ("unused", unused or "none"),
+    ]
+    print_table(rows)
+    for title, documents in (
+        ("largest decrease in tokens", comparison.gained),
+        ("largest increase in tokens", comparison.lost),
+    ):
+        if documents:
+            print(f"\n{title}")
+            for document in documents:
+                _show(document)
+
+
+def _show(document: Document) -> None:
+    """Prints the two segmentations of a document: tokens separated by `|`, on a terminal also in alternating colours.
+
+    Bytes that are not text by themselves are shown as in ``\\xe6``.
+    """
+    for label, tokens in (("before", document.before), ("after", document.after)):
+        texts = [visible(token.decode(errors="backslashreplace")) for token in tokens[:MAX_TOKENS]]
+        texts += ["…"] * (len(tokens) > MAX_TOKENS)
+        head = f"  {label:<6} {len(tokens):>4}  "
+        if not sys.stdout.isatty():
+            print(head + "|".join(texts))
+            continue
+        from rich.console import Console
+        from rich.text import Text
+
+        line = Text(head)
+        for at, text in enumerate(texts):
+            line.append("|" * bool(at)).append(text, COLOURS[at % 2])
+        Console().print(line, soft_wrap=True)
+
+
+def _examples_data(comparison: Comparison) -> dict[str, object]:
+    """A comparison as JSON-ready data."""
+
+    def readable_document(document: Document) -> dict[str, object]:
+        sides = {"before": document.before, "after": document.after}
+        return {"text": document.text} | {
+            name: [token.decode(errors="replace") for token in tokens] for name, tokens in sides.items()
+        }
+
+    return asdict(comparison) | {
+        "gained": [readable_document(document) for document in comparison.gained],
+        "lost": [readable_document(document) for document in comparison.lost],
+        "savings": [saving._asdict() for saving in comparison.savings],
+    }

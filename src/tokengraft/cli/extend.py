@@ -2,63 +2,52 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tokengraft.check.against_base import preserved
-from tokengraft.check.finding import Check
-from tokengraft.check.save import save, save_verified
-from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.check.verify import sample_pretokens
-from tokengraft.cli.display import print_table, print_warnings
+from tokengraft.cli import learning, reading
+from tokengraft.cli.display import print_columns, print_result, print_warnings
 from tokengraft.cli.extended import Learned, rows_of, summary_of
-from tokengraft.cli.learning import (
+from tokengraft.cli.options import (
     AUTO,
-    LEARNING,
-    SIZE,
-    add_learning,
-    add_size,
-    counts_of_files,
-    limits_of,
-    max_add_of,
-    named_texts,
-    number_of_tokens,
-    preserve_of,
-    preserve_warnings,
-    require_no_size,
-    size_options,
-    whole,
-    word_list_of,
+    Commands,
+    add_json,
+    add_output,
+    add_report,
+    add_source,
+    given,
+    input_paths,
+    named,
+    number_or,
+    refuse,
+    report_if_asked,
+    require,
+    require_report,
+    say,
+    without,
 )
-from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, named, require, say
-from tokengraft.cli.progress import one_stage
-from tokengraft.cli.reading import (
-    add_counts,
-    add_read_options,
-    counts_of,
-    require_unread,
-    text_read_options_of,
-    warn_of_spelling,
-    without_text_reading,
-)
-from tokengraft.cli.report_option import add_report, report_if_asked, require_report
-from tokengraft.cli.texts import one_text
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError
-from tokengraft.evaluate.segments import open_text
-from tokengraft.evaluate.size import SizeChoice, choose_size
-from tokengraft.extend.continued import CHARACTER_COVERAGE, extend, require_extendable
-from tokengraft.extend.cost import preserve_cost
-from tokengraft.extend.extension import Extension
-from tokengraft.extend.naive import NAIVE_METHODS, extend_naively
-from tokengraft.extend.parity import Parity
 from tokengraft.formats import load
-from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.formats.sources import is_tokenizer_file
+from tokengraft.learn.continued import extend, require_extendable
+from tokengraft.learn.extension import Extension
+from tokengraft.learn.limits import Parity
+from tokengraft.learn.naive import NAIVE_METHODS, extend_naively
+from tokengraft.learn.preserve import cost_of, is_restricted, lost_gain, trained_freely
+from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
+from tokengraft.measure.segments import Text, open_text
+from tokengraft.measure.sizes import CurvePoint, curve_of_extension, default_sizes, encoded_support
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.progress import one_stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.against_base import preserved
+from tokengraft.verify.finding import Check
+from tokengraft.verify.loaders import sample_pretokens
+from tokengraft.verify.save import save, save_verified
+from tokengraft.verify.transformers_loader import transformers_started
 
-CONTINUED_ONLY = (*LEARNING, *SIZE, "held_out", "character_coverage", "extension")
+CONTINUED_ONLY = (*learning.LEARNING, *learning.SIZE, "held_out", "character_coverage", "extension")
 
 
 def add(commands: Commands) -> None:
@@ -68,12 +57,14 @@ def add(commands: Commands) -> None:
         help="learn new tokens by continuing BPE training",
         description="Learn new tokens by continuing BPE training on new text, so that every new token is reachable. "
         "Kept ids do not move. The written folder is loaded again with other libraries and compared.",
+        first="--counts --corpus --add --held-out --curve --scripts --preserve --include --balance --text-field "
+        "--report --out --force --json",
     )
     add_source(command)
-    add_counts(command, required=False)
+    reading.add_counts(command, required=False)
     command.add_argument(
         "--add",
-        type=number_of_tokens,
+        type=number_or(AUTO),
         required=True,
         metavar="N",
         help=f"number of new tokens, or `{AUTO}` to choose it on --held-out",
@@ -92,39 +83,40 @@ def add(commands: Commands) -> None:
         help="continued training, or a baseline that adds tokens of a newly trained vocabulary (default: continued)",
     )
     command.add_argument(
-        "--donor",
-        metavar="SOURCE",
-        help="baselines: take the tokens of this tokenizer instead of training one",
+        "--donor", metavar="SOURCE", help="baselines: take the tokens of this tokenizer instead of training one"
     )
     command.add_argument(
         "--extension", type=Path, metavar="FILE", help="also write the learned tokens and merges as JSON"
     )
-    add_learning(command)
-    add_size(command)
+    learning.add_learning(command)
+    learning.add_size(command)
     command.add_argument(
         "--held-out",
         action="extend",
         nargs="+",
         metavar="TEXT",
-        help=f"text to choose the size on, with --add {AUTO}",
+        help=f"text that is not learned from, to choose the size on with --add {AUTO}, or for --curve",
+    )
+    command.add_argument(
+        "--curve",
+        action="store_true",
+        help="show the gain on --held-out by number of new tokens, up to --add, and write nothing",
     )
     add_report(command)
-    add_output(command, "folder for the extended tokenizer")
+    add_output(command, "folder for the extended tokenizer", required=False)
     add_json(command)
-    add_read_options(command)
+    reading.add_read_options(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
-    warn_of_spelling(tokenizer)
+    reading.warn_of_spelling({options.source: tokenizer})
     require_extendable(tokenizer, _largest(options))
-    require(
-        options.character_coverage is None or tokenizer.kind == "sentencepiece",
-        f"--character-coverage has no effect: the tokenizer is {tokenizer.kind}, and its bytes spell every character",
-        hint="drop --character-coverage",
-    )
+    if tokenizer.kind != "sentencepiece":
+        why = f"has no effect: the tokenizer is {tokenizer.kind}, and its bytes spell every character"
+        refuse(options, why, "character_coverage")
     if options.method != "continued":
         return _run_naively(tokenizer, options)
     with transformers_started():  # it is imported while the core counts and learns
@@ -133,37 +125,56 @@ def _run(options: argparse.Namespace) -> int:
 
 def _largest(options: argparse.Namespace) -> int:
     """The number of tokens to train for."""
-    return max_add_of(options) if options.add == AUTO else int(options.add)
+    return learning.max_add_of(options) if options.add == AUTO else int(options.add)
 
 
 def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
-    limits, words = limits_of(options), word_list_of(options)
+    limits, words, held_out = learning.limits_of(options), learning.word_list_of(options), _held_out(options)
     texts = _texts(tokenizer, options)
-    counts = _sum(texts)
-    warnings = [warning for part in texts.values() for warning in reading_warnings(part.totals)]
-    preserve = preserve_of(tokenizer, options)
-    warnings += preserve_warnings(preserve, options)
+    first, *others = texts.values()
+    counts = sum(others, first)
+    preserve, warnings = learning.preserve_of(tokenizer, texts.values(), options)
+    warnings = [*(warning for part in texts.values() for warning in reading_warnings(part.totals)), *warnings]
     print_warnings(warnings)
-    coverage = CHARACTER_COVERAGE if options.character_coverage is None else options.character_coverage
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
-    settings: dict[str, Any] = {"limits": limits, "character_coverage": coverage, "include": words}
-    with one_stage("learning", quiet=options.quiet, unit="tokens") as progress:
-        extension = extend(tokenizer, text, _largest(options), preserve=preserve, progress=progress, **settings)
-    choice = _chosen(tokenizer, extension, counts, options) if options.add == AUTO else None
-    extension = extension[: choice.size] if choice else extension
-    extended = extension.apply(tokenizer)
+    settings = {"limits": limits, "include": words, **given(options, "character_coverage")}
+
+    def learn(preserved_counts: PretokenCounts | None, n: int) -> Extension:
+        with one_stage("learning", quiet=options.quiet, unit="tokens") as progress:
+            return extend(tokenizer, text, n, preserve=preserved_counts, progress=progress, **settings)
+
+    def cut(extension: Extension) -> tuple[Extension, SizeChoice | None]:
+        if options.add != AUTO or held_out is None:
+            return extension, None
+        least = max(extension.n_listed, 1)
+        choice = choose_size(tokenizer, extension, counts, held_out, min_size=least, **learning.size_options(options))
+        return extension[: choice.size], choice
+
+    largest = learn(preserve.counts if preserve else None, _largest(options))
+    if options.curve and held_out is not None:
+        return _show_curve(tokenizer, largest, counts, held_out, warnings, options)
+    extension, choice = cut(largest)
+    extended, cost = extension.apply(tokenizer), None
+    if rare := None if choice else rare_warning(encoded_support(tokenizer, extension, counts, len(extension))):
+        warnings.append(f"{rare}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports")
+        print_warnings(warnings[-1:])
     if preserve is not None:
-        Check((preserved(extended, tokenizer, preserve),)).raise_for_failures()
-    cost = preserve_cost(tokenizer, text, extension, **settings) if preserve else None
+        extension = preserve.noted_in(extension)
+        Check((preserved(extended, tokenizer, preserve.counts),)).raise_for_failures()
+        free = cut(trained_freely(partial(learn, None), _largest(options)))[0] if is_restricted(largest) else extension
+        cost = cost_of([*texts.values()], tokenizer, extended, free.apply(tokenizer))
+        if error := lost_gain(cost, len(extension.refused)):
+            if options.preserve and not options.preserve_exactly:
+                raise error
+            warnings.append(error.message)
+            print_warnings([error.message])
     samples = sample_pretokens(counts, tokenizer.kind)
     verified = save_verified(extended, options.out, base=tokenizer, texts=samples, force=options.force)
     if options.extension:
         extension.save(options.extension, force=options.force)
     learned = Learned(tokenizer, extended, extension, verified, choice, cost)
-    if options.json:
-        print(json.dumps({"out": options.out, **summary_of(learned), "warnings": warnings}, ensure_ascii=False))
-    else:
-        print_table(rows_of(learned))
+    print_result(options, {"out": options.out, **summary_of(learned), "warnings": warnings}, rows_of(learned))
+    if not options.json:
         say(f"wrote `{options.out}`", options)
     report_if_asked(options, (tokenizer, extended), texts, extension=extension, warnings=warnings)
     return 0
@@ -173,43 +184,80 @@ def _texts(tokenizer: Tokenizer, options: argparse.Namespace) -> dict[str, Preto
     """The counts of every text to learn from, by name; without --balance parity, one that has them all."""
     other_text = bool(options.preserve or options.parity_text)
     if options.held_out and not options.corpus:
-        options = without_text_reading(options)
+        options = without(options, *reading.TEXT_OPTIONS)
     if options.balance != "parity":
-        return {"text": counts_of(tokenizer, options, other_text=other_text)}
+        return {"text": reading.given_counts(tokenizer, options, other_text=other_text)}
     if options.counts and not other_text:
-        require_unread(options, "--counts was counted already")
+        reading.require_unread(options, "--counts was counted already")
     option = "--corpus" if options.corpus else "--counts"
-    texts = named_texts(map(str, options.corpus or options.counts), option)
-    return {name: counts_of_files(tokenizer, files, options) for name, files in texts.items()}
-
-
-def _sum(texts: dict[str, PretokenCounts]) -> PretokenCounts:
-    first, *others = texts.values()
-    for other in others:
-        first += other
-    return first
+    texts = reading.named_texts(map(str, options.corpus or options.counts), option)
+    return {name: reading.counts_of_files(tokenizer, files, options) for name, files in texts.items()}
 
 
 def _parity(tokenizer: Tokenizer, texts: dict[str, PretokenCounts], options: argparse.Namespace) -> Parity:
     """The texts in balance, with those of --parity-text."""
-    max_share = 1.0 if options.max_share is None else options.max_share
+    share = given(options, "max_share")
     if not options.parity_text:
-        return Parity(texts, max_share=max_share)
-    given = named_texts(options.parity_text, "--parity-text")
-    parallel = {name: counts_of_files(tokenizer, files, whole(options)) for name, files in given.items()}
-    return Parity.of_parallel(texts, parallel, max_share=max_share)
+        return Parity(texts, **share)
+    named = reading.named_texts(options.parity_text, "--parity-text")
+    parallel = {name: reading.counts_of_files(tokenizer, files, options, whole=True) for name, files in named.items()}
+    return Parity.of_parallel(texts, parallel, **share)
 
 
-def _chosen(
-    tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, options: argparse.Namespace
-) -> SizeChoice:
-    text = open_text(*one_text(options.held_out, "--held-out"), text_read_options_of(options))
-    return choose_size(tokenizer, extension, counts, text, min_size=max(extension.n_listed, 1), **size_options(options))
+def _show_curve(
+    tokenizer: Tokenizer,
+    extension: Extension,
+    counts: PretokenCounts,
+    text: Text | PretokenCounts,
+    warnings: list[str],
+    options: argparse.Namespace,
+) -> int:
+    """Prints the gain by number of new tokens, and how often the new tokens occur in the training text."""
+    curve = curve_of_extension(tokenizer, extension, counts, text, default_sizes(options.add))
+    more = [*curve.warnings]
+    if len(options.weight or ()) > 1:
+        more.append("the shares below 10, 100 and 1,000 are of occurrences multiplied by --weight")
+    print_warnings(more)
+    if options.json:
+        points = [point._asdict() for point in curve.points]
+        print(json.dumps({"text": curve.text, "knee": curve.knee, "points": points, "warnings": [*warnings, *more]}))
+        return 0
+    heads = ["new tokens", "bytes/token", "gain", "below 10", "below 100", "below 1,000"]
+    print_columns(heads, [_curve_row(point) for point in curve.points])
+    knee = f"{curve.knee:,} tokens (1,000 more gain less than 1 %)" if curve.knee is not None else "not reached"
+    print(f"knee: {knee}")
+    say("below N: the share of new tokens that occur fewer than N times in the text they were learned from", options)
+    if len(extension) < extension.asked:
+        say(f"note: {extension.stopped}", options)
+    return 0
+
+
+def _curve_row(point: CurvePoint) -> list[str]:
+    rare = ("" if share is None else f"{share:.1%}" for share in (point.below_10, point.below_100, point.below_1000))
+    return [f"{point.tokens:,}", f"{point.bytes_per_token:.3f}", f"{point.gain:+.1%}", *rare]
+
+
+def _held_out(options: argparse.Namespace) -> Text | PretokenCounts | None:
+    """The text of --held-out."""
+    if not options.held_out:
+        return None
+    read_options = reading.text_read_options_of(options)
+    text = open_text(*reading.one_text(options.held_out, "--held-out"), read_options)
+    require(
+        read_options is None or bool(options.corpus) or not isinstance(text, PretokenCounts),
+        "options for reading text were given, but both --counts and --held-out are counts",
+        hint="leave them out, or pass text",
+    )
+    return text
 
 
 def _require_options(options: argparse.Namespace) -> None:
     """Refuses options that are invalid or would have no effect, before any work is done."""
-    require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
+    if options.curve:
+        _require_curve(options)
+    else:
+        require(options.out is not None, "no output was given", hint="pass --out PATH, or --curve")
+        require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
     if options.extension:
         require_new(options.extension, force=options.force)
     inputs = [options.source, options.donor, options.deny, options.include]
@@ -218,56 +266,61 @@ def _require_options(options: argparse.Namespace) -> None:
     paths = input_paths(inputs, options.counts, options.corpus, corpora, options.preserve, texts)
     require_distinct(paths, options.out, options.extension)
     require_report(options, paths, options.out, options.extension)
-    naive = options.method != "continued"
-    ignored = [name for name in CONTINUED_ONLY if naive and getattr(options, name) is not None]
-    for name in ignored:
-        flag = f"--{name.replace('_', '-')}"
-        raise OptionError(f"{flag} is for continued training, not for {options.method}", hint=f"drop {flag}")
-    require(naive or not options.donor, "--donor is for the naive methods", hint="pass --method naive-regen too")
-    text = bool(options.counts or options.corpus)
-    require(text or bool(options.donor), "no text to learn from was given", hint="pass --counts or --corpus")
     require(
-        not (text and options.donor),
-        "both text and --donor were given; the tokens of --donor are copied, and nothing is learned from text",
-        hint="drop --donor, or drop --counts and --corpus",
+        not ("-" in (options.corpus or ()) and any(named(text)[1] == "-" for text in options.held_out or ())),
+        "both --corpus and --held-out are standard input, which can be read only once",
+        hint="name a file for one of them",
     )
+    if options.method != "continued":
+        why = f"is for continued training, not for {options.method}"
+        refuse(options, why, *CONTINUED_ONLY)
+        no_hash = options.keep_llama_cpp_hash is False  # given as --no-keep-llama-cpp-hash
+        require(not no_hash, f"--no-keep-llama-cpp-hash {why}", hint="drop --no-keep-llama-cpp-hash")
+    else:
+        refuse(options, "is for the naive methods", "donor", instead="pass --method naive-regen too")
     if options.donor:
-        require_unread(options, "--donor reads none")
-        require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
+        why = "both text and --donor were given; its tokens are copied, and nothing is learned from text"
+        require(not (options.counts or options.corpus), why, hint="drop --donor, or drop --counts and --corpus")
+        reading.require_unread(options, "--donor reads none")
+        refuse(options, "is for --counts or --corpus, and neither was given", "weight")
+    else:
+        text = bool(options.counts or options.corpus)
+        require(text, "no text to learn from was given", hint="pass --counts or --corpus")
     _require_size(options)
     _require_balance(options)
+    if not options.preserve:
+        refuse(options, "has no effect without text to preserve", "preserve_exactly", instead="pass --preserve TEXT")
+
+
+def _require_curve(options: argparse.Namespace) -> None:
+    """Refuses what has no effect with --curve."""
+    require(options.add != AUTO, f"--curve shows sizes up to --add, which is `{AUTO}`", hint="pass --add 32000")
+    why = "--curve measures text that is not learned from, and none was given"
+    require(options.held_out is not None, why, hint="pass --held-out TEXT")
+    refuse(options, "has no effect: --curve writes nothing", "out", "force", "extension", "report")
+    require(options.method == "continued", "--curve is for continued training", hint="drop --method")
 
 
 def _require_size(options: argparse.Namespace) -> None:
     if options.add != AUTO:
-        return require_no_size(options, (*SIZE, "held_out"))
+        return learning.require_no_size(options, *learning.SIZE, *(() if options.curve else ("held_out",)))
     require(options.method == "continued", f"--add {AUTO} is for continued training", hint="pass --add N")
-    return require(
-        options.held_out is not None,
-        f"--add {AUTO} chooses the number of tokens on held-out text, and none was given",
-        hint="pass --held-out TEXT, or a number of tokens",
-    )
+    why = f"--add {AUTO} chooses the number of tokens on held-out text, and none was given"
+    return require(options.held_out is not None, why, hint="pass --held-out TEXT, or a number of tokens")
 
 
 def _require_balance(options: argparse.Namespace) -> None:
-    parity = options.balance == "parity"
-    for name in ("parity_text", "max_share"):
-        flag = f"--{name.replace('_', '-')}"
-        require(
-            parity or getattr(options, name) is None, f"{flag} is for --balance parity", hint="pass --balance parity"
-        )
-    if parity:
-        number = len(options.corpus or options.counts or ())
-        require(
-            number > 1,
-            f"--balance parity needs several texts, and {number} was given",
-            hint="pass --corpus NAME=FILES NAME=FILES",
-        )
-        require(not options.weight, "--weight has no effect with --balance parity", hint="drop --weight")
+    if options.balance != "parity":
+        why, instead = "is for --balance parity", "pass --balance parity"
+        return refuse(options, why, "parity_text", "max_share", instead=instead)
+    number = len(options.corpus or options.counts or ())
+    why = f"--balance parity needs several texts, and {number} was given"
+    require(number > 1, why, hint="pass --corpus NAME=FILES NAME=FILES")
+    return refuse(options, "has no effect with --balance parity", "weight")
 
 
 def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
-    counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    counts = reading.given_counts(tokenizer, options) if options.counts or options.corpus else None
     warnings = reading_warnings(counts.totals) if counts else ()
     print_warnings(warnings)
     donor = load(options.donor) if options.donor else None
@@ -276,25 +329,14 @@ def _run_naively(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     failing = set(extended.structure.unreachable)
     new = [i for string, i in extended.ids.items() if string not in tokenizer.ids]
     unreachable = sum(i in failing for i in new)
-    if options.json:
-        summary: dict[str, Any] = {
-            "out": options.out,
-            "added": len(new),
-            "unreachable": unreachable,
-            "rows": extended.n_rows,
-        }
-        summary["warnings"] = warnings
-        print(json.dumps(summary))
-    else:
-        rows = [
-            ("added", f"{len(new):,} tokens by {options.method}, a baseline for comparison"),
-            (
-                "unreachable",
-                f"{unreachable:,} of them ({unreachable / max(len(new), 1):.1%}) are never produced by merges",
-            ),
-            ("embedding rows", f"{tokenizer.n_rows:,} → {extended.n_rows:,}"),
-        ]
-        print_table(rows)
+    summary = {"out": options.out, "added": len(new), "unreachable": unreachable, "rows": extended.n_rows}
+    share = f"({unreachable / max(len(new), 1):.1%})"
+    rows = [
+        ("added", f"{len(new):,} tokens by {options.method}, a baseline for comparison"),
+        ("unreachable", f"{unreachable:,} of them {share} are never produced by merges"),
+        ("embedding rows", f"{tokenizer.n_rows:,} → {extended.n_rows:,}"),
+    ]
+    print_result(options, summary | {"warnings": warnings}, rows)
     say(f"wrote `{options.out}`", options)
     report_if_asked(options, (tokenizer, extended), {"text": counts} if counts else {}, warnings=warnings)
     return 0

@@ -1,23 +1,27 @@
-"""What `tokengraft extend` shows about a finished extension, as a table and as JSON."""
+"""What `tokengraft extend` shows about a finished extension, as a table and as JSON.
+
+What commands that remove tokens show about them: the removed tokens, the protected ones, and the sample texts.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tokengraft.check.verify import Verification
-from tokengraft.cli.display import readable
-from tokengraft.evaluate.size import SizeChoice
-from tokengraft.extend.cost import PreserveCost
-from tokengraft.extend.extension import Extension
+from tokengraft.cli.display import quoted, readable
+from tokengraft.learn.extension import Extension
+from tokengraft.learn.preserve import PreserveCost
+from tokengraft.measure.choose_size import SizeChoice
+from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
+from tokengraft.pruning.summary import RemovedTokens
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.loaders import Verification
 
 SHOWN = 8
 """Tokens, and words that are left out, that the table shows."""
 
 
-MOST = 0.8
+LARGEST_SHARE = 0.8
 """If one language gets a larger share of the tokens, there is a warning."""
 
 
@@ -49,7 +53,8 @@ def summary_of(learned: Learned) -> dict[str, Any]:
         "included": [word._asdict() for word in extension.included],
         "intermediates": len(extension.intermediates),
         "refused": len(extension.refused),
-        "preserve_cost": asdict(learned.cost) | {"share": learned.cost.share} if learned.cost else None,
+        "not_preserved": extension.provenance.get("not_preserved"),
+        "preserve_cost": learned.cost.as_dict() if learned.cost else None,
         "languages": learned_for(extension),
     }
 
@@ -74,14 +79,32 @@ def rows_of(learned: Learned) -> list[tuple[str, str]]:
     ]
     rows += guarantees(extension, learned.choice)
     if learned.cost:
-        refused = f"all pretokens have the same ids; {len(extension.refused):,} candidates were refused"
-        rows.append(("preserved", f"{refused}, which costs {learned.cost.share:.2%} more tokens of the training text"))
+        rows += preserved_rows(extension, learned.cost)
     rows += [("warning", f"left out `{name}`: {reason}") for name, reason in left_out(base, extended).items()]
     rows += [("warning", note) for note in learned.verified.notes]
     if len(extension) < extension.asked:
         hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"
         rows.append(("hint", hint))
     return rows
+
+
+def preserved_rows(extension: Extension, cost: PreserveCost, same: str = "ids") -> Iterator[tuple[str, str]]:
+    """What was preserved, what was not, and the cost of it. ``same`` says what did not change: `ids` or `tokens`."""
+    left_out = extension.provenance.get("not_preserved")
+    yield "preserved", f"all {'other ' * bool(left_out)}pretokens of the preserved text have the same {same}"
+    if left_out:
+        yield (
+            "not preserved",
+            f"{left_out['pretokens']:,} pretokens ({left_out['occurrences']:,} occurrences) in "
+            f"{', '.join(left_out['scripts'])}: scripts of the targets with less than 1 % of the letters of the text",
+        )
+        yield "hint", "--preserve-exactly preserves these too"
+    yield "refused", f"{len(extension.refused):,} candidates that occur in the preserved text"
+    yield (
+        "cost",
+        f"{cost.preserved - cost.free:,} more tokens of the training text ({cost.share:+.2%}) than without preserved "
+        f"text: a gain of {cost.gain:+.1%} instead of {cost.possible_gain:+.1%}",
+    )
 
 
 def _sentencepiece(base: Tokenizer, extension: Extension) -> list[tuple[str, str]]:
@@ -110,7 +133,7 @@ def guarantees(extension: Extension, choice: SizeChoice | None) -> Iterator[tupl
 def _balance(learned: dict[str, int]) -> Iterator[tuple[str, str]]:
     yield "learned for", ", ".join(f"{name} {number:,}" for name, number in learned.items())
     most, total = max(learned, key=learned.__getitem__, default=""), sum(learned.values())
-    if total and learned[most] > MOST * total:
+    if total and learned[most] > LARGEST_SHARE * total:
         yield "warning", f"{most} got {learned[most] / total:.0%} of the tokens: it gains little from each of them"
         yield "hint", "pass --max-share 0.5, leave it out, or pass --balance weights"
 
@@ -124,3 +147,37 @@ def _included(extension: Extension) -> Iterator[tuple[str, str]]:
     yield from (("left out", f"{word.word!r}: {word.reason}") for word in left_out[:SHOWN])
     if len(left_out) > SHOWN:
         yield "left out", f"{len(left_out) - SHOWN:,} more; --json or --extension list all"
+
+
+_SCRIPTS = 5
+"""How many scripts are shown."""
+
+Rows = Iterator[tuple[str, str]]
+
+
+def removed_rows(removed: RemovedTokens, kept: Mapping[str, int]) -> Rows:
+    """Rows of (label, text): removed tokens by kind and script, and why others are never removed."""
+    for kind in removed.kinds:
+        yield "removed", f"{kind.tokens:,} {kind.name}, such as {' '.join(map(quoted, kind.examples))}"
+    if removed.scripts:
+        shown = [f"{script.tokens:,} {script.name}" for script in removed.scripts[:_SCRIPTS]]
+        others = sum(script.tokens for script in removed.scripts[_SCRIPTS:])
+        yield "by script", ", ".join([*shown, *([f"{others:,} in other scripts"] if others else [])])
+    reasons = [f"{count:,} {reason}" for reason, count in kept.items() if count and reason != "others"]
+    if reasons:
+        yield "never removed", "; ".join(reasons)
+
+
+def sample_rows(samples: Sequence[SampleChange]) -> Rows:
+    """One row of (label, text) about the built-in sample texts: those with clearly more tokens, or all of them."""
+    if not samples:
+        return
+    worse = [each for each in samples if each.is_worse]
+    if not worse:
+        least, most = min(each.change for each in samples), max(each.change for each in samples)
+        names = ", ".join(sorted(each.name for each in samples))
+        yield "sample texts", f"{least:+.1%} to {most:+.1%} tokens for {names}"
+        return
+    shown = [f"{each.name} {each.before:,} → {each.after:,} tokens ({each.change:+.1%})" for each in worse[:NAMED]]
+    others = {f"above {MOST:.0%}": len(worse) - len(shown), f"at most {MOST:+.0%}": len(samples) - len(worse)}
+    yield "sample texts", ", ".join([*shown, *(f"{count} more {what}" for what, count in others.items() if count)])

@@ -2,11 +2,20 @@
 
 import argparse
 import json
+from collections.abc import Iterable
 
-from tokengraft.cli.display import describe, print_table
+from tokengraft.cli.display import print_table, readable
 from tokengraft.cli.options import Commands, add_json, add_source
 from tokengraft.formats import load
-from tokengraft.tokenizer.inspect import inspect
+from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection, inspect
+from tokengraft.tokenizer.kind import Kind, token_bytes
+
+MAX_RUNS = 10
+ENGINES: dict[Engine, str] = {
+    "hand-written scanner": "a hand-written scanner for this pipeline",
+    "automata": "automata made from the steps of this pipeline",
+    "tokenizers crate": "the `tokenizers` crate, about ten times slower: a step is one that no faster engine knows",
+}
 
 
 def add(commands: Commands) -> None:
@@ -26,5 +35,74 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(inspection.as_dict(), ensure_ascii=False, indent=2))
     else:
-        print_table(describe(inspection))
+        print_table(_described(inspection))
     return 0
+
+
+def _described(inspection: Inspection) -> list[tuple[str, str]]:
+    """An inspection as rows of (label, text)."""
+    rows = [
+        ("kind", f"{inspection.kind} BPE"),
+        ("pipeline", f"normalizer: {_steps(inspection.normalizer)}; pre-tokenizer: {_steps(inspection.pre_tokenizer)}"),
+        ("counted with", ENGINES[inspection.engine]),
+        ("tokens", _token_numbers(inspection)),
+        ("merges", f"{inspection.merges:,}"),
+        ("flags", f"ignore_merges {_on(inspection.ignore_merges)}, byte_fallback {_on(inspection.byte_fallback)}"),
+        ("ids", _layout(inspection.id_layout)),
+        ("embedding rows", f"{inspection.rows:,} (highest id + 1), {inspection.holes:,} of them without a token"),
+        ("unreachable", _unreachable(inspection)),
+        ("not UTF-8", f"{inspection.not_utf8:,} tokens are not valid UTF-8 by themselves"),
+        ("shared bytes", f"{inspection.shared_bytes:,} tokens have the same bytes as another token"),
+        ("longest", _longest(inspection)),
+        ("other files", ", ".join(inspection.files) or "none"),
+    ]
+    return rows + list(_warnings(inspection))
+
+
+def _token_numbers(inspection: Inspection) -> str:
+    learned = f"{inspection.learned:,} learned (of them {inspection.atomic:,} atomic)"
+    return f"{inspection.tokens:,}: {learned}, {inspection.added:,} added ({inspection.special:,} special)"
+
+
+def _tokens(strings: Iterable[str], kind: Kind) -> str:
+    return " ".join(readable(string, kind) for string in strings)
+
+
+def _longest(inspection: Inspection) -> str:
+    return " ".join(
+        f"{readable(s, inspection.kind)} ({len(token_bytes(s, inspection.kind))})" for s in inspection.longest
+    )
+
+
+def _on(flag: bool) -> str:
+    return "on" if flag else "off"
+
+
+def _steps(names: Iterable[str]) -> str:
+    return " → ".join(names) or "none"
+
+
+def _layout(runs: tuple[IdRange, ...]) -> str:
+    shown = [f"{run.first:,}–{run.last:,} {run.use}" for run in runs[:MAX_RUNS]]
+    more = [f"and {len(runs) - MAX_RUNS:,} more ranges"] if len(runs) > MAX_RUNS else []
+    return ", ".join(shown + more)
+
+
+def _unreachable(inspection: Inspection) -> str:
+    if not inspection.unreachable:
+        return "0: merges produce every learned token"
+    whole = f", {inspection.usable_whole:,} of them usable as a whole pretoken" if inspection.ignore_merges else ""
+    return f"{inspection.unreachable:,} by merges{whole}: " + _tokens(inspection.unreachable_examples, inspection.kind)
+
+
+def _warnings(inspection: Inspection) -> Iterable[tuple[str, str]]:
+    if inspection.missing_bytes:
+        yield "warning", f"{inspection.missing_bytes} of the 256 bytes have no token: text with them is lost"
+    if inspection.ignored_ids:
+        token, listed, real = inspection.ignored_ids[0]
+        yield (
+            "warning",
+            f"{len(inspection.ignored_ids):,} added tokens do not have the id that added_tokens lists: "
+            f"{readable(token, inspection.kind)} is {real:,}, not {listed:,}. Loaders use the id in "
+            "model.vocab, or the next free one",
+        )

@@ -1,21 +1,26 @@
-"""The command line: parse, call, print. Data goes to stdout, everything else to stderr."""
+"""The command line: parse, call, print. Data goes to stdout, everything else to stderr.
+
+Signals that stop a command are exceptions, with a message about what was kept and how to go on. A failed write to
+stdout is an error, a failed write to stderr is ignored.
+"""
 
 import argparse
 import gc
+import os
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from tokengraft import __version__
-from tokengraft.cli.interrupt import Stopped
-from tokengraft.cli.streams import checked_streams
-from tokengraft.corpus.remote import input_without_credentials
-from tokengraft.errors import OutputError, TokengraftError, escaped, without_credentials
+from tokengraft.corpus.files import input_without_credentials
+from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_line, without_credentials
 
 COMMANDS = (
     "adapt",
@@ -25,15 +30,10 @@ COMMANDS = (
     "extend",
     "check",
     "evaluate",
-    "compare",
-    "curve",
     "report",
-    "plan",
     "transplant",
-    "distill",
     "probe",
     "convert",
-    "completion",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     - 2: the input is wrong, or the output cannot be written
     - 128 + n: signal n stopped the process; unfinished output has been removed
     """
-    with checked_streams() as has_stdout:
+    with checked_streams() as has_stdout, on_command_line():
         try:
             with _signals_as_exceptions(), _rare_collection():
                 return _run(arguments, has_stdout=has_stdout)
@@ -125,30 +125,66 @@ class _StoreOnce(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _ShowAll(argparse.Action):
+    """Prints the help with all options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print(argparse.ArgumentParser.format_help(parser), end="")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    """A parser whose `--help` shows the options named by ``first``; `--help-all` shows all of them, in groups."""
+
+    def __init__(self, *arguments: Any, first: str = "", **options: Any) -> None:
         super().__init__(*arguments, **{"allow_abbrev": False, **options})
         self.register("action", None, _StoreOnce)
         self.register("action", "store", _StoreOnce)
+        self._first = {*first.split(), "--help", "--help-all"} if first else None
+        if first:
+            self.add_argument("--help-all", action=_ShowAll, nargs=0, dest="help", help="show all options")
+
+    def format_help(self) -> str:
+        """The help of `--help`."""
+        if self._first is None:
+            return super().format_help()
+        named = [action for action in self._actions if not action.option_strings]
+        shown = [action for action in self._actions if self._first & {*action.option_strings}]
+        formatter = self._get_formatter()
+        formatter.add_usage(f"%(prog)s {' '.join(str(action.metavar) for action in named)} [options]", [], [])
+        formatter.add_text(self.description)
+        for title, actions in (("positional arguments", named), ("options", shown)):
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(f"{len(self._actions) - len(named) - len(shown)} more options: {self.prog} --help-all")
+        return formatter.format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses, and refuses unknown options of a command with the usage of that command."""
+        """Parses, and refuses unknown options of a command in the name of that command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
-            self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{self._meant(unknown)}")
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            meant = _meant(unknown[0].partition("=")[0], flags)
+            self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{meant}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Prints the usage and what is wrong, and exits. Arguments may have control characters and credentials."""
-        super().error(escaped(without_credentials(message)))
+        """Prints what is wrong, and exits. Arguments may have control characters and credentials."""
+        self.exit(2, f"error: {escaped(without_credentials(message))}\nhint: see `{self.prog} --help`\n")
 
-    def _meant(self, unknown: list[str]) -> str:
-        """A question with the options that look like the first unknown one."""
-        from difflib import get_close_matches
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            self.error(f"there is no command {value!r}{_meant(value, action.choices)}")
+        super()._check_value(action, value)
 
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        close = get_close_matches(unknown[0].partition("=")[0], flags, n=2)
-        return f" (did you mean {' or '.join(close)}?)" if close else ""
+
+def _meant(unknown: str, known: Iterable[str]) -> str:
+    """A question with the names that look like an unknown one."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(unknown, known, n=2)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -159,3 +195,90 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     for name in names:
         import_module(f"tokengraft.cli.{name}").add(commands)
     return parser
+
+
+class Stopped(BaseException):
+    """A signal asked the process to stop. Raised as an exception, so that all cleanup code runs."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+@contextmanager
+def resumable(work: Path, arguments: Sequence[str], what: str) -> Iterator[None]:
+    """If a signal stops the block, says what (in words) was kept in the work folder, and the command to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped):
+        if work.is_dir() and any(work.iterdir()):
+            shown = [input_without_credentials(argument) for argument in arguments]
+            again = "" if shown == [*arguments] else "; credentials in URLs are not shown: add them again"
+            print(escaped(f"kept: {what} in `{work}`"), file=sys.stderr)
+            command = escaped(shlex.join(["tokengraft", *shown]))
+            print(f"go on with the same command: `{command}`{again}", file=sys.stderr)
+        else:
+            print("nothing was kept: the command starts again from the beginning", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def checked_streams() -> Iterator[bool]:
+    """Replaces stdout and stderr: a failed write to stdout raises an `OutputError`, a failed write to stderr does not.
+
+    Yields whether stdout is open. A shell can close it (`>&-`).
+    """
+    before = sys.stdout, sys.stderr
+    _open_closed()
+    opened = sys.stdout, sys.stderr
+    sys.stdout = cast("TextIO", _Checked(opened[0], required=True))
+    sys.stderr = cast("TextIO", _Checked(opened[1], required=False))
+    try:
+        yield before[0] is not None
+    finally:
+        sys.stdout, sys.stderr = opened
+
+
+def _open_closed() -> None:
+    """Opens the null device for closed standard streams, so that no other file gets the descriptors 0 to 2."""
+    closed = [name for name in ("stdout", "stderr") if getattr(sys, name) is None]
+    descriptor = 0
+    while closed and descriptor <= 2:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    for name in closed:
+        setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 (for as long as the process runs)
+
+
+class _Checked:
+    """A stream whose first failed write is reported if `required`. Later output is discarded."""
+
+    def __init__(self, stream: TextIO, *, required: bool) -> None:
+        self._stream, self._required = stream, required
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal can show `▁`
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._fail(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        # Python flushes again at exit, and would print a second error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        if self._required and isinstance(error, BrokenPipeError):
+            raise error
+        if self._required:
+            raise OutputError(
+                f"cannot write to stdout: {error.strerror}", hint="check the disk that it is redirected to"
+            ) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,24 +1,31 @@
-"""Options shared by several commands, and their values. `cli/reading.py` has those for text and counts."""
+"""Options shared by several commands, and their values. `cli/reading.py` has those for text and counts.
+
+`refuse`: options that would have no effect. `command_line`: the command that was given, from its parsed options.
+"""
 
 import argparse
 import glob
 import os
 import re
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokengraft.corpus.files import input_without_credentials, local_name
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS
-from tokengraft.corpus.remote import input_without_credentials, local_name
 from tokengraft.errors import OptionError, escaped
+from tokengraft.output.atomic import require_distinct, require_new
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 else:
     Commands = object
 
+AUTO = "auto"
+"""The value of an option for a number of tokens that is chosen on held-out text."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -45,6 +52,18 @@ def number(text: str) -> int:
     if value.denominator != 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; pass one like 16000 or 16k")
     return int(value)
+
+
+def number_or(*words: str) -> Callable[[str], int | str]:
+    """A parser of a number, as `number`, or of one of some words."""
+
+    def parse(text: str) -> int | str:
+        try:
+            return text if text in words else number(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, or `{'` or `'.join(words)}`") from error
+
+    return parse
 
 
 def named(text: str) -> tuple[str, str]:
@@ -87,9 +106,9 @@ def say(text: str, options: argparse.Namespace) -> None:
         print(escaped(text), file=sys.stderr)
 
 
-def add_output(command: argparse.ArgumentParser, what: str) -> None:
+def add_output(command: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
     """Adds --out and --force."""
-    command.add_argument("--out", required=True, metavar="PATH", help=f"output: {what}; must not exist")
+    command.add_argument("--out", required=required, metavar="PATH", help=f"output: {what}; must not exist")
     command.add_argument("--force", action="store_true", help="replace an existing output")
 
 
@@ -97,6 +116,27 @@ def require(condition: bool, message: str, *, hint: str) -> None:
     """Raises an `OptionError` unless the condition holds."""
     if not condition:
         raise OptionError(message, hint=hint)
+
+
+def given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of some options that were given. They have no default, so one with the value of the default is known.
+
+    A flag that is False was not given. The False of a `BooleanOptionalAction`, `--no-...`, is not noticed here.
+    """
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+def refuse(options: argparse.Namespace, why: str, *names: str, instead: str = "") -> None:
+    """Refuses options that were given. The message names the first and says why, the hint is to drop it."""
+    for name in given(options, *names):
+        flag = f"--{name.replace('_', '-')}"
+        raise OptionError(f"{flag} {why}", hint=f"drop {flag}{instead and f', or {instead}'}")
+
+
+def without(options: argparse.Namespace, *names: str) -> argparse.Namespace:
+    """The options as if some had not been given."""
+    return argparse.Namespace(**vars(options) | dict.fromkeys(names))
 
 
 def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list[str]:
@@ -112,3 +152,62 @@ def lines_of(path: Path | None, option: str) -> list[str]:
         return path.read_text(encoding="utf-8-sig").splitlines() if path else []
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error
+
+
+def command_line(command: argparse.ArgumentParser, options: argparse.Namespace, without: Collection[str]) -> str:
+    """The command with all options that are not the default, in the order of `--help`, without some of them.
+
+    The order in which options were given does not matter, and neither does how numbers were written.
+    """
+    words = [word for action in command._actions if action.dest not in without for word in _words(action, options)]
+    positional = [str(getattr(options, a.dest)) for a in command._actions if not a.option_strings]
+    return shlex.join([*command.prog.split(), *positional, *words])
+
+
+def _words(action: argparse.Action, options: argparse.Namespace) -> Iterator[str]:
+    value = getattr(options, action.dest, None)
+    if not action.option_strings or action.dest == "help" or value is None or value == action.default:
+        return
+    if isinstance(value, bool):
+        yield action.option_strings[0 if value else -1]
+        return
+    for group in _groups(value, several=action.nargs is not None):
+        yield from (action.option_strings[0], *map(_text, group))
+
+
+def _groups(value: Any, *, several: bool) -> list[list[Any]]:
+    """The values of each use of an option."""
+    if not isinstance(value, list):
+        return [[value]]
+    if not several:
+        return [[item] for item in value]
+    return value if isinstance(value[0], list) else [value]
+
+
+def _text(value: Any) -> str:
+    """A parsed value as it would be given: a shard is I/N, a rule is NAME=VALUE."""
+    if isinstance(value, tuple):
+        return f"{value[0]}/{value[1]}" if isinstance(value[0], int) else f"{value[0]}={str(value[1]).lower()}"
+    return input_without_credentials(str(value))
+
+
+def add_report(command: argparse.ArgumentParser) -> None:
+    """Adds --report, for commands that make or measure a tokenizer."""
+    command.add_argument(
+        "--report", type=Path, metavar="FILE", help="also write a page about the result, as `tokengraft report` does"
+    )
+
+
+def require_report(options: argparse.Namespace, inputs: Iterable[str], *outputs: str | os.PathLike[str] | None) -> None:
+    """Refuses a report that cannot be written, before any work is done."""
+    if options.report:
+        require_new(options.report, force=getattr(options, "force", False))
+        require_distinct(inputs, options.report, *outputs)
+
+
+def report_if_asked(options: argparse.Namespace, *arguments: Any, **more: Any) -> None:
+    """Writes the report of an edited tokenizer if --report was given. The arguments are those of `report_edit`."""
+    if options.report:
+        from tokengraft.cli.report import report_edit  # and with it most of the package
+
+        report_edit(options, *arguments, **more)

@@ -3,11 +3,10 @@
 import argparse
 
 from tokengraft.cli.display import print_columns, print_warnings
-from tokengraft.cli.hardware import add_hardware
-from tokengraft.cli.options import Commands, add_json, named, number, require, size
-from tokengraft.cli.progress import one_stage
-from tokengraft.cli.reading import add_text_read_options, text_read_options_of
-from tokengraft.cli.texts import texts_of
+from tokengraft.cli.options import Commands, add_json, given, named, number, refuse, require, size
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of, texts_of
+from tokengraft.progress import one_stage
+from tokengraft.train.models import DEVICES, DTYPES
 from tokengraft.train.probe import ProbeOptions, probe
 
 _TRAINING = ("steps", "step_bytes", "learning_rate", "seed")
@@ -54,7 +53,15 @@ def add(commands: Commands) -> None:
         metavar="SIZE",
         help=f"documents are cut into chunks of at most this size (default: {defaults.chunk_bytes})",
     )
-    add_hardware(command)
+    command.add_argument(
+        "--device", choices=DEVICES, default="auto", help="where to run (default: auto, a GPU if there is one)"
+    )
+    command.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="auto",
+        help="type to compute in (default: auto, bfloat16 on a GPU and float32 on a CPU)",
+    )
     add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
@@ -64,21 +71,13 @@ def _run(options: argparse.Namespace) -> int:
     models = dict(named(text) for text in options.models)
     texts = texts_of(options.text, "--text")
     require(len(models) == len(options.models), "two models have the same name", hint="name them: NAME=FOLDER")
-    training = {name: getattr(options, name) for name in _TRAINING if getattr(options, name) is not None}
-    if training and not options.train:
-        flag = f"--{next(iter(training)).replace('_', '-')}"
-        require(False, f"{flag} is for the short training, and no text for it was given", hint="pass --train FILE")
+    if not options.train:
+        why = "is for the short training, and no text for it was given"
+        refuse(options, why, *_TRAINING, instead="pass --train FILE")
+    how, read = given(options, "chunk_bytes", "device", "dtype", *_TRAINING), text_read_options_of(options)
     with one_stage("probing", quiet=options.quiet, unit="share") as progress:
-        found = probe(
-            models,
-            texts,
-            train=options.train,
-            options=ProbeOptions(
-                chunk_bytes=options.chunk_bytes, device=options.device, dtype=options.dtype, **training
-            ),
-            read_options=text_read_options_of(options),
-            progress=progress,
-        )
+        chosen = ProbeOptions(**how)
+        found = probe(models, texts, train=options.train, options=chosen, read_options=read, progress=progress)
     if options.json:
         print(found.to_json())
     else:

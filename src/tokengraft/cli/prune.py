@@ -1,67 +1,89 @@
 """`tokengraft prune`."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import NamedTuple
 
-from tokengraft.check.save import save_verified
-from tokengraft.check.transformers_loader import transformers_started
-from tokengraft.check.verify import Verification, sample_pretokens
-from tokengraft.cli.display import print_table, print_warnings, readable
+from tokengraft.checkpoint.ids import config_tokens
+from tokengraft.cli import reading
+from tokengraft.cli.display import print_result, print_warnings
+from tokengraft.cli.extended import removed_rows, sample_rows
 from tokengraft.cli.options import (
+    AUTO,
     Commands,
     add_json,
     add_output,
+    add_report,
     add_source,
+    given,
     input_paths,
     lines_of,
     number,
+    number_or,
+    refuse,
+    report_if_asked,
     require,
+    require_report,
     say,
 )
-from tokengraft.cli.reading import add_counts, add_read_options, counts_of, require_unread, warn_of_spelling
-from tokengraft.cli.report_option import add_report, report_if_asked, require_report
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import require_positive
 from tokengraft.formats import load
-from tokengraft.formats.files import is_tokenizer_file
+from tokengraft.formats.sources import is_tokenizer_file
+from tokengraft.measure.sample_texts import REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.prune.methods import COUNTED, METHODS, Method, prune_order
-from tokengraft.prune.order import PruneOrder
-from tokengraft.prune.removable import Protection
+from tokengraft.pruning.order import COUNTED, METHODS, Method, PruneOrder, prune_order
+from tokengraft.pruning.removable import Protection
+from tokengraft.pruning.summary import removed_summary
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import check_tokens, require_known
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.loaders import Verification, sample_pretokens
+from tokengraft.verify.save import save_verified
+from tokengraft.verify.transformers_loader import transformers_started
 
 SCRIPTS = ("script", "script-leaf")
 WHOLE = (*SCRIPTS, "unreachable")
 ALL = "all"
 """The value of --remove for the whole order."""
+COVERAGE = 0.9995
 _OF_ORDER = (
-    *("protect", "protect_pattern", "protect_defaults", "scripts", "by_merges", "prune_characters", "reuse_reserved"),
-    *("keep_llama_cpp_hash", "weight"),
+    *("protect", "protect_pattern", "no_protect_defaults", "scripts", "by_merges", "prune_characters"),
+    *("reuse_reserved", "keep_llama_cpp_hash", "weight"),
 )
 """Options that decide an order."""
 
 
-def _number_or_all(text: str) -> int | str:
-    try:
-        return ALL if text == ALL else number(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, or `{ALL}`") from error
+def _cut(
+    tokenizer: Tokenizer, order: PruneOrder, counts: PretokenCounts | None, options: argparse.Namespace
+) -> PruneOrder:
+    """The beginning of the order that is removed. With `auto`, the text of the order keeps its tokens too.
+
+    A held-out text of a few words could do without nearly all tokens.
+    """
+    if options.rows is not None:
+        tokens = len(tokenizer.tokens)
+        why = f"--rows is {options.rows:,}, and there are {tokens:,} tokens"
+        require(0 < options.rows < tokens, why, hint="pass less")
+        return order[: tokens - options.rows]
+    if options.remove != AUTO:
+        return order[: None if options.remove in (None, ALL) else options.remove]
+    texts = reading.texts_of(options.held_out, "--held-out")
+    held_out = [reading.counts_of_files(tokenizer, files, options, whole=True) for files in texts.values()]
+    return order.covering(tokenizer, _coverage(options), *held_out, *([counts] if counts else []))
 
 
-def _n_removed(options: argparse.Namespace) -> int | None:
-    """How many tokens of the order are removed; None for all."""
-    return None if options.remove == ALL else options.remove
+def _coverage(options: argparse.Namespace) -> float:
+    return COVERAGE if options.keep_coverage is None else float(options.keep_coverage)
 
 
-class _Text(NamedTuple):
-    """What is reported about the text that was counted."""
+class _Measured(NamedTuple):
+    """What is reported about text."""
 
     lengths: list[int]
-    """Its number of tokens with the base and with the pruned tokenizer; empty if no text was given."""
+    """Tokens of the counted text with the base and with the pruned tokenizer; empty if no text was given."""
+    samples: tuple[SampleChange, ...]
     warnings: tuple[str, ...]
 
 
@@ -71,21 +93,41 @@ def add(commands: Commands) -> None:
         "prune",
         help="remove tokens that a deployment does not need",
         description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
-        "reachable. Special and added tokens, bytes and single characters are kept. Ids are renumbered without holes "
-        "unless --ids keep.",
+        "reachable. Special and added tokens, bytes and single characters are kept, and by default white space, "
+        "digits, punctuation, names of source code and text of chat templates. Ids are renumbered without holes unless "
+        "--ids keep.",
+        first="--counts --corpus --remove --rows --held-out --method --scripts --protect --no-protect-defaults "
+        "--ids --report --out --force --json",
     )
     add_source(command)
-    add_counts(command, required=False)
+    reading.add_counts(command, required=False)
     command.add_argument(
         "--remove",
-        type=_number_or_all,
+        type=number_or(ALL, AUTO),
         metavar="N",
-        help="number of tokens to remove, or `all` of the order (default for the script and unreachable methods: all)",
+        help="number of tokens to remove; `auto`: as many as --held-out can do without; `all`: the whole order "
+        "(default for the script and unreachable methods)",
+    )
+    command.add_argument("--rows", type=number, metavar="N", help="remove tokens until N embedding rows are left")
+    command.add_argument(
+        "--held-out",
+        action="extend",
+        nargs="+",
+        metavar="NAME=FILES",
+        help="with --remove auto: text that the order is not made from, one for each language",
+    )
+    command.add_argument(
+        "--keep-coverage",
+        type=float,
+        metavar="SHARE",
+        help="with --remove auto: the share of the tokens of the corpus and of every held-out text that stay "
+        f"(default: {COVERAGE})",
     )
     command.add_argument(
         "--method",
         choices=METHODS,
-        help="which tokens are removed first (default: leaf-frequency)",
+        help="which tokens are removed first (default: leaf-expected). With --by-merges and --no-protect-defaults, "
+        "leaf-frequency is the order of the paper",
     )
     command.add_argument(
         "--by-merges",
@@ -93,13 +135,20 @@ def add(commands: Commands) -> None:
         help="count tokens with merge skipping (ignore_merges) off, as the paper does; by default, as the tokenizer "
         "encodes",
     )
-    command.add_argument("--scripts", metavar="A,B", help="for the script methods: the scripts to keep")
+    command.add_argument(
+        "--scripts",
+        action="extend",
+        nargs="+",
+        metavar="NAME",
+        help="for the script methods: the Unicode scripts to keep, such as Latin",
+    )
     command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
     command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
     command.add_argument(
-        "--protect-defaults",
+        "--no-protect-defaults",
         action="store_true",
-        help="keep what `adapt` keeps: tokens that configs name, and those of chat templates, ASCII, JSON and code",
+        help="also remove tokens that cleaned text lacks and that are kept otherwise: white space, digits, "
+        "punctuation, names of source code, and text of chat templates",
     )
     command.add_argument(
         "--prune-characters",
@@ -132,62 +181,61 @@ def add(commands: Commands) -> None:
     add_report(command)
     add_output(command, "folder for the pruned tokenizer")
     add_json(command)
-    add_read_options(command)
+    reading.add_read_options(command)
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
-    warn_of_spelling(tokenizer)
+    reading.warn_of_spelling({options.source: tokenizer})
     with transformers_started():  # it is imported while the core counts
         return _prune(tokenizer, options)
 
 
 def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
-    counts = counts_of(tokenizer, options) if options.counts or options.corpus else None
+    counts = reading.given_counts(tokenizer, options) if options.counts or options.corpus else None
     warnings = reading_warnings(counts.totals) if counts else ()
     print_warnings(warnings)
     reads = reads_order(options)
-    order = _read_order(tokenizer, options) if reads else _order(tokenizer, counts, options)
-    chosen = order[: _n_removed(options)]
+    order = _read_order(options) if reads else _order(tokenizer, counts, options)
+    chosen = _cut(tokenizer, order, counts, options)
+    highest = tokenizer.n_rows - 1
+    if reads and options.ids == "keep" and any(removal.id == highest for removal in chosen.removals):
+        message = f"the order removes the token with the highest id, {highest:,}: there are fewer embedding rows until "
+        print_warnings([f"{message}`extend` adds tokens"])
     pruned = chosen.apply(tokenizer)
     if options.ids == "compact":
         pruned = pruned.compact()
     lengths = [sum(counts.tokens(tok).values()) for tok in (tokenizer, pruned)] if counts else []
-    text = _Text(lengths, warnings)
+    samples = sample_changes(tokenizer, pruned)
+    warned = sample_warnings(samples, REMOVED.format("--corpus"))
+    print_warnings(warned)
+    warnings = (*warnings, *warned)
     texts = sample_pretokens(counts, tokenizer.kind) if counts else []
     verified = save_verified(pruned, options.out, base=tokenizer, texts=texts, force=options.force)
     if options.order and not reads:
         order.save(options.order, force=options.force)
-    _report(tokenizer, pruned, chosen, text, verified, options)
+    _report(tokenizer, pruned, chosen, _Measured(lengths, samples, warnings), verified, options)
     report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
     return 0
 
 
 def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argparse.Namespace) -> PruneOrder:
-    protected = lines_of(options.protect, "--protect")
+    protected = [*lines_of(options.protect, "--protect"), *config_tokens(tokenizer, options.source)]
     if options.keep_llama_cpp_hash:
         require_known(tokenizer)
         protected += check_tokens(tokenizer)
-    asked = Protection(
+    protection = Protection(
         tokens=protected,
         pattern=options.protect_pattern,
         characters=options.prune_characters,
         reuse_reserved=options.reuse_reserved,
         highest_id=options.ids == "keep",
+        defaults=not options.no_protect_defaults,
     )
-    kept = _with_defaults(tokenizer, options.source, asked) if options.protect_defaults else asked
-    scripts = [name.strip() for name in (options.scripts or "").split(",") if name.strip()]
-    return prune_order(
-        tokenizer, counts, _method(options), scripts=scripts, protection=kept, by_merges=options.by_merges
-    )
-
-
-def _with_defaults(tokenizer: Tokenizer, source: str, asked: Protection) -> Protection:
-    from tokengraft.adapt.protect import protection  # not above: few runs need it
-
-    return protection(tokenizer, source, asked)
+    how = given(options, "scripts", "by_merges")
+    return prune_order(tokenizer, counts, _method(options), protection=protection, **how)
 
 
 def reads_order(options: argparse.Namespace) -> bool:
@@ -195,27 +243,19 @@ def reads_order(options: argparse.Namespace) -> bool:
     return bool(options.order and not (options.counts or options.corpus or options.method))
 
 
-def _read_order(tokenizer: Tokenizer, options: argparse.Namespace) -> PruneOrder:
-    """The order in the file of --order, with a warning if --ids keep cannot keep the number of embedding rows."""
+def _read_order(options: argparse.Namespace) -> PruneOrder:
+    """The order in the file of --order."""
     order = PruneOrder.load(options.order)
     require(
-        options.remove is not None,
+        options.remove is not None or options.rows is not None,
         f"--remove was not given, and the order in `{options.order}` has {len(order):,} tokens",
         hint=f"pass --remove N to remove the first N of them, or --remove {ALL}",
     )
-    highest = tokenizer.n_rows - 1
-    if options.ids == "keep" and any(removal.id == highest for removal in order.removals[: _n_removed(options)]):
-        print_warnings(
-            [
-                f"the order removes the token with the highest id, {highest:,}: there are fewer embedding rows until "
-                "`extend` adds tokens"
-            ]
-        )
     return order
 
 
 def _method(options: argparse.Namespace) -> Method:
-    method: Method = options.method or "leaf-frequency"
+    method: Method = options.method or "leaf-expected"
     return method
 
 
@@ -226,56 +266,51 @@ def _require_options(options: argparse.Namespace) -> None:
     require_report(options, inputs, options.out, options.order)
     if reads_order(options):
         require_distinct([*inputs, options.order], options.out)
-        _require_only_order(options)
+        reading.require_unread(options, "--order has the order")
+        instead = "pass it when the order is made, with --counts, --corpus or --method"
+        refuse(options, f"decides an order, and `{options.order}` was made before", *_OF_ORDER, instead=instead)
     else:
         if options.order:
             require_new(options.order, force=options.force)
         require_distinct(inputs, options.out, options.order)
         _require_method(options)
-    require(
-        options.remove in (None, ALL) or options.remove > 0,
-        f"--remove is {options.remove}; it must be at least 1",
-        hint="pass --remove 1 or more",
-    )
+    require_positive("remove", options.remove if isinstance(options.remove, int) else None)
+    _require_size(options)
 
 
-def _require_only_order(options: argparse.Namespace) -> None:
-    """Refuses options that decide an order, if one is read."""
-    require_unread(options, "--order has the order")
-    for name in _OF_ORDER:
-        flag = f"--{name.replace('_', '-')}"
-        require(
-            not getattr(options, name),
-            f"{flag} decides an order, and `{options.order}` was made before",
-            hint=f"pass {flag} when the order is made, with --counts, --corpus or --method",
-        )
+def _require_size(options: argparse.Namespace) -> None:
+    """Refuses sizes that contradict each other or have no effect."""
+    require(options.rows is None or options.remove is None, "both --remove and --rows were given", hint="pass one")
+    if options.ids != "compact":
+        refuse(options, "has no effect with --ids keep: the number of rows stays", "rows", instead="pass --ids compact")
+    if options.remove != AUTO:
+        return refuse(options, "is for --remove auto", "held_out", "keep_coverage")
+    why = "--remove auto chooses the number of tokens on held-out text, and none was given"
+    require(options.held_out is not None, why, hint="pass --held-out TEXT, or a number of tokens")
+    why = f"--keep-coverage is {options.keep_coverage}; it must be above 0 and at most 1"
+    return require(0 < _coverage(options) <= 1, why, hint="pass --keep-coverage 0.9995, for instance")
 
 
 def _require_method(options: argparse.Namespace) -> None:
     """Refuses options that the method cannot use."""
     method, counted = _method(options), bool(options.counts or options.corpus)
     if not counted:
-        require_unread(options, "none was given")
-        require(not options.weight, "--weight is for --counts or --corpus, and neither was given", hint="drop --weight")
-    require(
-        options.ids == "keep" or not options.keep_llama_cpp_hash,
-        "--keep-llama-cpp-hash needs ids that do not move",
-        hint="pass --ids keep too",
-    )
-    require(
-        not options.scripts or method in SCRIPTS,
-        f"--scripts is for the script methods, not for {method}",
-        hint="drop --scripts, or pass --method script-leaf",
-    )
+        reading.require_unread(options, "none was given")
+        refuse(options, "is for --counts or --corpus, and neither was given", "weight")
+    if options.ids != "keep":
+        refuse(options, "needs ids that do not move", "keep_llama_cpp_hash", instead="pass --ids keep too")
+    if method not in SCRIPTS:
+        why = f"is for the script methods, not for {method}"
+        refuse(options, why, "scripts", instead="pass --method script-leaf")
     require(
         counted or method not in COUNTED,
         f"the method {method} counts tokens in a text, and no text was given",
         hint="pass --counts or --corpus, choose --method last-id-leaf, or pass --order with an order made before",
     )
     require(
-        options.remove is not None or method in WHOLE,
+        options.remove is not None or options.rows is not None or method in WHOLE,
         f"the method {method} needs the number of tokens to remove",
-        hint=f"pass --remove N, or --remove {ALL} for all tokens that may be removed",
+        hint=f"pass --remove N, --rows N, or --remove {AUTO} --held-out TEXT",
     )
 
 
@@ -283,45 +318,50 @@ def _report(
     base: Tokenizer,
     pruned: Tokenizer,
     order: PruneOrder,
-    text: _Text,
+    measured: _Measured,
     verified: Verification,
     options: argparse.Namespace,
 ) -> None:
     broken, reasons = len(_unreachable(pruned) - _unreachable(base)), left_out(base, pruned)
-    if options.json:
-        summary = {
-            "out": options.out,
-            "method": order.method,
-            "by_merges": order.provenance["by_merges"],
-            "removed": len(order),
-            "tokens": len(pruned.tokens),
-            "rows": pruned.n_rows,
-            "newly_unreachable": broken,
-            "tokens_in_text": text.lengths,
-            "left_out": [*reasons],
-            "loaded_by": verified.loaders,
-            "notes": verified.notes,
-            "warnings": text.warnings,
-        }
-        print(json.dumps(summary, ensure_ascii=False))
-        return
-    last = " ".join(readable(token, base.kind) for token in order.tokens[-8:])
+    removed, lengths = removed_summary(base, (removal.id for removal in order.removals)), measured.lengths
+    summary = {
+        "out": options.out,
+        "method": order.method,
+        "by_merges": order.provenance["by_merges"],
+        "removed": len(order),
+        "tokens": len(pruned.tokens),
+        "rows": pruned.n_rows,
+        "newly_unreachable": broken,
+        "tokens_in_text": lengths,
+        "kept": dict(order.kept),
+        "removed_tokens": removed.as_dict(),
+        "samples": [sample._asdict() for sample in measured.samples],
+        "left_out": [*reasons],
+        "loaded_by": verified.loaders,
+        "notes": verified.notes,
+        "warnings": measured.warnings,
+    }
     rows = [
-        ("removed", f"{len(order):,} tokens by {order.method}, {len(pruned.tokens):,} kept"),
-        ("removed last", last or "none"),
+        ("tokens", f"{len(order):,} removed by {order.method}, {len(pruned.tokens):,} kept"),
+        *removed_rows(removed, order.kept),
         ("unreachable", f"{broken:,} kept tokens became unreachable"),
         ("embedding rows", f"{base.n_rows:,} → {pruned.n_rows:,}"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
-    if text.lengths and text.lengths[0]:
-        change = f"{text.lengths[0]:,} → {text.lengths[1]:,} ({text.lengths[1] / text.lengths[0] - 1:+.2%})"
-        rows.insert(3, ("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
+    if options.remove == AUTO:
+        text = f"at least {_coverage(options) * 100:g} % of the tokens of the corpus and of every held-out text stay"
+        rows.insert(0, ("size", text))
+    if lengths and lengths[0]:
+        change = f"{lengths[0]:,} → {lengths[1]:,} ({lengths[1] / lengths[0] - 1:+.2%})"
+        rows.append(("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
+    rows += sample_rows(measured.samples)
     rows += [("warning", f"left out `{name}`: {reason}") for name, reason in reasons.items()]
     rows += [("warning", note) for note in verified.notes]
     if options.ids == "compact" and len(order):
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
-    print_table(rows)
-    say(f"wrote `{options.out}`", options)
+    print_result(options, summary, rows)
+    if not options.json:
+        say(f"wrote `{options.out}`", options)
 
 
 def _unreachable(tokenizer: Tokenizer) -> set[str]:

@@ -1,37 +1,33 @@
-"""Options for reading text and counts, shared by several commands, and functions that turn them into values."""
+"""Options for reading text and counts, shared by several commands, and functions that turn them into values.
+
+Texts on the command line are ``FILES``, ``NAME=FILES`` or ``NAME=FILES:WEIGHT``.
+"""
 
 import argparse
+import os
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from tokengraft.cli.display import print_warnings
-from tokengraft.cli.options import number, require, size
-from tokengraft.cli.progress import one_stage
+from tokengraft.cli.options import given, named, number, refuse, require, size, without
+from tokengraft.corpus.files import is_url
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.counts.count import count
+from tokengraft.counts.count import count, counts_of
 from tokengraft.counts.fingerprint import may_be_cut, piece_rules
-from tokengraft.counts.options import DEFAULT_MEMORY, CountOptions, Engine
-from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError
+from tokengraft.counts.pretoken_counts import PretokenCounts, split_counts, whole_weights
+from tokengraft.counts.threads import CountOptions, Engine
+from tokengraft.progress import one_stage
 from tokengraft.tokenizer.inspect import spelling_warning
-from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.piece_model import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-READ_OPTIONS = (
-    "text_field",
-    "documents",
-    "format",
-    "skip_bad",
-    "shard",
-    "normalize",
-    "rule",
-    "max_bytes",
-    "max_documents",
-    "workers",
-    "memory",
-)
+Files = str | list[str]
+"""One path, glob or URL, or several."""
+TEXT_OPTIONS = ("text_field", "documents", "format", "skip_bad")
+READ_OPTIONS = (*TEXT_OPTIONS, "shard", "normalize", "rule", "max_bytes", "max_documents", "workers", "memory")
 """The options of `add_read_options`."""
 
 
@@ -68,31 +64,24 @@ def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> No
         metavar="CORPUS",
         help="text to count, in any form that `tokengraft count` reads",
     )
+    add_weight(command, "--counts or --corpus")
+
+
+def add_weight(command: argparse.ArgumentParser, what: str) -> None:
+    """Adds --weight."""
     command.add_argument(
         "--weight",
         action="append",
         metavar="W",
-        help="weight of one --counts or --corpus, such as 2 or 1/3; give one for each",
+        help=f"weight of one {what}, such as 2 or 1/3; give one for each. Counts are multiplied by the smallest whole "
+        "numbers with this ratio: 1 and 1/3 are 3 and 1",
     )
 
 
 def add_read_options(command: argparse.ArgumentParser) -> None:
     """Adds `READ_OPTIONS`. None of them has a default, so that it is known which were given."""
     group = command.add_argument_group("reading the corpus")
-    group.add_argument(
-        "--text-field", metavar="NAME", help="JSON field or Parquet column with the text (default: text)"
-    )
-    group.add_argument(
-        "--documents",
-        choices=("files", "lines"),
-        help="whether a text file is one document, or each of its lines is one (default: files; adapt: lines)",
-    )
-    group.add_argument(
-        "--format", choices=("text", "jsonl", "parquet"), help="format of all inputs (default: by file name)"
-    )
-    group.add_argument(
-        "--skip-bad", action="store_true", help="skip files and documents that cannot be read, and report how many"
-    )
+    _add_text_options(group, "inputs", "files; adapt: lines")
     group.add_argument("--shard", type=shard, metavar="I/N", help="read only shard I of N of the inputs; I starts at 0")
     group.add_argument("--normalize", choices=("nfkc",), help="normalize text before the tokenizer's own normalizer")
     group.add_argument(
@@ -105,22 +94,29 @@ def add_read_options(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--max-bytes", type=size, metavar="SIZE", help="stop after this much text")
     group.add_argument("--max-documents", type=number, metavar="N", help="stop after N documents")
-    add_count_options(group)
+    group.add_argument(
+        "--workers", type=int, metavar="N", help="threads (default: one per core); on Ray, tasks at once"
+    )
+    add_memory(group)
 
 
 def add_text_read_options(command: argparse.ArgumentParser) -> None:
     """Adds options for reading an evaluation text. None has a default, so that it is known which were given."""
     group = command.add_argument_group("reading the text")
+    _add_text_options(group, "texts", "lines")
+
+
+def _add_text_options(group: "argparse._ActionsContainer", inputs: str, documents: str) -> None:
     group.add_argument(
         "--text-field", metavar="NAME", help="JSON field or Parquet column with the text (default: text)"
     )
     group.add_argument(
         "--documents",
         choices=("files", "lines"),
-        help="whether a text file is one document, or each of its lines is one (default: lines)",
+        help=f"whether a text file is one document, or each of its lines is one (default: {documents})",
     )
     group.add_argument(
-        "--format", choices=("text", "jsonl", "parquet"), help="format of all texts (default: by file name)"
+        "--format", choices=("text", "jsonl", "parquet"), help=f"format of all {inputs} (default: by file name)"
     )
     group.add_argument(
         "--skip-bad", action="store_true", help="skip files and documents that cannot be read, and report how many"
@@ -129,23 +125,8 @@ def add_text_read_options(command: argparse.ArgumentParser) -> None:
 
 def text_read_options_of(options: argparse.Namespace) -> ReadOptions | None:
     """The read options for an evaluation text; None if none were given."""
-    names = ("text_field", "documents", "format", "skip_bad")
-    given = {name: getattr(options, name) for name in names if getattr(options, name)}
-    return ReadOptions(**{"documents": "lines"} | given) if given else None
-
-
-def without_text_reading(options: argparse.Namespace) -> argparse.Namespace:
-    """The options without those for reading an evaluation text, which do not apply to counts."""
-    unread = {"text_field": None, "documents": None, "format": None, "skip_bad": False}
-    return argparse.Namespace(**vars(options) | unread)
-
-
-def add_count_options(group: "argparse._ActionsContainer") -> None:
-    """Adds --workers and --memory."""
-    group.add_argument(
-        "--workers", type=int, metavar="N", help="threads (default: one per core); on Ray, tasks at once"
-    )
-    add_memory(group)
+    chosen = given(options, *TEXT_OPTIONS)
+    return ReadOptions(**{"documents": "lines"} | chosen) if chosen else None
 
 
 def add_memory(group: "argparse._ActionsContainer") -> None:
@@ -175,102 +156,191 @@ def add_engine(command: argparse.ArgumentParser) -> None:
 
 
 def read_options_of(options: argparse.Namespace, tokenizer: Tokenizer | None) -> ReadOptions:
-    """The read options for a corpus. `--rule` changes the piece rules of the tokenizer.
-
-    Raises:
-        OptionError: `--rule` would have no effect.
-    """
-    chosen = {
-        name: getattr(options, name) for name in ("text_field", "documents") if getattr(options, name) is not None
-    }
+    """The read options for a corpus. `--rule` changes the piece rules of the tokenizer."""
+    chosen = given(options, *TEXT_OPTIONS, "shard", "normalize")
     if options.rule and tokenizer:
-        require(
-            may_be_cut(tokenizer),
-            f"--rule has no effect here: this {tokenizer.kind} tokenizer has no piece rules",
-            hint="drop --rule",
-        )
+        if not may_be_cut(tokenizer):
+            refuse(options, f"has no effect here: this {tokenizer.kind} tokenizer has no piece rules", "rule")
         chosen["rules"] = replace(piece_rules(tokenizer), **dict(options.rule))
-    return ReadOptions(
-        format=options.format,
-        skip_bad=options.skip_bad,
-        shard=options.shard,
-        normalize=options.normalize,
-        **chosen,
-    )
+    return ReadOptions(**chosen)
 
 
 def require_unread(options: argparse.Namespace, why: str, *, instead: str = "--corpus") -> None:
-    """Refuses options for reading a corpus if no corpus is read. The hint names the option that would read one.
-
-    Raises:
-        OptionError: One was given. The message names the first.
-    """
-    given = [
-        name for name in READ_OPTIONS if getattr(options, name) is not None and getattr(options, name) is not False
-    ]
-    if given:
-        flag = f"--{given[0].replace('_', '-')}"
-        raise OptionError(f"{flag} is for reading a corpus, and {why}", hint=f"drop {flag}, or pass {instead}")
+    """Refuses options for reading a corpus if no corpus is read. The hint names the option that would read one."""
+    refuse(options, f"is for reading a corpus, and {why}", *READ_OPTIONS, instead=f"pass {instead}")
 
 
-def add_min_count(command: argparse.ArgumentParser) -> None:
-    """Adds --min-count, for pretokens."""
-    command.add_argument(
-        "--min-count", type=number, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
-    )
-
-
-def count_options_of(options: argparse.Namespace, *, min_count: int) -> CountOptions:
+def count_options_of(options: argparse.Namespace, *, min_count: int = 1) -> CountOptions:
     """The count options: workers, memory and limits."""
-    return CountOptions(
-        workers=getattr(options, "workers", None),
-        memory=DEFAULT_MEMORY if options.memory is None else options.memory,
-        min_count=min_count,
-        max_documents=getattr(options, "max_documents", None),
-        max_bytes=getattr(options, "max_bytes", None),
-        engine=getattr(options, "engine", None) or "local",
-        address=getattr(options, "address", None),
-    )
+    names = ("workers", "memory", "max_documents", "max_bytes", "engine", "address")
+    return CountOptions(min_count=min_count, **given(options, *(name for name in names if name in options)))
 
 
-def counts_of(tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: bool = False) -> PretokenCounts:
+def given_counts(tokenizer: Tokenizer, options: argparse.Namespace, *, other_text: bool = False) -> PretokenCounts:
     """The counts given by --counts, or counted from --corpus.
 
-    Args:
-        tokenizer: The tokenizer.
-        options: The parsed options.
-        other_text: Whether another option names text, which the options for reading are for.
-
-    Raises:
-        OptionError: Options for reading have no effect, or the weights do not fit.
+    Options for reading are refused with --counts, unless another option names text (``other_text``).
     """
     if options.corpus:
-        count_options = count_options_of(options, min_count=1)
+        read, limits = read_options_of(options, tokenizer), count_options_of(options)
         with one_stage("counting", quiet=options.quiet) as progress:
+            weights = options.weight
             return count(
-                tokenizer,
-                options.corpus,
-                weights=options.weight,
-                read_options=read_options_of(options, tokenizer),
-                count_options=count_options,
-                progress=progress,
+                tokenizer, options.corpus, weights=weights, read_options=read, count_options=limits, progress=progress
             )
     if not other_text:
         require_unread(options, "--counts was counted already")
-    weights = options.weight or [1] * len(options.counts)
+    weights = whole_weights(options.weight or [1] * len(options.counts))
     require(
         len(weights) == len(options.counts),
         f"{len(weights)} weights were given for {len(options.counts)} files of counts",
         hint="give one --weight for each",
     )
-    parts = [PretokenCounts.load(p).scale(w) for p, w in zip(options.counts, weights, strict=True)]
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
+    parts = [PretokenCounts.load(path).scale(weight) for path, weight in zip(options.counts, weights, strict=True)]
+    return sum(parts[1:], parts[0])
 
 
-def warn_of_spelling(tokenizer: Tokenizer, name: str = "") -> None:
-    """Prints a warning if the vocabulary cannot spell all text."""
-    if warning := spelling_warning(tokenizer):
-        print_warnings([f"{name}{': ' if name else ''}{warning}"])
+def counts_of_files(
+    tokenizer: Tokenizer, files: Files, options: argparse.Namespace, *, whole: bool = False
+) -> PretokenCounts:
+    """The counts of files of text, files of counts, or both.
+
+    With ``whole``, limits and shards have no effect: they are for the text to learn from.
+    """
+    if whole:
+        options = without(options, "max_bytes", "max_documents", "shard")
+    read, limits = read_options_of(options, tokenizer), count_options_of(options)
+    only_counts = split_counts(files)[1] is None
+    with one_stage("counting", quiet=options.quiet or only_counts) as progress:
+        return counts_of(tokenizer, files, read_options=read, count_options=limits, progress=progress)
+
+
+def warn_of_spelling(tokenizers: Mapping[str, Tokenizer]) -> None:
+    """Prints a warning if a vocabulary cannot spell all text: once for all tokenizers, by name, that lack the same."""
+    warnings = {name: spelling_warning(tokenizer) for name, tokenizer in tokenizers.items()}
+    for warning in dict.fromkeys(filter(None, warnings.values())):
+        names = ", ".join(name for name, other in warnings.items() if other == warning)
+        print_warnings([f"{names}: {warning}"])
+
+
+def _exists(path: str) -> bool:
+    """Whether a path exists. A name that is too long is none, and not an error as for `Path.exists`."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def has_name(text: str) -> bool:
+    """Whether a text is ``NAME=FILES``. A file whose name has ``=`` is no name, and neither is part of a path."""
+    name, equals, _ = text.partition("=")
+    return bool(name and equals) and "/" not in name and not _exists(text)
+
+
+def texts_of(items: Iterable[str], option: str) -> dict[str, Files]:
+    """The texts of an option by name. Files of one name add up; without a name, each file is a text of its own.
+
+    >>> texts_of(["et=a.txt", "et=b.txt", "data/en.txt"], "--text")
+    {'et': ['a.txt', 'b.txt'], 'en': 'data/en.txt'}
+
+    Two files that are called alike and have no name are refused.
+    """
+    texts: dict[str, list[str]] = {}
+    with_name: set[str] = set()
+    for item in items:
+        name, file = named(item) if has_name(item) or not _exists(item) else (named(f"./{item}")[0], item)
+        require(
+            name not in texts or (has_name(item) and name in with_name),
+            f"two texts of {option} are called {name!r}",
+            hint="give each a different name: NAME=FILES",
+        )
+        with_name |= {name} if has_name(item) else set()
+        texts.setdefault(name, []).append(file)
+    return {name: _one_or_all(files) for name, files in texts.items()}
+
+
+def named_texts(items: Iterable[str], option: str) -> dict[str, Files]:
+    """As `texts_of`, in the order of the names."""
+    return dict(sorted(texts_of(items, option).items()))
+
+
+def _one_or_all(files: list[str]) -> Files:
+    return files[0] if len(files) == 1 else files
+
+
+def files_of(texts: Mapping[str, Files]) -> list[str]:
+    """All files of texts.
+
+    >>> files_of({"et": ["a.txt", "b.txt"], "en": "c.txt"})
+    ['a.txt', 'b.txt', 'c.txt']
+    """
+    return [file for files in texts.values() for file in ([files] if isinstance(files, str) else files)]
+
+
+def one_text(items: Sequence[str], option: str) -> tuple[str, Files]:
+    """The name and the files of an option that is one text: ``FILES`` or ``NAME=FILES``."""
+    groups = _groups([[*items]])
+    names = [group.name or named(group.files[0])[0] for group in groups]
+    require(
+        len(groups) == 1,
+        f"{option} is one text, and {len(groups)} were given: {', '.join(map(repr, names))}",
+        hint="give all files the same name, or none",
+    )
+    return names[0], _one_or_all(groups[0].files)
+
+
+class _Group(NamedTuple):
+    name: str | None
+    files: list[str]
+
+
+def _groups(occurrences: Iterable[Sequence[str]]) -> list[_Group]:
+    """The files of an option by name. Those without a name belong to the name before them in the same occurrence."""
+    groups: list[_Group] = []
+    for items in occurrences:
+        current: _Group | None = None
+        for item in items:
+            name, file = named(item) if has_name(item) else (None, item)
+            if name or current is None:
+                current = next((group for group in groups if name and group.name == name), None)
+            if current is None:
+                current = _Group(name, [])
+                groups.append(current)
+            current.files.append(file)
+    return groups
+
+
+def kept_texts(items: Sequence[str] | None, name: str) -> dict[str, Files] | None:
+    """The texts of --keep by name. All files without a name are one text, which gets the name given here."""
+    if not items:
+        return None
+    texts: dict[str, list[str]] = {}
+    for group in _groups([items]):
+        texts.setdefault(group.name or name, []).extend(group.files)
+    return {key: _one_or_all(files) for key, files in texts.items()}
+
+
+def weighted_texts(occurrences: Sequence[Sequence[str]]) -> dict[str, tuple[Files, str]]:
+    """The files and the weight of every --target, by name.
+
+    >>> weighted_texts([["et=et.txt:2", "more.txt"], ["lv=lv.txt"]])
+    {'et': (['et.txt', 'more.txt'], '2'), 'lv': ('lv.txt', '1')}
+    """
+    groups, targets = _groups(occurrences), dict[str, tuple[Files, str]]()
+    for at, group in enumerate(groups, start=1):
+        name = group.name or ("target" if len(groups) == 1 else f"target-{at}")
+        require(name not in targets, f"two targets are called {name!r}", hint="give each a different name: NAME=FILES")
+        pairs = [_weighted(file) for file in group.files]
+        weights = {weight for _, weight in pairs if weight is not None}
+        require(
+            len(weights) <= 1,
+            f"the files of the target {name!r} have the weights {', '.join(sorted(weights))}",
+            hint="a target has one weight: give files with different weights different names",
+        )
+        targets[name] = (_one_or_all([file for file, _ in pairs]), next(iter(weights), "1"))
+    return targets
+
+
+def _weighted(text: str) -> tuple[str, str | None]:
+    """The files and the weight of ``FILES:WEIGHT``; None without a weight."""
+    # In a URL, a number after the name of the host is a port.
+    source = ".*?://[^/]*/.*" if is_url(text) else ".+"
+    match = None if _exists(text) else re.fullmatch(rf"({source}):([-+]?[\d.]+(?:/[-+]?[\d.]+)?)", text)
+    return (match[1], match[2]) if match else (text, None)

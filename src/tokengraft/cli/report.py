@@ -1,4 +1,4 @@
-"""`tokengraft report`, and the pages of other commands that have `--report` (`report_option`)."""
+"""`tokengraft report`, and the page that other commands write with `--report`."""
 
 import argparse
 import json
@@ -10,22 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.check.check import check
 from tokengraft.cli.options import Commands, add_json, add_output, input_paths, say
-from tokengraft.cli.reading import add_text_read_options, text_read_options_of, warn_of_spelling
-from tokengraft.cli.texts import files_of, texts_of
-from tokengraft.corpus.remote import input_without_credentials
+from tokengraft.cli.reading import add_text_read_options, files_of, text_read_options_of, texts_of, warn_of_spelling
+from tokengraft.corpus.files import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.evaluate.evaluation import Evaluation
-from tokengraft.evaluate.measure import evaluate
-from tokengraft.evaluate.segments import Text
-from tokengraft.extend.extension import Extension
 from tokengraft.formats import load
+from tokengraft.learn.extension import Extension
+from tokengraft.measure.evaluate import Evaluation, evaluate
+from tokengraft.measure.segments import Text
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.plan import plan
-from tokengraft.report.content import BASE, NEW, Content, ReportText
-from tokengraft.report.report import read_probe, report, write_page
+from tokengraft.page.content import BASE, NEW, Content, ReportText
+from tokengraft.page.report import read_probe, report, write_page
 from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.check import check
+from tokengraft.vocab_plan import plan
 
 
 def add(commands: Commands) -> None:
@@ -60,8 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     require_distinct(input_paths([options.base, options.new, options.probe], files_of(texts)), options.out)
     probe = read_probe(options.probe) if options.probe else None
     base, new = load(options.base), load(options.new)
-    warn_of_spelling(base, options.base)
-    warn_of_spelling(new, options.new)
+    warn_of_spelling({options.base: base, options.new: new})
     names = [Path(source).name or source for source in (options.base, options.new)]
     page = report(
         base,
@@ -98,15 +95,7 @@ def report_edit(
     extension: Extension | None = None,
     warnings: Iterable[str] = (),
 ) -> None:
-    """Writes the report of an edited tokenizer. It is measured on the counts.
-
-    Args:
-        options: The parsed options.
-        tokenizers: The base and the result.
-        counts: The counts of every text, by name.
-        extension: What was learned.
-        warnings: What was replaced or skipped when text was read.
-    """
+    """Writes the report of an edited tokenizer, given the base and the result. It is measured on the counts."""
     base, new = tokenizers
     measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
     if len(measured) < len(counts):
@@ -128,20 +117,24 @@ def report_edit(
     say(f"wrote `{options.report}`", options)
 
 
+def base_and_new(options: argparse.Namespace, names: Iterable[str]) -> tuple[str, str]:
+    """Of the names of two tokenizers, that of the base and that of the other one."""
+    first, second = names
+    return (second, first) if options.base == second else (first, second)
+
+
 def report_evaluation(
     options: argparse.Namespace, tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Text | PretokenCounts]
 ) -> None:
     """Writes the report of two tokenizers that were evaluated."""
-    base = options.base or next(iter(tokenizers))
-    new = next(name for name in tokenizers if name != base)
+    base, new = base_and_new(options, tokenizers)
     title = f"{new} compared with {base}"
     report(tokenizers[base], tokenizers[new], texts, out=options.report, title=title, record=request(options))
     say(f"wrote `{options.report}`", options)
 
 
 def _inputs(counts: Mapping[str, PretokenCounts]) -> list[dict[str, Any]]:
-    totals = {name: part.totals for name, part in counts.items()}
     return [
-        {"role": "target", "name": name, "bytes": total.bytes, "documents": total.documents}
-        for name, total in totals.items()
+        {"role": "target", "name": name, "bytes": part.totals.bytes, "documents": part.totals.documents}
+        for name, part in counts.items()
     ]

@@ -4,17 +4,19 @@ import argparse
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 
 from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.transplant import transplant
+from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say
-from tokengraft.cli.progress import one_stage
-from tokengraft.cli.rows import add_hole_rows
-from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.progress import one_stage
+from tokengraft.vocab_plan import PlanSummary, plan
 
 
 def add(commands: Commands) -> None:
@@ -36,22 +38,7 @@ def add(commands: Commands) -> None:
         metavar="TOKENIZER",
         help="for a GGUF file: the tokenizer that it was converted with, to compare with that in the file",
     )
-    command.add_argument(
-        "--init", choices=tuple(INITIALISERS), default="fvt", help="initialiser for new embedding rows (default: fvt)"
-    )
-    command.add_argument(
-        "--output-init",
-        choices=tuple(INITIALISERS),
-        help="initialiser for new rows of an untied output (default: as --init, but fvt if that rescales rows)",
-    )
-    command.add_argument(
-        "--counts",
-        action="extend",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="for the initialiser context: counts from `tokengraft count`",
-    )
+    add_initialisers(command)
     add_hole_rows(command)
     command.add_argument(
         "--pad-multiple",
@@ -67,20 +54,17 @@ def add(commands: Commands) -> None:
         help="hard-link unchanged files to the source; writing to them in place then changes both",
     )
     command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
-    command.add_argument("--dry-run", action="store_true", help="show what would be done, write nothing")
+    command.add_argument(
+        "--dry-run", action="store_true", help="show what would be done, write nothing; MODEL may be only a tokenizer"
+    )
     command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
     add_json(command)
-    command.set_defaults(run=_run)
+    command.set_defaults(run=_run, init="fvt")
 
 
+_ARGUMENTS = ("base", "init", "output_init", "hole_rows", "pad_multiple", "hard_link", "seed", "force", "verify")
+"""The options that are arguments of `transplant`."""
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
-
-
-def _counts(paths: list[Path] | None) -> PretokenCounts | None:
-    if not paths:
-        return None
-    parts = [PretokenCounts.load(path) for path in paths]
-    return sum(parts[1:], parts[0])
 
 
 def _multiple(text: str) -> PadMultiple:
@@ -96,22 +80,15 @@ def _run(options: argparse.Namespace) -> int:
     require(options.dry_run or options.out is not None, "no output was given", hint="pass --out PATH, or --dry-run")
     if options.out is not None:  # also for a dry run, which must fail where the real run would
         require_new(options.out, force=options.force)
-        require_distinct(input_paths([options.model, options.tokenizer, options.base], options.counts), options.out)
+        require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
+    if options.dry_run and not _has_weights(options.model):
+        return _show_plan(options)
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
             options.tokenizer,
             None if options.dry_run else options.out,
-            base=options.base,
-            init=options.init,
-            output_init=options.output_init,
-            hole_rows=options.hole_rows,
-            counts=_counts(options.counts),
-            pad_multiple=options.pad_multiple,
-            hard_link=options.hard_link,
-            seed=options.seed,
-            force=options.force,
-            verify=options.verify,
+            **{name: getattr(options, name) for name in _ARGUMENTS},
             progress=progress,
         )
     if options.json:
@@ -123,28 +100,49 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _has_weights(model: Path) -> bool:
+    """Whether a path has weights, in a format that is supported or not; otherwise it may have a tokenizer."""
+    suffixes = {".safetensors", ".gguf", ".bin", ".pt", ".pth"}
+    return any(path.suffix in suffixes for path in (model.iterdir() if model.is_dir() else [model]))
+
+
+def _show_plan(options: argparse.Namespace) -> int:
+    """Prints which rows are kept, moved, added and removed, if MODEL is only a tokenizer."""
+    summary = plan(load(options.model), load(options.tokenizer)).summary
+    if options.json:
+        print(json.dumps(summary._asdict()))
+    else:
+        unused = f", {summary.unused:,} of them without a token" if summary.unused else ""
+        rows = [_token_row(summary), ("embedding rows", f"{summary.rows_before:,} → {summary.rows_after:,}{unused}")]
+        print_table(rows)
+        say(f"`{options.model}` has no weights: this is the change of the vocabulary", options)
+    return 0
+
+
+def _token_row(summary: PlanSummary) -> tuple[str, str]:
+    counts = f"{summary.kept:,} kept, {summary.moved:,} moved, {summary.added:,} new, {summary.removed:,} removed"
+    return "tokens", counts
+
+
 def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     summary = done.plan.summary
     saved = sum(before - after for *_, before, after in done.tensors)
     rows = [
-        (
-            "tokens",
-            f"{summary.kept:,} kept, {summary.moved:,} moved, {summary.added:,} new, {summary.removed:,} removed",
-        ),
+        _token_row(summary),
         ("embedding rows", f"{done.rows_before:,} → {done.rows_after:,}"),
         ("tables", f"{', '.join(name for name, *_ in done.tensors)}; {'tied' if done.tied else 'untied'}"),
         ("tables found by", done.found_by),
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),
     ]
-    if done.unused:
-        rows.append(("without a token", f"{done.unused:,} rows: {_HOLE_ROWS[done.hole_rows]}, and suppressed"))
+    if done.suppressed:
+        filled = f"{done.unused:,} rows: {_HOLE_ROWS[done.hole_rows]}; " if done.unused else ""
+        rows.append(("without a token", f"{filled}{done.suppressed:,} ids are suppressed"))
     if done.copied:
         rows.append(("unchanged files", f"{len(done.copied):,} other weight files"))
     if done.carried:
-        rows.append(
-            ("kept files", f"{', '.join(f'`{name}`' for name in done.carried)}: the new tokenizer does not have them")
-        )
+        names = ", ".join(f"`{name}`" for name in done.carried)
+        rows.append(("kept files", f"{names}: the new tokenizer does not have them"))
     rows += [("left out", f"`{name}`: it belongs to the old vocabulary") for name in done.left_out]
     rows += [("warning", warning) for warning in done.warnings]
     if hard_link:
@@ -154,8 +152,26 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
         text = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors are unchanged"
         rows.append(("files compared", f"{text}, {compared.new_rows:,} rows are new"))
     if behaviour := done.behaviour:
-        rows.append(
-            ("models compared", f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest logit")
-        )
+        text = f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest logit"
+        rows.append(("models compared", text))
         rows += [("old output", behaviour.old_text), ("new output", behaviour.new_text)]
     return rows
+
+
+def add_initialisers(command: argparse.ArgumentParser) -> None:
+    """Adds --init and --output-init."""
+    choices = tuple(INITIALISERS)
+    command.add_argument("--init", choices=choices, help="initialiser for new embedding rows (default: fvt)")
+    command.add_argument(
+        "--output-init", choices=choices, help="initialiser for new rows of an untied output (default: as --init)"
+    )
+
+
+def add_hole_rows(command: argparse.ArgumentParser) -> None:
+    """Adds --hole-rows."""
+    command.add_argument(
+        "--hole-rows",
+        choices=get_args(HoleRows),
+        help="rows whose ids have no token. lowest: a row that is never the most likely; zero: zeros; both with the "
+        "ids suppressed in the generation config; keep: the row that they had (default: lowest)",
+    )

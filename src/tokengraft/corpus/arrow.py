@@ -2,8 +2,8 @@
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,44 +18,39 @@ if TYPE_CHECKING:
 ROWS_PER_PART = 1 << 16
 
 
-@dataclass(frozen=True)
-class ParquetPart:
-    """Some row groups of a Parquet file."""
+def parquet_blocks(
+    source: Any,
+    name: str,
+    read_options: ReadOptions,
+    block_bytes: int,
+    *,
+    groups: list[int] | None = None,
+    size: int = 0,
+) -> Iterator[Block]:
+    """The blocks of a Parquet file, or of some of its row groups, which have ``size`` bytes on disk.
 
-    source: Any
-    """A path, or a file that is open."""
-    name: str
-    groups: list[int] | None = None
-    """None for all."""
-    size: int = 0
-    """Bytes on disk."""
-
-
-def parquet_blocks(part: ParquetPart, read_options: ReadOptions, block_bytes: int) -> Iterator[Block]:
-    """The blocks of row groups, of about ``block_bytes`` bytes each. Only the column of the text is read."""
+    Only the column of the text is read.
+    """
     import pyarrow.parquet as pq
 
-    name = read_options.text_field
-    with pq.ParquetFile(part.source) as opened:
+    column = read_options.text_field
+    with pq.ParquetFile(source) as opened:
         metadata = opened.metadata
-        require_column(name, opened.schema_arrow.names, f"`{part.name}`")
-        # Rows that are places in a dictionary may need many times the memory of the file. Reading all columns so takes
-        # half as long again.
-        dictionary = [name] if any(_repeats(metadata.row_group(g), name) for g in _groups(opened, part)) else None
-    with pq.ParquetFile(part.source, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as file:
-        chosen = _groups(file, part)
-        rows = sum(file.metadata.row_group(g).num_rows for g in chosen)
-        weight = sum(file.metadata.row_group(g).total_byte_size for g in chosen)
+        require_column(column, opened.schema_arrow.names, f"`{name}`")
+    numbers = [*range(metadata.num_row_groups)] if groups is None else groups
+    chosen = [metadata.row_group(number) for number in numbers]
+    # Rows that are places in a dictionary may need many times the memory of the file. Reading all columns so takes
+    # half as long again.
+    dictionary = [column] if any(_repeats(group, column) for group in chosen) else None
+    with pq.ParquetFile(source, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as file:
+        rows = sum(group.num_rows for group in chosen)
+        weight = sum(group.total_byte_size for group in chosen)
         batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
-        row = 1 + sum(file.metadata.row_group(g).num_rows for g in range(min(chosen, default=0)))
-        for rows_read in file.iter_batches(batch, row_groups=list(chosen), columns=[read_options.text_field]):
+        row = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
+        for rows_read in file.iter_batches(batch, row_groups=numbers, columns=[column]):
             for texts in _expandable(rows_read.column(0), block_bytes):
-                yield arrow_block(texts, part.name, row, part.size * len(texts) // max(rows, 1))
+                yield arrow_block(texts, name, row, size * len(texts) // max(rows, 1))
                 row += len(texts)
-
-
-def _groups(file: Any, part: ParquetPart) -> Sequence[int]:
-    return range(file.metadata.num_row_groups) if part.groups is None else part.groups
 
 
 def _repeats(group: Any, name: str) -> bool:
@@ -104,11 +99,7 @@ def is_arrow(value: Any) -> bool:
 
 
 def column_blocks(value: Any, block_bytes: int) -> Iterator[Block]:
-    """The rows of something that exports Arrow data, in blocks of about ``block_bytes`` bytes.
-
-    Raises:
-        CorpusError: It is a table with several columns, or has no text.
-    """
+    """The rows of something that exports Arrow data, in blocks of about ``block_bytes`` bytes."""
     name, row = f"the {type(value).__name__}", 1
     with reporting(name):
         for rows in in_parts(_chunks(value), block_bytes):
@@ -164,16 +155,12 @@ def require_column(column: str, names: list[str], source: str) -> None:
     if column not in names:
         raise CorpusError(
             f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
-            hint="name the column of the text: --text-field, or ReadOptions(text_field=...)",
+            hint="name the column of the text: --text-field",
         )
 
 
 def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
-    """The rows of an Arrow array of text as a block of documents.
-
-    Raises:
-        CorpusError: It is not an array of text.
-    """
+    """The rows of an Arrow array of text as a block of documents."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -188,11 +175,7 @@ def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
 
 
 def require_text(kind: "pa.DataType", name: str) -> "pa.DataType":
-    """The type of a column of text, or of its values if they are in a dictionary.
-
-    Raises:
-        CorpusError: It is not a type of text.
-    """
+    """The type of a column of text, or of its values if they are in a dictionary."""
     import pyarrow as pa
 
     value = kind.value_type if pa.types.is_dictionary(kind) else kind

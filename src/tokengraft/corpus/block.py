@@ -1,11 +1,12 @@
-"""`Block`: a part of a corpus in a form that the core reads; and `Cut`: where text may be cut into blocks."""
+"""`Input`: a part of a corpus. `Block`: a part of an input, for the core. `Cut`: where text may be cut into blocks."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from tokengraft import _core
+from tokengraft.corpus.files import CorpusFile
 from tokengraft.errors import CorpusError, TokengraftError
 
 _Error = TypeVar("_Error", bound=TokengraftError)
@@ -33,15 +34,13 @@ class Block:
     data: bytes | _core.Part
     source: str
     offsets: bytes = b""
-    """For documents: the start of each, and the end of the last."""
+    """For documents: the start of each, and the end of the last. For text: those of the pieces that may be held out."""
     nulls: bytes = b""
     """For documents: the indices of those without text."""
     field: str = ""
     """For JSON lines: the field that has the text."""
     at_start: bool = True
     """For text: whether it is the start of a document."""
-    whole: bool = False
-    """For text: whether it is known to be a complete document."""
     first: int = 1
     """For lines and documents: the number of the first."""
     start: int = 0
@@ -52,11 +51,7 @@ class Block:
     """Bytes on disk that were read for this block."""
 
     def documents(self, *, skip_bad: bool) -> tuple[list[str], int, int]:
-        """The documents in the block, the number of replaced byte sequences, and the number of skipped documents.
-
-        Raises:
-            CorpusError: A document cannot be read.
-        """
+        """The documents in the block, the number of replaced byte sequences, and the number of skipped documents."""
         try:
             texts, replaced, skipped = _core.documents(self, skip_bad)
         except CorpusError as error:
@@ -72,3 +67,14 @@ class Block:
 
         message = re.sub(r"^(line|row) (\d+)", in_file, error.message)
         return type(error)(f"`{self.source}`, {message}", hint=error.hint)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file, a part of a file, standard input, or a Python object. Those of files can be pickled."""
+
+    name: str
+    size: int
+    """Bytes on disk; 0 if unknown."""
+    blocks: Callable[[Cut], Iterator[Block]]
+    file: CorpusFile | None = None

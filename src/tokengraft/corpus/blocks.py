@@ -12,41 +12,41 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Literal
 
 from tokengraft import _core
-from tokengraft.corpus.arrow import ParquetPart, parquet_blocks, words
+from tokengraft.corpus.arrow import parquet_blocks, words
 from tokengraft.corpus.block import Block, Cut
-from tokengraft.corpus.files import LocalFile, reporting
+from tokengraft.corpus.files import HEAD, CorpusFile, LocalFile, reporting, require_utf8
 from tokengraft.corpus.options import Format, ReadOptions
-from tokengraft.corpus.remote import RemoteFile
 from tokengraft.errors import CorpusError
-
-CorpusFile = LocalFile | RemoteFile
 
 BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def whole_documents(blocks: Iterable[Block], max_bytes: int) -> Iterator[Block]:
-    """The blocks of an input, with a text of at most ``max_bytes`` bytes in one block that is marked as whole.
+def in_pieces(blocks: Iterable[Block], counter: _core.Counter) -> Iterator[Block]:
+    """The blocks of an input, with those of a text cut where its pieces end that may be held out.
 
-    The blocks of a text up to that size are joined. The blocks of a larger text are returned unchanged.
+    The pieces are those of the whole text, however it is read. What was read of a piece before an error is counted.
     """
-    parts: list[Block] = []
+    rest, last = b"", None  # what is read of a piece, and the block of it, without its text
     try:
         for block in blocks:
-            parts.append(block)
-            if block.form != "text" or sum(len(part.data) for part in parts) > max_bytes or not parts[0].at_start:
-                yield from parts
-                parts = []
+            if block.form != "text":
+                yield block
+                continue
+            rest += bytes(block.data)
+            last = replace(last, progress=last.progress + block.progress) if last else replace(block, data=b"")
+            if ends := counter.piece_ends(rest):
+                yield replace(last, data=rest[: ends[-1]], offsets=words([0, *ends]))
+                rest, last = rest[ends[-1] :], replace(last, at_start=False, progress=0)
     except CorpusError:
-        yield from parts  # the blocks before the error are still counted
+        if last and rest:
+            yield replace(last, data=rest)
         raise
-    if parts:
-        text = b"".join(bytes(part.data) for part in parts)
-        yield replace(parts[0], data=text, whole=True, progress=sum(part.progress for part in parts))
+    if last and rest:
+        yield replace(last, data=rest, offsets=words([0, len(rest)]))
 
 
 def file_blocks(
@@ -54,10 +54,11 @@ def file_blocks(
 ) -> Iterator[Block]:
     """The blocks of a file. Its format is text or JSON lines, or it is a compressed or piped Parquet file."""
     read_options = replace(read_options, format=form)
-    in_core = not compression and form != "parquet" and (cut.counter or _by_lines(read_options))
+    in_core = not compression and form != "parquet" and (cut.counter or _kind(read_options) != "text")
     with file.reporting():
         if isinstance(file, LocalFile) and in_core and cut.enough is None and file.is_regular:
-            yield from _core_blocks(file.path, read_options, cut)
+            require_utf8(file.name, file.read_at(0, HEAD))
+            yield from _core_blocks(file, read_options, cut)
             return
         with file.open() as raw:
             stream: Any = raw
@@ -84,22 +85,18 @@ def _kind(read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
     return "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
 
 
-def _by_lines(read_options: ReadOptions) -> bool:
-    return _kind(read_options) != "text"
-
-
-def _core_blocks(path: Path, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
+def _core_blocks(file: LocalFile, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The same blocks as those of `_stream_blocks`, read by the core."""
-    reader, kind = _core.FileReader(path, BLOCK), _kind(read_options)
+    reader, kind = _core.FileReader(file.path, BLOCK), _kind(read_options)
     field = read_options.text_field if kind == "jsonl" else ""
     line, at_start, done = 1, True, 0
     while part := reader.next(cut.counter if kind == "text" else None, cut.longest):
         progress = reader.position - done
-        yield Block(kind, part, str(path), field=field, at_start=at_start, first=line, progress=progress)
+        yield Block(kind, part, file.name, field=field, at_start=at_start, first=line, progress=progress)
         line += part.newlines() if kind != "text" else 0
         at_start, done = False, reader.position
     if cut.longest is not None and reader.pending:
-        raise too_long(str(path), reader.pending, cut)
+        raise too_long(file.name, reader.pending, cut)
 
 
 def _stream_blocks(
@@ -109,31 +106,28 @@ def _stream_blocks(
     if read_options.format == "parquet":
         import pyarrow as pa
 
-        yield from parquet_blocks(ParquetPart(pa.BufferReader(stream.read()), name), read_options, BLOCK)
+        yield from parquet_blocks(pa.BufferReader(stream.read()), name, read_options, BLOCK)
         return
     kind = _kind(read_options)
+    field = read_options.text_field if kind == "jsonl" else ""
     # A part of a JSON line cannot be read, so lines of JSON are always read completely.
     enough = None if kind == "jsonl" else cut.enough
     by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, enough, cut.counter)
     line, at_start, done = 1, True, 0
     for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
         position = tell() if tell else 0
-        field = read_options.text_field if kind == "jsonl" else ""
         yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
         line += data.count(b"\n") if kind != "text" else 0
         at_start, done = False, position
 
 
 def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
-    """Parts of a stream that end at cuts. Data without a cut is collected until the next one.
-
-    Raises:
-        CorpusError: A part that cannot be cut needs more memory than allowed.
-    """
+    """Parts of a stream that end at cuts. Data without a cut is collected until the next one."""
     pending: list[bytes] = []
     first = True
     while data := read_fully(stream, BLOCK):
         if first:
+            require_utf8(name, data)
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
         at = cut.last(data)
         if at:
@@ -152,11 +146,8 @@ def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
 
 
 def read_fully(stream: Any, size: int) -> bytes:
-    """``size`` bytes of a stream; fewer only at its end.
-
-    Uses single system calls, between which Python handles signals. Otherwise a signal could wait until more data
-    arrives.
-    """
+    """``size`` bytes of a stream; fewer only at its end."""
+    # Single system calls, between which Python handles signals. Otherwise a signal could wait for more data.
     read = getattr(stream, "read1", stream.read)
     parts: list[bytes] = []
     while size and (data := bytes(read(size))):
@@ -203,7 +194,7 @@ def parquet_group_blocks(
 ) -> Iterator[Block]:
     """The blocks of some row groups of a Parquet file. ``size`` is their share of the file, in bytes."""
     with file.reporting(), file.open_parts() as raw:
-        yield from parquet_blocks(ParquetPart(raw, file.name, [*groups], size), read_options, BLOCK)
+        yield from parquet_blocks(raw, file.name, read_options, BLOCK, groups=[*groups], size=size)
 
 
 def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator[Block]:
@@ -211,6 +202,11 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
     gathered: list[bytes] = []
     nulls: list[int] = []
     size = replaced = number = 0
+
+    def block() -> Block:
+        offsets, data = words(accumulate(map(len, gathered), initial=0)), b"".join(gathered)
+        return Block("documents", data, "the iterable", offsets, words(nulls), replaced=replaced, progress=size)
+
     for number, text in enumerate(texts, 1):
         if isinstance(text, str):
             encoded, halves = _encoded(text)
@@ -226,10 +222,10 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
         gathered.append(encoded)
         size += len(encoded)
         if size >= BLOCK:
-            yield _document_block(gathered, nulls, replaced)
+            yield block()
             gathered, nulls, size, replaced = [], [], 0, 0
     if gathered:
-        yield _document_block(gathered, nulls, replaced)
+        yield block()
     elif not number and isinstance(texts, Iterator):
         raise CorpusError(
             f"the {type(texts).__name__} gave no document: it is empty, or was used up before",
@@ -244,11 +240,3 @@ def _encoded(text: str) -> tuple[bytes, int]:
     except UnicodeEncodeError:
         whole, halves = _SURROGATE.subn("\ufffd", text)
         return whole.encode(), halves
-
-
-def _document_block(documents: list[bytes], nulls: list[int], replaced: int) -> Block:
-    offsets = words(accumulate(map(len, documents), initial=0))
-    data = b"".join(documents)
-    return Block(
-        "documents", data, "the iterable", offsets=offsets, nulls=words(nulls), replaced=replaced, progress=len(data)
-    )

@@ -1,16 +1,18 @@
-"""`LocalFile`: a file on this machine; and the errors of reading any file."""
+"""Local files and files behind a URL, opened for reading."""
 
 import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from glob import has_magic
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, cast
 
-from tokengraft.errors import CorpusError
+from tokengraft.errors import CorpusError, OptionError, TokengraftError, command_runs, without_credentials
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,6 @@ class LocalFile:
     def name(self) -> str:
         """The path, as messages show it."""
         return str(self.path)
-
-    @property
-    def suffixes(self) -> list[str]:
-        """The suffixes of the file name, in lower case."""
-        return [suffix.lower() for suffix in self.path.suffixes]
 
     @property
     def is_regular(self) -> bool:
@@ -62,7 +59,7 @@ class LocalFile:
             return file.read(size)
 
     def reporting(self) -> AbstractContextManager[None]:
-        """Converts errors of reading the file into a `CorpusError` with its name."""
+        """Converts errors of reading the file."""
         return reporting(self.name)
 
     @property
@@ -75,32 +72,292 @@ class LocalFile:
         return (str(self.path.absolute()), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
+_UNPACK = "unpack it"
+_NOT_TEXT = {
+    b"\x1f\x8b": ("compressed with gzip", f"{_UNPACK}, or give it a name that ends with .gz"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", f"{_UNPACK}, or give it a name that ends with .zst"),
+    b"\xfd7zXZ\0": ("compressed with xz", _UNPACK),
+    **{f"BZh{level}1AY&SY".encode(): ("compressed with bzip2", _UNPACK) for level in range(1, 10)},
+    b"PK\3\4": ("a zip archive", _UNPACK),
+    # A page or the metadata follows, which begins with a number of 32 bits, for Thrift \x15.
+    b"PAR1\x15": ("a Parquet file", "pass --format parquet, or give it a name that ends with .parquet"),
+    b"\xff\xfe\0\0": ("UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
+    b"\0\0\xfe\xff": ("UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
+    b"\xff\xfe": ("UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
+}
+"""First bytes of what is not text in UTF-8, with its name and what to do. No UTF-8 text begins with any of them, except
+for control characters that text does not have. UTF-32 is before UTF-16, which begins with the same bytes."""
+HEAD = max(map(len, _NOT_TEXT))
+
+
+def require_utf8(name: str, head: bytes) -> None:
+    """Refuses a file by its first bytes if it is compressed, Parquet, UTF-16 or UTF-32."""
+    for magic, (kind, hint) in _NOT_TEXT.items():
+        if head.startswith(magic):
+            raise CorpusError(f"`{name}` is {kind}, not text in UTF-8", hint=hint)
+
+
+def is_hidden(name: str, given: str) -> bool:
+    """Whether a part of a path begins with a dot, except those that the given folder or pattern has.
+
+    >>> is_hidden("corpus/.git/a.txt", "corpus"), is_hidden(".cache/a.txt", ".cache"), is_hidden("c/.a.txt", "c/.*")
+    (True, False, False)
+    """
+    named = [part for part in given.split("/") if part.startswith(".")]
+    hidden = (part for part in name.split("/") if part.startswith("."))
+    return any(part not in named and not any(fnmatchcase(part, pattern) for pattern in named) for part in hidden)
+
+
 @contextmanager
 def reporting(name: str) -> Iterator[None]:
     """Converts errors of reading a file into a `CorpusError` with its name."""
     try:
         yield
     except _read_errors() as error:
-        raise unreadable(name, error) from error
+        hint = "check the file, or pass --skip-bad to skip such files"
+        raise CorpusError(_unreadable(name, error), hint=hint) from error
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
     """The errors of reading. Those of Arrow exist only if something has imported it, which takes 0.2 s."""
-    arrow = sys.modules.get("pyarrow")
     # Another thread may be importing it: then it has no exceptions yet, and none has been raised.
-    exception = getattr(arrow, "ArrowException", None)
+    exception = getattr(sys.modules.get("pyarrow"), "ArrowException", None)
     return (OSError, EOFError, UnicodeError, *([exception] if exception else []))
 
 
-def unreadable(name: str, error: BaseException) -> CorpusError:
-    """The error of a file that cannot be read."""
+def _unreadable(name: str, error: BaseException) -> str:
     reason = re.sub(r"\s+", " ", getattr(error, "strerror", None) or re.sub(r" \(os error \d+\)$", "", str(error)))
-    return CorpusError(f"cannot read `{name}`: {reason}", hint="check the file, or pass --skip-bad to skip such files")
+    return f"cannot read `{name}`: {reason}"
 
 
 def missing(name: str, error: BaseException) -> CorpusError:
     """The error of a path where there is no file."""
-    failure = unreadable(name[:200], error)
+    hint = "check the path" + ("" if command_runs() else "; to pass texts in place of paths: iter(texts)")
     if re.search(r"(?:^|/)[a-z][a-z0-9+.-]+:/[^/]", name):
-        return CorpusError(failure.message, hint="pass a URL as a string: a Path drops one of its slashes")
-    return CorpusError(failure.message, hint=f"{failure.hint}; to pass texts in place of paths: iter(texts)")
+        hint = "pass a URL as a string: a Path drops one of its slashes"
+    return CorpusError(_unreadable(name[:200], error), hint=hint)
+
+
+_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_LOCAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*::)*(?:file|local)://", re.IGNORECASE)
+_BYTES_PER_REQUEST = 16 << 20
+"""Of files that are read from start to end, where a request reads a range."""
+_STREAMED = frozenset(("http", "https", "hf"))
+"""Protocols that read a whole file with one request."""
+_VERSIONS = ("ETag", "etag", "md5Hash", "md5", "checksum", "oid", "blob_id", "xet_hash", "Content-MD5", "generation")
+_TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", "modified", "created")
+
+
+def is_url(name: str) -> bool:
+    """Whether a name is a URL and not a path.
+
+    >>> is_url("s3://bucket/a.txt"), is_url("simplecache::s3://bucket/a.txt"), is_url("data/a.txt")
+    (True, True, False)
+    """
+    return _URL.match(name) is not None
+
+
+def local_name(name: str) -> str:
+    """The path of a `file://` URL; other names are returned unchanged.
+
+    >>> local_name("file:///data/a.txt"), local_name("a.txt"), local_name("s3://bucket/a.txt")
+    ('/data/a.txt', 'a.txt', 's3://bucket/a.txt')
+    """
+    return _LOCAL.sub("", name, count=1)
+
+
+def input_without_credentials(name: str) -> str:
+    """The path or URL of one input without credentials. Unlike a URL in a message, it may have spaces.
+
+    >>> input_without_credentials("et=https://me:secret@host/my file.txt?signature=secret")
+    'et=https://host/my file.txt'
+    """
+    scheme, separator, rest = without_credentials(name).partition("://")
+    path, mark, query = rest.partition("?")
+    secret = mark and (scheme.endswith(("http", "https")) or "=" in query)
+    return f"{scheme}{separator}{path if separator and secret else rest}"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that `fsspec` reads. It can be sent to another process."""
+
+    name: str
+    """The URL without credentials, as messages show it."""
+    size: int
+    """Bytes; 0 if unknown."""
+    filesystem: Any = field(repr=False)
+    path: str = field(repr=False)
+    version: str | None = None
+    """What changes with the content, such as the ETag; None if the remote system gives nothing of the kind."""
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether any part of it can be read, which needs a known size."""
+        return self.size > 0
+
+    def open(self) -> BinaryIO:
+        """The bytes, from start to end. An end before the known size is an error."""
+        if self._protocols & _STREAMED:
+            stream = self.filesystem.open(self.path, "rb", block_size=0, **self._patience())
+        else:
+            stream = self.filesystem.open(self.path, "rb", block_size=_BYTES_PER_REQUEST)
+        return cast(BinaryIO, Complete(stream, self.size))
+
+    def open_at(self, position: int) -> BinaryIO:
+        """The bytes, from a position to the end."""
+        stream = self.filesystem.open(self.path, "rb", block_size=_BYTES_PER_REQUEST)
+        stream.seek(position)
+        return cast(BinaryIO, stream)
+
+    def open_parts(self) -> Any:
+        """The bytes, for reads of Arrow at any position, each of them one request."""
+        return self.filesystem.open(self.path, "rb", cache_type="none")
+
+    def size_now(self) -> int:
+        """Bytes, as they were: objects of remote systems are replaced as a whole, and a missing end is an error."""
+        return self.size
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Bytes at a position; fewer only at the end."""
+        end = min(position + size, self.size)
+        data: bytes = self.filesystem.cat_file(self.path, start=position, end=end) if position < end else b""
+        if len(data) != max(end - position, 0):  # a server that ignores ranges sends the whole file
+            raise EOFError(f"{len(data):,} bytes came when {end - position:,} were asked for")
+        return data
+
+    def reporting(self) -> AbstractContextManager[None]:
+        """Converts errors of reading the file."""
+        return reporting_url(self.name)
+
+    @property
+    def identity(self) -> tuple[str, int, str] | None:
+        """Path, size and version; None if it is unknown whether the content has changed."""
+        return (self.filesystem.unstrip_protocol(self.path), self.size, self.version) if self.version else None
+
+    @property
+    def _protocols(self) -> frozenset[str]:
+        protocol = self.filesystem.protocol
+        return frozenset((protocol,) if isinstance(protocol, str) else protocol)
+
+    def _patience(self) -> dict[str, Any]:
+        """For HTTP: no limit for the whole file, which would be 5 minutes, but one for each read."""
+        if not self._protocols & {"http", "https"} or not self.size:
+            return {}
+        import aiohttp
+
+        # With a size, fsspec does not ask for it. It would take the timeout for its own, which is a number.
+        return {"size": self.size, "timeout": aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=300)}
+
+
+CorpusFile = LocalFile | RemoteFile
+
+
+def suffixes_of(file: CorpusFile | Path) -> list[str]:
+    """The suffixes of a file name, in lower case."""
+    return [suffix.lower() for suffix in PurePath(file.name).suffixes]
+
+
+class Complete:
+    """A stream that must have a known number of bytes: a connection that drops is not taken for the end."""
+
+    closed = False
+
+    def __init__(self, stream: Any, size: int) -> None:
+        self.stream, self.size, self.done = stream, size, 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most ``size``."""
+        data: bytes = self.stream.read(size)
+        self.done += len(data)
+        if not data and size and self.done < self.size:
+            raise EOFError(f"it ended after {self.done:,} of {self.size:,} bytes")
+        return data
+
+    def tell(self) -> int:
+        """The number of bytes read."""
+        return self.done
+
+    def seekable(self) -> bool:
+        """Whether `tell` is the position: always."""
+        return True
+
+    def close(self) -> None:
+        """Closes the stream."""
+        self.closed = True
+        self.stream.close()
+
+    def __enter__(self) -> "Complete":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def reporting_url(url: str) -> Iterator[None]:
+    """Converts every exception into a `CorpusError` with the URL.
+
+    Exceptions of remote systems have no common type, and may quote signed URLs: none is shown as it is.
+    """
+    failed = f"cannot read `{input_without_credentials(url)}`"
+    try:
+        yield
+    except TokengraftError:
+        raise
+    except ImportError as error:
+        raise OptionError(f"{failed}: {error}", hint="install the package that it names") from None
+    except Exception as error:
+        hint = "check the URL and your access to it, or pass --skip-bad to skip such files"
+        raise CorpusError(f"{failed}: {_reason(error)}", hint=hint) from None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):  # fsspec raises it too if a server does not answer
+        return "there is no such file" + (f" ({_reason(error.__cause__)})" if error.__cause__ else "")
+    text = re.sub(r"\s+", " ", without_credentials(str(error))).strip()
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def remote_files(url: str, *, has_format: Callable[[RemoteFile], bool]) -> list[RemoteFile]:
+    """The files at a URL: one file, the files of a folder that have a known format, or those that match a glob."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise OptionError(
+            f"`{input_without_credentials(url)}` needs fsspec, which is not installed",
+            hint="pip install 'tokengraft[remote]'",
+        ) from error
+    with reporting_url(url):
+        filesystem, path = url_to_fs(url)
+        listed = {name: info for name, info in _listed(filesystem, path).items() if not is_hidden(name, path)}
+        files = [_file(filesystem, name, info) for name, info in sorted(listed.items())]
+    return files if path in listed or is_glob(path) else [file for file in files if has_format(file)]
+
+
+def is_glob(url: str) -> bool:
+    """Whether a URL is a pattern. In one of the web, `?` begins the query."""
+    return "*" in url if url.startswith(("http://", "https://")) else has_magic(url)
+
+
+def _listed(filesystem: Any, path: str) -> dict[str, Mapping[str, Any]]:
+    """The files at a path, with what is known about them."""
+    try:
+        info = filesystem.info(path)
+    except FileNotFoundError:
+        if not is_glob(path):
+            raise
+        found = filesystem.glob(path, detail=True)
+        return {name: entry for name, entry in found.items() if entry["type"] != "directory"}
+    if info["type"] == "directory" or (path.startswith("http") and path.endswith("/")):
+        return cast(dict[str, Mapping[str, Any]], filesystem.find(path, detail=True))
+    return {path: info}
+
+
+def _file(filesystem: Any, path: str, info: Mapping[str, Any]) -> RemoteFile:
+    if info.get("size") is None:  # a listing may lack sizes
+        info = filesystem.info(path)
+    version = next((str(info[name]) for name in (*_VERSIONS, *_TIMES) if info.get(name)), None)
+    name = input_without_credentials(filesystem.unstrip_protocol(path))
+    return RemoteFile(name, int(info.get("size") or 0), filesystem, path, version)

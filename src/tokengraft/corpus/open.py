@@ -1,32 +1,56 @@
-"""`open_corpus`: the inputs of a corpus: files, folders, globs, URLs, standard input, datasets, iterables."""
+"""Paths, globs, URLs and shards: which inputs a corpus has."""
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any
 
-from tokengraft.arguments import described
 from tokengraft.corpus.arrow import column_blocks, dataset_blocks, is_arrow, several_columns
-from tokengraft.corpus.block import Block, Cut
-from tokengraft.corpus.blocks import (
-    BLOCK,
+from tokengraft.corpus.block import Block, Cut, Input
+from tokengraft.corpus.blocks import BLOCK, file_blocks, iterable_blocks, parquet_group_blocks, standard_input_blocks
+from tokengraft.corpus.files import (
     CorpusFile,
-    file_blocks,
-    iterable_blocks,
-    parquet_group_blocks,
-    standard_input_blocks,
+    LocalFile,
+    RemoteFile,
+    input_without_credentials,
+    is_glob,
+    is_hidden,
+    is_url,
+    missing,
+    remote_files,
+    suffixes_of,
 )
-from tokengraft.corpus.files import LocalFile, missing
-from tokengraft.corpus.input import Input
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
 from tokengraft.corpus.ranges import split_input
-from tokengraft.corpus.remote import RemoteFile, input_without_credentials, is_glob, is_url, remote_files
-from tokengraft.corpus.shards import PART_BYTES, PARTS_PER_SHARD, shard_of
 from tokengraft.corpus.strings import only_paths, paths_of
-from tokengraft.errors import CorpusError
+from tokengraft.errors import CorpusError, described
+
+PART_BYTES = 64 << 20
+"""A smaller file is not divided."""
+PARTS_PER_SHARD = 16
+"""Files are divided into parts of at least this share of a shard, so that the number of parts does not grow."""
+
+
+def shard_of(inputs: Sequence[Input], shard: tuple[int, int]) -> list[Input]:
+    """The inputs of one shard, in their order. Shards have about the same number of bytes.
+
+    The largest input is assigned first, each to the shard that has the least so far; equal ones in their order.
+    """
+    number, n_shards = shard
+    loads = [(0, 0, at) for at in range(n_shards)]
+    heapify(loads)
+    chosen: list[int] = []
+    for place in sorted(range(len(inputs)), key=lambda place: -inputs[place].size):
+        size, n_inputs, at = loads[0]
+        heapreplace(loads, (size + inputs[place].size, n_inputs + 1, at))
+        if at == number:
+            chosen.append(place)
+    return [inputs[place] for place in sorted(chosen)]
+
 
 Corpus = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Any
 
@@ -40,15 +64,10 @@ _MOST_GROUPS = 512
 def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     """The inputs of a corpus, in a fixed order: the files of a folder or glob by name, all others as given.
 
-    Args:
-        corpus: A file, a folder, a glob, ``-`` for standard input, a URL of these, or a list of these. Or text in
-            memory: a list or any other iterable of strings, each a document, a `datasets` dataset, or a column of
-            pandas, polars or Arrow. A string alone is a path.
-        read_options: How to read it.
-
-    Raises:
-        CorpusError: No input exists, or it is not clear whether strings are paths or texts.
+    A corpus is what `count` reads: paths, globs, URLs, ``-``, or text in memory. A string alone is a path.
     """
+    if type(corpus).__module__.startswith("tokengraft."):  # some results are iterables of tokens
+        raise _no_corpus(corpus)
     paths = paths_of(corpus)
     inputs = [_in_memory(corpus, read_options)] if paths is None else _inputs_at(paths, read_options)
     if not inputs:
@@ -71,11 +90,15 @@ def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
     if is_arrow(corpus):
         return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
     if isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
-        raise CorpusError(
-            f"a corpus is {described(corpus)}, which cannot be read",
-            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
-        )
+        raise _no_corpus(corpus)
     return Input("the iterable", 0, lambda _: iterable_blocks(corpus, read_options))
+
+
+def _no_corpus(corpus: object) -> CorpusError:
+    return CorpusError(
+        f"a corpus is {described(corpus)}, which cannot be read",
+        hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
+    )
 
 
 def _require_no_table(corpus: Any) -> None:
@@ -103,16 +126,8 @@ def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOption
         return [source for inputs in pool.map(inputs_of, found) for source in inputs]
 
 
-def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[Input]:
-    return [entry] if isinstance(entry, Input) else _file_inputs(entry, read_options)
-
-
 def files_at(name: str) -> list[CorpusFile]:
-    """The files at a path, glob or URL, in the order of their names.
-
-    Raises:
-        CorpusError: There is none.
-    """
+    """The files at a path, glob or URL, in the order of their names."""
     return [entry for entry in _found_at(name, ReadOptions()) if not isinstance(entry, Input)]
 
 
@@ -123,23 +138,18 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
     if is_url(name):
-        return _found_at_url(name, read_options)
+        try:
+            files = remote_files(name, has_format=lambda file: _format(file)[0] is not None)
+        except CorpusError as error:
+            return [_unreadable(input_without_credentials(name), error, read_options)]
+        if not files:
+            raise _nothing_at(input_without_credentials(name), folder=not is_glob(name))
+        return [*files]
     try:
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
         raise missing(name, error) from error
     return [_sized(path, read_options) for path in paths]
-
-
-def _found_at_url(url: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
-    shown = input_without_credentials(url)
-    try:
-        files = remote_files(url, has_format=lambda suffixes: _format(suffixes)[0] is not None)
-    except CorpusError as error:
-        return [_unreadable(shown, error, read_options)]
-    if not files:
-        raise _nothing_at(shown, folder=not is_glob(url))
-    return [*files]
 
 
 def _nothing_at(name: str, *, folder: bool) -> CorpusError:
@@ -170,7 +180,8 @@ def _failing(error: CorpusError, _: Cut) -> Iterator[Block]:
 def _paths_at(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
-        paths = [file for file in sorted(path.rglob("*")) if file.is_file() and _format(LocalFile(file).suffixes)[0]]
+        below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
+        paths = [file for file in below if file.is_file() and _format(file)[0]]
     elif path.exists() or not glob.has_magic(name):
         paths = [path]
     else:
@@ -180,31 +191,31 @@ def _paths_at(name: str) -> list[Path]:
     return paths
 
 
-def _format(suffixes: list[str]) -> tuple[Format | None, str | None]:
+def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:
     """The format and compression of a file, by the suffixes of its name."""
+    suffixes = suffixes_of(file)
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     stem = suffixes[:-1] if compression else suffixes
     return (FORMATS.get(stem[-1]) if stem else None), compression
 
 
-def _file_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
-    try:
-        return _readable_inputs(file, read_options)
-    except CorpusError as error:
-        return [_unreadable(file.name, error, read_options)]
-
-
-def _readable_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
-    form, compression = _format(file.suffixes)
+def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[Input]:
+    if isinstance(entry, Input):
+        return [entry]
+    last, (form, compression) = "".join(suffixes_of(entry)[-1:]), _format(entry)
     form = read_options.format or form or "text"
-    if file.suffixes and file.suffixes[-1] in UNSUPPORTED:
-        raise CorpusError(
-            f"`{file.name}` has an unsupported compression ({file.suffixes[-1]})", hint="unpack it, or use .gz or .zst"
+    if last in UNSUPPORTED:
+        error = CorpusError(
+            f"`{entry.name}` has an unsupported compression ({last})", hint="unpack it, or use .gz or .zst"
         )
+        return [_unreadable(entry.name, error, read_options)]
     # A pipe can be read only once, from start to end.
-    if form == "parquet" and not compression and file.is_regular:
-        return _parquet_inputs(file, read_options)
-    return [Input(file.name, file.size, partial(file_blocks, file, form, compression, read_options), file)]
+    if form == "parquet" and not compression and entry.is_regular:
+        try:
+            return _parquet_inputs(entry, read_options)
+        except CorpusError as error:
+            return [_unreadable(entry.name, error, read_options)]
+    return [Input(entry.name, entry.size, partial(file_blocks, entry, form, compression, read_options), entry)]
 
 
 def _parquet_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:

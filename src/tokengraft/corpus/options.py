@@ -1,14 +1,13 @@
-"""`ReadOptions`: how to read a corpus."""
+"""`ReadOptions`: how to read a corpus. `Totals`: how much of it was read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
-from tokengraft.arguments import checked
-from tokengraft.errors import OptionError
-from tokengraft.representation import shown
+from tokengraft.errors import OptionError, whole_number, wrong_type
+from tokengraft.representation import require_fields, set_fields, shown
 
 if TYPE_CHECKING:
-    from tokengraft.tokenizer.sentencepiece import PieceRules
+    from tokengraft.tokenizer.piece_model import PieceRules
 
 Format = Literal["text", "jsonl", "parquet"]
 FORMATS: dict[str, Format] = {
@@ -25,7 +24,6 @@ UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".br")
 
 
 @shown
-@checked
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read a corpus. The rules are the same for every command.
@@ -35,6 +33,10 @@ class ReadOptions:
       mark at the start of a file is dropped.
     - JSON lines: the text is in one field of the object on each line; blank lines are skipped.
     - Parquet and datasets: the text is in one column; every row is a document, empty ones included.
+    - Folders: files whose name has a suffix of these formats, in all folders below. Names that begin with a dot are
+      skipped, as by a glob. A file that is given by its name is always read.
+    - A file that is gzip, zstd, xz, bzip2, zip or Parquet by its first bytes, and not by its name, is an error. So is
+      text that begins with a byte order mark of UTF-16 or UTF-32, also in a compressed file.
     - Bytes that are not UTF-8 are replaced by U+FFFD and counted (`Totals.replaced`).
     - A *bad document* is a line that is not JSON, or whose field is missing, null or not a string; or a row whose text
       is null. It is an error that names the file and the line or row, unless `skip_bad`.
@@ -58,6 +60,8 @@ class ReadOptions:
     Llama's if there is only a `tokenizer.json`."""
 
     def __post_init__(self) -> None:
+        require_fields(self)
+        set_fields(self, _shard, "shard")
         if self.documents not in ("files", "lines") or self.format not in (None, "text", "jsonl", "parquet"):
             raise OptionError(
                 f"unknown read options: format {self.format!r}, documents {self.documents!r}",
@@ -72,3 +76,30 @@ class ReadOptions:
                 f"there is no shard {self.shard[0]} of {self.shard[1]}",
                 hint="shards are numbered from 0: 0/64 to 63/64",
             )
+
+
+def _shard(name: str, shard: object) -> tuple[int, ...]:
+    """A shard as two whole numbers."""
+    if not isinstance(shard, list | tuple) or len(shard) != 2:
+        raise wrong_type(f"`{name}`", shard, ["a tuple of two whole numbers"])
+    return tuple(whole_number(name, number) for number in shard)
+
+
+@shown
+@dataclass(frozen=True)
+class Totals:
+    """How much of a corpus was read, replaced and skipped."""
+
+    documents: int = 0
+    bytes: int = 0
+    """Of text, in UTF-8."""
+    characters: int = 0
+    pretokens: int = 0
+    """Occurrences, before any minimum count."""
+    replaced: int = 0
+    """Byte sequences that were not UTF-8, each replaced by U+FFFD."""
+    skipped: int = 0
+    """Documents and files that were skipped because they could not be read."""
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from tokengraft.corpus.block import Block, Cut
-from tokengraft.corpus.blocks import BLOCK, CorpusFile, file_blocks, read_fully, too_long
-from tokengraft.corpus.input import Input
+from tokengraft.corpus.block import Block, Cut, Input
+from tokengraft.corpus.blocks import BLOCK, file_blocks, read_fully, too_long
+from tokengraft.corpus.files import HEAD, CorpusFile, require_utf8
 from tokengraft.errors import CorpusError
 
 
@@ -68,23 +68,25 @@ def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
 
 
 def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
-    """The blocks of a part of a file.
-
-    Raises:
-        CorpusError: The file cannot be read, has changed, or has a line that is too long.
-    """
+    """The blocks of a part of a file."""
     name = part.file.name
     with part.file.reporting():
-        _require_size(part.file)
+        if (size := part.file.size_now()) != part.file.size:
+            raise CorpusError(
+                f"`{name}` changed while it was read: it had {part.file.size:,} bytes and now has {size:,}",
+                hint="count again when the file is complete",
+            )
+        require_utf8(name, part.file.read_at(0, HEAD))
         begin = _line_start(part.file, part.start, part.block, cut.longest)
     if begin is None:
         return  # the line began in an earlier part, which reports that it is too long
     with part.file.reporting(), part.file.open_at(begin) as stream:
         line, pending, position = part.first_line or 1, list[bytes](), begin
         start = 0 if part.first_line else begin
-        # The first read ends where a block of the whole file ends.
         while position < part.end:
-            data = read_fully(stream, _next_size(part, position))
+            # Every read ends where a block of the whole file ends, the first one in the part.
+            block_end = max(position, part.start) // part.block * part.block + part.block
+            data = read_fully(stream, min(block_end, part.end) - position)
             if not data:
                 raise EOFError(f"it ended after {position:,} of {part.file.size:,} bytes")
             position += len(data)
@@ -99,21 +101,6 @@ def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
                 raise too_long(name, size, cut)
         if any(pending) and part.end == part.file.size:  # otherwise the line is in the next part
             yield Block(part.form, b"".join(pending), name, field=part.field, first=line, start=start)
-
-
-def _next_size(part: FileRange, position: int) -> int:
-    """The bytes from a position up to the next end of a block, at least the first one in the part."""
-    end = max(position, part.start) // part.block * part.block + part.block
-    return min(end, part.end) - position
-
-
-def _require_size(file: CorpusFile) -> None:
-    size = file.size_now()
-    if size != file.size:
-        raise CorpusError(
-            f"`{file.name}` changed while it was read: it had {file.size:,} bytes and now has {size:,}",
-            hint="count again when the file is complete",
-        )
 
 
 def _line_start(file: CorpusFile, before: int, block: int, longest: int | None) -> int | None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from tokengraft.corpus.files import is_url
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED
-from tokengraft.corpus.remote import is_url
 from tokengraft.errors import CorpusError
 
 _only_paths = ContextVar("_only_paths", default=False)
@@ -37,9 +37,6 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
 
     A string alone is a path. A list of strings has texts if at least one of them has white space inside, and none
     exists as a file or looks like a path.
-
-    Raises:
-        CorpusError: A list of strings has signs of both.
 
     Examples:
         >>> paths_of(["et.txt"]), paths_of(["Kass magab.", "Yes"])

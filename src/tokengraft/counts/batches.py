@@ -8,24 +8,22 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
-from tokengraft.arguments import checked
 from tokengraft.corpus.arrow import arrow_block, in_parts, require_column, require_text
-from tokengraft.corpus.block import Block
-from tokengraft.corpus.input import Input
+from tokengraft.corpus.block import Block, Input
+from tokengraft.corpus.files import suffixes_of
 from tokengraft.corpus.open import files_at
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.corpus.totals import Totals
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.counts.options import CountOptions
 from tokengraft.counts.partial import MEMORY, finished_tables, other_rows, pretoken_rows, summed_partials
-from tokengraft.counts.pretoken_counts import EVERYTHING, PretokenCounts, write_counts
-from tokengraft.counts.threads import CountJob, count_inputs, counter_of, new_counter
-from tokengraft.errors import CorpusError, CountsError, OptionError, require_positive
-from tokengraft.frozen import FrozenDict
-from tokengraft.log import stage
+from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, PretokenCounts, write_counts
+from tokengraft.counts.threads import CountJob, CountOptions, count_inputs, counter_of, new_counter
+from tokengraft.errors import CorpusError, CountsError, OptionError, require_type
+from tokengraft.progress import stage
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,7 +39,6 @@ _BYTES_PER_BLOCK = 8 << 20
 _NAME = "the batch"
 
 
-@checked
 class BatchCounter:
     """A function from Arrow batches of text to Arrow batches of (pretoken, count), for the workers of any engine.
 
@@ -61,9 +58,9 @@ class BatchCounter:
     Examples:
         >>> import pyarrow as pa
         >>> tok = tg.load("model")
-        >>> counter = tg.BatchCounter(tok)
+        >>> counter = tg.distributed.BatchCounter(tok)
         >>> tables = [counter(pa.table({"text": texts})) for texts in (["the cat", "a cat"], ["the"])]
-        >>> tg.sum_partials(tables, tok).top(2)
+        >>> tg.distributed.sum_partials(tables, tok).top(2)
         [(b' cat', 2), (b'the', 2)]
     """
 
@@ -75,9 +72,15 @@ class BatchCounter:
         read_options: ReadOptions | None = None,
         memory: int = 1 << 30,
     ) -> None:
+        require_type("tokenizer", tokenizer, Tokenizer)
+        require_type("read_options", read_options, ReadOptions, NoneType)
         read_options = read_options or ReadOptions()
-        _require_for_batches(read_options)
-        require_positive("memory", memory)
+        for name, default in (("documents", "files"), ("format", None), ("shard", None)):
+            if getattr(read_options, name) != default:
+                raise OptionError(
+                    f"{name} is for reading files, and has no effect on batches",
+                    hint=f"leave out {name} in ReadOptions",
+                )
         self._fingerprint = Fingerprint.of(tokenizer, read_options.rules)
         self._job = CountJob(
             tokenizer if self._fingerprint.rules else _without_vocabulary(tokenizer),
@@ -98,10 +101,6 @@ class BatchCounter:
         """The partial counts of one batch or table, of the same type.
 
         For engines that call a function for each batch and add up the results themselves.
-
-        Raises:
-            CorpusError: A text is null.
-            OptionError: The column is missing or not of text.
         """
         import pyarrow as pa
 
@@ -112,14 +111,8 @@ class BatchCounter:
         self._idle[os.getpid()].append(counter)
         return table if isinstance(batch, pa.Table) else table.combine_chunks().to_batches()[0]
 
-    @checked
     def count_batches(self, batches: "Iterable[pa.RecordBatch | pa.Table]") -> "Iterator[pa.RecordBatch]":
-        """The partial counts of all batches together, in bounded memory: what ``mapInArrow`` of Spark needs.
-
-        Raises:
-            CorpusError: A text is null.
-            OptionError: The column is missing or not of text.
-        """
+        """The partial counts of all batches together, in bounded memory: what ``mapInArrow`` of Spark needs."""
         with new_counter(self._job) as counter:
             summary = self._count(counter, batches)
             for table in _small(self._rows(counter, summary)):
@@ -129,45 +122,29 @@ class BatchCounter:
         """A counter that is not in use in this process. To build one takes some time."""
         # subtle: a process that was forked has a copy of the counters, some perhaps locked by a thread that it lacks
         idle = self._idle.setdefault(os.getpid(), [])
-        try:
+        try:  # another thread may take the last one
             return idle.pop()
         except IndexError:
             return counter_of(self._job)
 
     def _count(self, counter: _core.Counter, batches: "Iterable[pa.RecordBatch | pa.Table]") -> PretokenCounts:
         """Counts batches. Returns the metadata, with an empty table."""
-        column = self._job.read_options.text_field
-        source = Input(_NAME, 0, lambda _: _blocks(batches, column))
-        totals: Totals = count_inputs(counter, self._job, [source])
-        added = {self._contents[token_id]: count for token_id, count in counter.added()}
-        return PretokenCounts(
-            _core.Counts(b"", bytes(8), b""),
-            totals,
-            FrozenDict(added),
-            self._fingerprint,
-            normalize=self._job.read_options.normalize,
-        )
+        options = self._job.read_options
+        source = Input(_NAME, 0, lambda _: _blocks(batches, options.text_field))
+        totals = count_inputs(counter, self._job, [source])
+        added = FrozenDict({self._contents[token_id]: count for token_id, count in counter.added()})
+        return PretokenCounts(NO_ROWS, totals, added, self._fingerprint, normalize=options.normalize)
 
     def _rows(self, counter: _core.Counter, summary: PretokenCounts) -> "Iterator[pa.Table]":
-        for table in finished_tables(counter, 1):
-            yield pretoken_rows(table)
+        yield from map(pretoken_rows, finished_tables(counter, 1))
         yield other_rows(summary)
-
-
-def _require_for_batches(read_options: ReadOptions) -> None:
-    defaults = ReadOptions()
-    for name in ("documents", "format", "shard"):
-        if getattr(read_options, name) != getattr(defaults, name):
-            raise OptionError(
-                f"{name} is for reading files, and has no effect on batches", hint=f"leave out {name} in ReadOptions"
-            )
 
 
 def _without_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer with the added tokens as its only vocabulary: it has the same pretokens."""
     document = json.loads(tokenizer.skeleton)
     vocab, document["model"]["vocab"] = document["model"]["vocab"], {}
-    return Tokenizer(FrozenDict(vocab), (), json.dumps(document, ensure_ascii=False))
+    return Tokenizer(_core.Vocabulary(vocab, ()), json.dumps(document, ensure_ascii=False))
 
 
 def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iterator[Block]:
@@ -179,11 +156,7 @@ def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iter
 
 
 def _column_parts(batch: Any, column: str) -> "Iterator[pa.Array]":
-    """The column of the text in parts of a few megabytes.
-
-    Raises:
-        OptionError: There is no such column, or it is not of text. Not a `CorpusError`: that could be skipped.
-    """
+    """The column of the text in parts of a few megabytes."""
     import pyarrow as pa
 
     if not isinstance(batch, pa.RecordBatch | pa.Table):
@@ -193,7 +166,7 @@ def _column_parts(batch: Any, column: str) -> "Iterator[pa.Array]":
     try:
         require_column(column, batch.schema.names, _NAME)
         require_text(batch.schema.field(column).type, _NAME)
-    except CorpusError as error:
+    except CorpusError as error:  # which could be skipped
         raise OptionError(error.message, hint="name the column of the text: BatchCounter(tokenizer, column)") from error
     values = batch.column(column)
     yield from in_parts(values.chunks if isinstance(values, pa.ChunkedArray) else [values], _BYTES_PER_BLOCK)
@@ -214,7 +187,6 @@ def _small(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
                 waiting += [part.slice(len(part) // 2), part.slice(0, len(part) // 2)]
 
 
-@checked
 @stage("adding up partial counts")
 def sum_partials(
     source: Any,
@@ -243,23 +215,22 @@ def sum_partials(
     Examples:
         >>> import pyarrow.parquet as pq, pyarrow as pa
         >>> tok = tg.load("model")
-        >>> pq.write_table(tg.BatchCounter(tok)(pa.table({"text": ["the cat"]})), "partial.parquet")
-        >>> tg.sum_partials("partial.parquet", tok) == tg.count(tok, iter(["the cat"]))
+        >>> pq.write_table(tg.distributed.BatchCounter(tok)(pa.table({"text": ["the cat"]})), "partial.parquet")
+        >>> tg.distributed.sum_partials("partial.parquet", tok) == tg.count(tok, iter(["the cat"]))
         True
     """
-    require_positive("min_count", min_count)
-    with summed_partials(_tables(source), tokenizer, read_options or ReadOptions(), memory) as (summary, counter):
+    require_type("tokenizer", tokenizer, Tokenizer)
+    require_type("read_options", read_options, ReadOptions, NoneType)
+    limits = CountOptions(min_count=min_count, memory=memory)
+    min_count, read_options = limits.min_count, read_options or ReadOptions()
+    with summed_partials(_tables(source), tokenizer, read_options, limits.memory) as (summary, counter):
         return replace(summary, table=counter.finish().take(EVERYTHING, min_count), min_count=min_count)
 
 
 def sum_partials_to_file(
     source: Any, tokenizer: Tokenizer, out: Path, *, count_options: CountOptions, force: bool = False
 ) -> PretokenCounts:
-    """Adds up partial counts into a Parquet file of counts in bounded memory. Returns its metadata.
-
-    Raises:
-        CountsError: Rows are missing or doubled, or were made for another pipeline.
-    """
+    """Adds up partial counts into a Parquet file of counts in bounded memory. Returns its metadata."""
     memory, min_count = count_options.memory // 2, count_options.min_count
     with summed_partials(_tables(source), tokenizer, ReadOptions(), memory) as (summary, counter):
         summary = replace(summary, min_count=min_count)
@@ -291,7 +262,9 @@ def _parquet_batches(name: str) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = [file for file in files_at(name) if file.suffixes[-1:] == [".parquet"] and not _is_hidden(file.name, name)]
+    files = [
+        file for file in files_at(name) if suffixes_of(file)[-1:] == [".parquet"] and not _is_hidden(file.name, name)
+    ]
     if not files:
         raise CountsError(f"`{name}` has no Parquet file", hint="pass a file or folder that an engine has written")
     for file in files:

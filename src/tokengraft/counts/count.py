@@ -1,46 +1,48 @@
-"""`count`: counts the pretokens of a corpus. The only step that reads the corpus.
-
-The result does not depend on the engine, the number of threads or the order of blocks.
-"""
+"""`count`: reads a corpus once and counts its pretokens."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from importlib.util import find_spec
+from operator import add
 from pathlib import Path
+from types import NoneType
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus.open import Corpus, open_corpus
-from tokengraft.corpus.options import ReadOptions
-from tokengraft.corpus.strings import paths_of
-from tokengraft.corpus.totals import Totals
-from tokengraft.counts.engines.units import corpus_inputs, require_countable
+from tokengraft.corpus.options import ReadOptions, Totals
+from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.counts.options import CountOptions, Engine, HoldOut
 from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import (
     EVERYTHING,
+    NO_ROWS,
     PretokenCounts,
-    as_weight,
     open_counts,
+    split_counts,
+    whole_weights,
     write_counts,
 )
-from tokengraft.counts.threads import CountJob, count_inputs, new_counter
-from tokengraft.errors import OptionError, Progress
-from tokengraft.frozen import FrozenDict
-from tokengraft.log import logger, stage
+from tokengraft.counts.threads import CountJob, CountOptions, Engine, HoldOut, count_inputs, new_counter
+from tokengraft.counts.units import corpus_inputs, require_countable
+from tokengraft.errors import OptionError, Progress, require_type, wrong_type
+from tokengraft.progress import logger, stage
+from tokengraft.representation import FrozenDict
+from tokengraft.tokenizer.llama_cpp import converter_table
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
 class HeldOutCounts(NamedTuple):
-    """Counts, and the documents that were held out of them."""
+    """Counts, and the texts that were held out of them: documents, and pieces of long ones."""
 
     counts: PretokenCounts
     held_out: tuple[str, ...]
-    """In the order of their hashes."""
+    """In the order of their hashes, each once."""
+    held_out_documents: int
+    """Documents whose beginning is held out, copies included. They are not among the documents of the counts."""
 
 
 def reading_warnings(totals: Totals) -> tuple[str, ...]:
@@ -49,20 +51,14 @@ def reading_warnings(totals: Totals) -> tuple[str, ...]:
     >>> reading_warnings(Totals(skipped=2))
     ('2 documents or files could not be read, or not to their end, and were left out',)
     """
-    warnings = []
-    if totals.replaced:
-        warnings.append(
-            f"{totals.replaced:,} places in the text were not UTF-8 and were replaced by U+FFFD; "
-            "if the text is in another encoding, convert it first: iconv -f LATIN1 -t UTF-8"
-        )
-    if totals.skipped:
-        warnings.append(
-            f"{totals.skipped:,} documents or files could not be read, or not to their end, and were left out"
-        )
-    return tuple(warnings)
+    replaced = (
+        f"{totals.replaced:,} places in the text were not UTF-8 and were replaced by U+FFFD; "
+        "if the text is in another encoding, convert it first: iconv -f LATIN1 -t UTF-8"
+    )
+    skipped = f"{totals.skipped:,} documents or files could not be read, or not to their end, and were left out"
+    return (replaced,) * bool(totals.replaced) + (skipped,) * bool(totals.skipped)
 
 
-@checked
 @stage("counting pretokens")
 def count(
     tokenizer: Tokenizer,
@@ -85,7 +81,8 @@ def count(
         corpus: A file, folder, glob, URL, ``-``, or a list of these. Or text in memory: a list or another iterable of
             strings, a `datasets` dataset, or a column of pandas, polars or Arrow. A string alone is a path. A list of
             strings has texts if one has white space inside and none looks like a path; with both it is refused.
-        weights: One weight for each item of a list of paths. Its counts are multiplied by it.
+        weights: One weight for each item of a list of paths. Only their ratio matters: counts are multiplied by the
+            smallest whole numbers with this ratio, so 1 and 1/3 are 3 and 1.
         read_options: How to read the corpus.
         count_options: Workers, memory and limits.
         progress: Called as text is read, with the name of the input, the bytes read since the last call, and those of
@@ -105,6 +102,9 @@ def count(
         >>> tg.count(tok, ["et.txt", "en.txt"], weights=[1, 3]).top(2)
         [(b' cat', 3000), (b' the', 3000)]
     """
+    require_type("tokenizer", tokenizer, Tokenizer)
+    require_type("read_options", read_options, ReadOptions, NoneType)
+    require_type("count_options", count_options, CountOptions, NoneType)
     read_options, count_options = read_options or ReadOptions(), count_options or CountOptions()
     if engine or address:
         engine, address = engine or count_options.engine, address or count_options.address
@@ -113,36 +113,38 @@ def count(
         with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
             return replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
     items = _weighted_items(corpus)
-    ratios = [*map(as_weight, weights)]
-    if len(items) != len(ratios) or not items:
+    factors = whole_weights(weights)
+    if len(items) != len(factors) or not items:
         raise OptionError(
-            f"{len(ratios)} weights were given for {len(items)} corpora", hint="give one weight for each corpus"
+            f"{len(factors)} weights were given for {len(items)} corpora", hint="give one weight for each corpus"
         )
     for item in items:
         require_engine(item, count_options)
-    total: PretokenCounts | None = None
-    with engine_kept(count_options):
-        for item, ratio in zip(items, ratios, strict=True):
-            left = _left_of(count_options, total.totals if total else Totals())
-            if left is None:
-                break
+
+    def weighted() -> Iterator[PretokenCounts]:
+        done = Totals()
+        for item, factor in zip(items, factors, strict=True):
+            if (left := _left_of(count_options, done)) is None:
+                return
             part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress)
-            total = total + part.scale(ratio) if total else part.scale(ratio)
-    if total is None:
-        raise OptionError("no corpus was given", hint="pass at least one file, folder or glob")
+            done += part.totals
+            yield part.scale(factor)
+
+    with engine_kept(count_options):
+        total = reduce(add, weighted())
     return replace(total, table=total.table.frequent(count_options.min_count), min_count=count_options.min_count)
 
 
 def _weighted_items(corpus: Corpus) -> list[Corpus]:
     """The corpora that have a weight each."""
     paths = paths_of(corpus)
-    if paths is None and isinstance(corpus, list | tuple) and any(isinstance(item, str) for item in corpus):
+    if paths is not None:
+        return [*paths]
+    if isinstance(corpus, list | tuple) and any(isinstance(item, str) for item in corpus):
         raise OptionError(
             "weights are for several corpora, and the list has texts",
             hint="count each list of texts for itself and add up: tg.count(tokenizer, texts).scale(2) + ...",
         )
-    if paths is not None:
-        return [*paths]
     if not isinstance(corpus, Iterable):
         raise wrong_type("`corpus` of `count`, with weights,", corpus, ["a list of corpora"])
     return [*corpus]
@@ -157,13 +159,10 @@ def count_with_hold_out(
     hold_out: HoldOut,
     progress: Progress | None = None,
 ) -> HeldOutCounts:
-    """The counts of a corpus without held-out documents, and those documents.
+    """The counts of a corpus without the texts that are held out, and those texts.
 
-    Copies of a held-out document are not counted. The limits of ``count_options`` include held-out documents. The
-    totals are those of the counted text, except for what was replaced or skipped, which includes held-out documents.
-
-    Raises:
-        CorpusError: An input cannot be read.
+    Copies of a held-out text are not counted. The limits of ``count_options`` include held-out text. The totals are
+    those of the counted text, except for what was replaced or skipped, which includes held-out text.
 
     Examples:
         >>> tok = tg.load("model")
@@ -174,16 +173,16 @@ def count_with_hold_out(
     """
     with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (summary, counter):
         held_out = tuple(counter.held_out())
-        return HeldOutCounts(
-            replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count)), held_out
-        )
+        documents = sum(at_start for _, at_start, _ in counter.hold_out_share())
+        counts = replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
+        return HeldOutCounts(counts, held_out, documents)
 
 
 def _left_of(count_options: CountOptions, done: Totals) -> CountOptions | None:
     """The options with the remaining limits and no minimum count; None if a limit is reached."""
     documents = None if count_options.max_documents is None else count_options.max_documents - done.documents
     text = None if count_options.max_bytes is None else count_options.max_bytes - done.bytes
-    if (documents is not None and documents < 1) or (text is not None and text < 1):
+    if any(left is not None and left < 1 for left in (documents, text)):
         return None
     return replace(count_options, max_documents=documents, max_bytes=text, min_count=1)
 
@@ -205,23 +204,37 @@ def count_to_file(
 
 
 def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, force: bool = False) -> PretokenCounts:
-    """Adds up files of counts into one in bounded memory. Returns its metadata, with an empty table.
-
-    Raises:
-        CountsError: The counts were made for different pipelines.
-    """
+    """Adds up files of counts into one in bounded memory. Returns its metadata, with an empty table."""
     with adding_counter(count_options.memory // 2) as counter:
-        summary: PretokenCounts | None = None
+        parts = list[PretokenCounts]()
         for path in paths:
             part, tables = open_counts(path)
+            parts.append(part)
             for table in tables:
                 counter.add(table)
-            summary = part if summary is None else summary + part
-        if summary is None:
-            raise OptionError("no file of counts was given", hint="name the files to add up")
+        summary = sum(parts[1:], parts[0])
         summary = replace(summary, min_count=max(summary.min_count, count_options.min_count))
         write_counts(finished_tables(counter, count_options.min_count), summary, out, force=force)
         return summary
+
+
+def counts_of(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    read_options: ReadOptions,
+    count_options: CountOptions,
+    progress: Progress | None = None,
+) -> PretokenCounts:
+    """The counts of a corpus of text, of files of counts, or of both."""
+    files, text = split_counts(corpus)
+    parts = [PretokenCounts.load(file) for file in files]
+    if text is not None:
+        with only_paths() if files else nullcontext():
+            parts.append(
+                count(tokenizer, text, read_options=read_options, count_options=count_options, progress=progress)
+            )
+    return sum(parts[1:], parts[0])
 
 
 @contextmanager
@@ -236,10 +249,21 @@ def counted(
     """The metadata of a counted corpus, with an empty table, and the counter, to be finished inside the block."""
     fingerprint = Fingerprint.of(tokenizer, read_options.rules)
     job = CountJob(tokenizer, fingerprint.rules, read_options, count_options, hold_out)
-    with _counted_by_engine(job, corpus, progress) as (totals, added, counter):
+    with ExitStack() as stack:
+        if count_options.engine == "local":
+            inputs = open_corpus(corpus, read_options)
+            counter = stack.enter_context(new_counter(job))
+            totals, added = count_inputs(counter, job, inputs, progress), counter.added()
+        else:
+            require_engine(corpus, count_options)
+            from tokengraft.counts.ray import counted_on_ray
+
+            inputs = corpus_inputs(corpus, read_options, count_options.engine)
+            part, counter = stack.enter_context(counted_on_ray(job, inputs, progress))
+            totals, added = part.totals, [*part.added]
         contents = {token.id: token.content for token in tokenizer.added}
         summary = PretokenCounts(
-            table=_core.Counts(b"", bytes(8), b""),
+            table=NO_ROWS,
             totals=totals,
             added=FrozenDict(dict(sorted((contents[i], n) for i, n in added))),
             fingerprint=fingerprint,
@@ -251,42 +275,19 @@ def counted(
 
 
 @contextmanager
-def _counted_by_engine(
-    job: CountJob, corpus: Corpus, progress: Progress | None
-) -> Iterator[tuple[Totals, Iterable[tuple[int, int]], _core.Counter]]:
-    """The totals, the occurrences of added tokens by id, and the counter."""
-    if job.count_options.engine == "local":
-        inputs = open_corpus(corpus, job.read_options)
-        with new_counter(job) as counter:
-            totals = count_inputs(counter, job, inputs, progress)
-            yield totals, counter.added(), counter
-        return
-    require_engine(corpus, job.count_options)
-    inputs = corpus_inputs(corpus, job.read_options, job.count_options.engine)
-    from tokengraft.counts.engines.ray import counted_on_ray
-
-    with counted_on_ray(job, inputs, progress) as (summary, counter):
-        yield summary.totals, summary.added, counter
-
-
-@contextmanager
 def engine_kept(count_options: CountOptions) -> Iterator[None]:
     """Keeps what an engine starts inside the block until its end, so that several corpora can be counted with it."""
     if count_options.engine == "local":
         yield
         return
-    from tokengraft.counts.engines.ray import kept
+    from tokengraft.counts.ray import kept
 
     with kept():
         yield
 
 
 def require_engine(corpus: Corpus, count_options: CountOptions) -> None:
-    """Refuses an engine that is not installed, and a corpus and options that it cannot count.
-
-    Raises:
-        OptionError: The engine cannot be used.
-    """
+    """Refuses an engine that is not installed, and a corpus and options that it cannot count."""
     if count_options.engine == "local":
         return
     require_countable(corpus, count_options)
@@ -295,3 +296,11 @@ def require_engine(corpus: Corpus, count_options: CountOptions) -> None:
         raise OptionError(
             f"--engine ray needs {missing[0]}, which is not installed", hint="pip install 'tokengraft[ray]'"
         )
+
+
+def check_text_counts(tokenizer: Tokenizer) -> PretokenCounts:
+    """The pretokens of the converter's check text, for ``extend(preserve=...)``.
+
+    A merge that applies in none of them leaves the ids of the text, and so the converter's hash, as they are.
+    """
+    return count(tokenizer, iter([converter_table().check_text]), count_options=CountOptions(workers=1))

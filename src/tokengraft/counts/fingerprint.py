@@ -7,8 +7,8 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.errors import CountsError
-from tokengraft.tokenizer.alphabet import Kind
-from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.tokenizer.kind import Kind
+from tokengraft.tokenizer.piece_model import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -53,24 +53,13 @@ class Fingerprint:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Fingerprint":
         """The fingerprint in the data that `as_dict` gave."""
-        rules = data["rules"]
-        return cls(
-            **data
-            | {
-                "added": tuple((token, flags) for token, flags in data["added"]),
-                "rules": PieceRules(**rules) if rules else None,
-                "joined": frozenset(data["joined"]),
-            }
-        )
+        added, rules = tuple((token, flags) for token, flags in data["added"]), data["rules"]
+        rules = PieceRules(**rules) if rules else None
+        return cls(**data | {"added": added, "rules": rules, "joined": frozenset(data["joined"])})
 
     def require_counts(self, made_for: "Fingerprint") -> None:
-        """Refuses counts that were made for a different pipeline.
-
-        Raises:
-            CountsError: The pipelines differ. The message lists every difference.
-        """
-        differences = [*_differences(made_for, self)]
-        if differences:
+        """Refuses counts that were made for a different pipeline."""
+        if differences := _differences(made_for, self):
             raise CountsError(
                 "the counts were made for another pipeline:\n  " + "\n  ".join(differences),
                 hint="count the corpus with this tokenizer: `tokengraft count`",

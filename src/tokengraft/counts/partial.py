@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokengraft import _core
 from tokengraft.corpus.arrow import binary_buffers
-from tokengraft.corpus.options import ReadOptions
-from tokengraft.corpus.totals import Totals
+from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.counts.pretoken_counts import EVERYTHING, ROWS, PretokenCounts
+from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, ROWS, PretokenCounts
 from tokengraft.errors import CountsError
-from tokengraft.frozen import FrozenDict
 from tokengraft.output.partial import temporary_folder
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -51,14 +50,11 @@ def partial_schema() -> "pa.Schema":
 def partial_table(counts: PretokenCounts) -> "pa.Table":
     """Counts as a table that any engine can add up, totals and added tokens included.
 
-    Raises:
-        CountsError: The counts were weighted or lack rare pretokens, so that they cannot be added to others.
-
     Examples:
         >>> from tokengraft.counts.partial import partial_table
         >>> tok = tg.load("model")
         >>> tables = [partial_table(tg.count(tok, name)) for name in ("et.txt", "en.txt")]
-        >>> tg.sum_partials(tables, tok) == tg.count(tok, ["et.txt", "en.txt"])
+        >>> tg.distributed.sum_partials(tables, tok) == tg.count(tok, ["et.txt", "en.txt"])
         True
     """
     import pyarrow as pa
@@ -68,16 +64,17 @@ def partial_table(counts: PretokenCounts) -> "pa.Table":
 
 
 def pretoken_rows(table: _core.Counts) -> "pa.Table":
-    """Pretokens and their counts as partial counts. The others are in `other_rows`.
-
-    Raises:
-        CountsError: A pretoken begins with the reserved byte.
-    """
+    """Pretokens and their counts as partial counts. The others are in `other_rows`."""
     import pyarrow as pa
 
     data, offsets, numbers = (pa.py_buffer(column) for column in table.columns())
     pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
-    _require_free_keys(pretokens)
+    # A pipeline could make one: a normalizer that writes `ÿ` after a step that spells bytes. It would be the last.
+    if len(pretokens) and (last := pretokens[-1].as_py()).startswith(RESERVED):
+        raise CountsError(
+            f"the pipeline makes a pretoken that is not UTF-8: {last[:20]!r}",
+            hint="count on one machine: `tokengraft count`",
+        )
     counts = pa.Int64Array.from_buffers(pa.int64(), len(table), [None, numbers])
     return pa.Table.from_arrays([pretokens, counts], schema=partial_schema())
 
@@ -101,16 +98,6 @@ def other_rows(counts: PretokenCounts) -> "pa.Table":
     )
 
 
-def _require_free_keys(pretokens: "pa.LargeBinaryArray") -> None:
-    """Refuses a pretoken that begins with the reserved byte. Pretokens are sorted, so it would be the last."""
-    # A pipeline could make one: a normalizer that writes `ÿ` after a step that spells bytes.
-    if len(pretokens) and pretokens[-1].as_py().startswith(RESERVED):
-        raise CountsError(
-            f"the pipeline makes a pretoken that is not UTF-8: {pretokens[-1].as_py()[:20]!r}",
-            hint="count on one machine: `tokengraft count`",
-        )
-
-
 def _pipeline_hash(fingerprint: Fingerprint, normalize: str | None) -> bytes:
     decisive = json.dumps([fingerprint.as_dict(), normalize], sort_keys=True)
     return sha256(decisive.encode()).hexdigest()[:32].encode()
@@ -120,11 +107,7 @@ def _pipeline_hash(fingerprint: Fingerprint, normalize: str | None) -> bytes:
 def summed_partials(
     tables: "Iterable[pa.Table | pa.RecordBatch]", tokenizer: Tokenizer, read_options: ReadOptions, memory: int = MEMORY
 ) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
-    """The metadata of all parts, with an empty table, and the counter with their sum, to be finished inside the block.
-
-    Raises:
-        CountsError: The tables are not complete partial counts of this tokenizer.
-    """
+    """The metadata of all parts, with an empty table, and the counter with their sum, to be finished in the block."""
     fingerprint = Fingerprint.of(tokenizer, read_options.rules)
     with adding_counter(memory) as counter:
         sums = _Sums()
@@ -133,8 +116,7 @@ def summed_partials(
                 counter.add(sums.pretokens(batch))
         names = {ADDED + token.content.encode(): token.content for token in tokenizer.added}
         totals, added = sums.finished(PIPELINE + _pipeline_hash(fingerprint, read_options.normalize), names)
-        empty = _core.Counts(b"", bytes(8), b"")
-        yield PretokenCounts(empty, totals, added, fingerprint, normalize=read_options.normalize), counter
+        yield PretokenCounts(NO_ROWS, totals, added, fingerprint, normalize=read_options.normalize), counter
 
 
 def finished_tables(counter: _core.Counter, min_count: int) -> Iterator[_core.Counts]:
@@ -153,7 +135,6 @@ def adding_counter(memory: int) -> Iterator[_core.Counter]:
             _EMPTY_PIPELINE,
             byte_level=True,
             cutter=None,
-            through_upstream=False,
             spill_folder=str(folder),
             # A table doubles before it is written to disk, and meanwhile the old one still exists.
             bytes_per_table=memory // 3,
@@ -188,11 +169,7 @@ class _Sums:
         return _core.Counts(data, offsets, counts.cast(pa.uint64()).to_numpy().astype("<u8").tobytes())
 
     def finished(self, pipeline: bytes, names: dict[bytes, str]) -> tuple[Totals, FrozenDict[str, int]]:
-        """The totals and added tokens of all parts, from the keys of the pipeline and of its added tokens.
-
-        Raises:
-            CountsError: Rows are missing, or belong to another pipeline.
-        """
+        """The totals and added tokens of all parts, from the keys of the pipeline and of its added tokens."""
         totals, added = {}, {}
         for key, count in self.others.items():
             if key in _TOTALS:
@@ -201,25 +178,23 @@ class _Sums:
                 added[names[key]] = count
             elif key not in (pipeline, CHECKSUM):
                 raise _unknown(key)
+        n_pretokens, wrong = totals.get("pretokens", 0), ""
         if (self.others or self.n_pretokens) and not self.others.get(pipeline):
-            raise CountsError("the table has no row for its pipeline: rows are missing", hint=_COMPLETE)
-        if sum(totals.values()) + sum(added.values()) != self.others.get(CHECKSUM, 0):
-            raise CountsError(
-                "the totals and added tokens are not complete: rows are missing or doubled", hint=_COMPLETE
-            )
-        if totals.get("pretokens", 0) != self.n_pretokens:
-            raise CountsError(
-                f"the counts add up to {self.n_pretokens:,} pretokens, and the text had "
-                f"{totals.get('pretokens', 0):,}: rows are missing or doubled",
-                hint=_COMPLETE,
-            )
+            wrong = "the table has no row for its pipeline: rows are missing"
+        elif sum(totals.values()) + sum(added.values()) != self.others.get(CHECKSUM, 0):
+            wrong = "the totals and added tokens are not complete: rows are missing or doubled"
+        elif n_pretokens != self.n_pretokens:
+            wrong = f"the counts add up to {self.n_pretokens:,} pretokens, and the text had {n_pretokens:,}: rows are "
+            wrong += "missing or doubled"
+        if wrong:
+            raise CountsError(wrong, hint=_COMPLETE)
         return Totals(**totals), FrozenDict(dict(sorted(added.items())))
 
 
 _COMPLETE = "pass all rows of all parts, or their sums by pretoken, and no others"
 
 
-def _small_batches(table: "pa.Table | pa.RecordBatch") -> "list[pa.RecordBatch]":
+def _small_batches(table: "pa.Table | pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
     if not isinstance(table, pa.Table | pa.RecordBatch):
@@ -227,9 +202,7 @@ def _small_batches(table: "pa.Table | pa.RecordBatch") -> "list[pa.RecordBatch]"
             f"partial counts are Arrow tables or record batches; one is a {type(table).__name__}",
             hint="convert it, such as `pa.Table.from_pandas(frame, preserve_index=False)`",
         )
-    whole = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-    batches: list[pa.RecordBatch] = whole.to_batches(ROWS)
-    return batches
+    yield from (table if isinstance(table, pa.Table) else pa.Table.from_batches([table])).to_batches(ROWS)
 
 
 def _unknown(key: bytes) -> CountsError:
@@ -237,7 +210,7 @@ def _unknown(key: bytes) -> CountsError:
         return CountsError(
             "the partial counts were made for another pipeline",
             hint="pass the tokenizer that they were counted with; for partial counts with other read options than the "
-            "default, call `tg.sum_partials(..., read_options=...)`",
+            "default, call `tg.distributed.sum_partials(..., read_options=...)`",
         )
     return CountsError(
         f"the table has a key that partial counts do not have: {key[:40]!r}", hint="make the table with BatchCounter"
@@ -245,11 +218,7 @@ def _unknown(key: bytes) -> CountsError:
 
 
 def _columns(batch: "pa.RecordBatch") -> "tuple[pa.LargeBinaryArray, pa.Int64Array]":
-    """Keys and counts of a batch.
-
-    Raises:
-        CountsError: It has other columns, values are missing, or a count is negative or not a whole number.
-    """
+    """Keys and counts of a batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

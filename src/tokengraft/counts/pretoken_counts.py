@@ -7,33 +7,35 @@ occurrences of added tokens and the fingerprint of the pipeline are in its metad
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from math import gcd, lcm
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from tokengraft import _core
-from tokengraft.arguments import checked, wrong_type
 from tokengraft.corpus.arrow import binary_buffers
-from tokengraft.corpus.totals import Totals
+from tokengraft.corpus.options import Totals
+from tokengraft.corpus.strings import paths_of
 from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.errors import CountsError, OptionError, UnreadableFileError
-from tokengraft.frozen import FrozenDict
+from tokengraft.errors import CountsError, OptionError, UnreadableFileError, require_list, require_type
 from tokengraft.output.atomic import new_file
 from tokengraft.output.json_file import parse_json, require_plain
 from tokengraft.representation import ROWS as ROWS_SHOWN
-from tokengraft.representation import Table, shown
-from tokengraft.tokenizer.alphabet import SPACE
+from tokengraft.representation import FrozenDict, Table, shown
+from tokengraft.tokenizer.kind import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 METADATA = b"tokengraft"
 ROWS = 1 << 20
 EVERYTHING = 2**63 - 1
+NO_ROWS = _core.Counts(b"", bytes(8), b"")
+LARGEST_WEIGHT = 10**15
+"""Weights are below it."""
 
 
 @shown
-@checked
 @dataclass(frozen=True)
 class PretokenCounts:
     """How often each distinct pretoken of a corpus occurs. Counts add up across shards, languages and machines.
@@ -61,13 +63,9 @@ class PretokenCounts:
     def __len__(self) -> int:
         return len(self.table)
 
-    @checked
     def __add__(self, other: "PretokenCounts") -> "PretokenCounts":
-        """The counts of both corpora together.
-
-        Raises:
-            CountsError: They were made for different pipelines.
-        """
+        """The counts of both corpora together, which must be of one pipeline."""
+        require_type("counts to add", other, PretokenCounts)
         self.fingerprint.require_counts(other.fingerprint)
         other.fingerprint.require_counts(self.fingerprint)
         if self.normalize != other.normalize:
@@ -84,97 +82,65 @@ class PretokenCounts:
             min_count=max(self.min_count, other.min_count),
         )
 
-    def __radd__(self, other: object) -> "PretokenCounts":
+    def __radd__(self, other: Any) -> "PretokenCounts":
         """The same counts, if ``other`` is 0: ``sum`` of several counts begins with it."""
-        if type(other) is int and other == 0:
-            return self
-        raise wrong_type("what is added to counts", other, ["a PretokenCounts"])
+        return self if type(other) is int and other == 0 else self + other
 
     def scale(self, weight: int | Fraction | str) -> "PretokenCounts":
         """Every count times a weight, rounded to the nearest whole number, halves up.
 
-        Pretokens whose count rounds to 0 are removed. The totals do not change.
+        Pretokens whose count rounds to 0 are removed. The totals do not change. To weigh several texts against each
+        other, scale each by a whole number: 3 and 1, not 1 and 1/3.
 
         Args:
             weight: A whole number or a ratio, as ``2``, ``Fraction(1, 3)`` or ``"1/3"``.
         """
-        ratio = as_weight(weight)
-        scaled = {
-            name: (2 * count * ratio.numerator + ratio.denominator) // (2 * ratio.denominator)
-            for name, count in self.added.items()
-        }
-        table = self.table.scaled(ratio.numerator, ratio.denominator)
-        return replace(self, table=table, added=FrozenDict(scaled))
+        numerator, denominator = as_weight(weight).as_integer_ratio()
+        scaled = {name: (2 * n * numerator + denominator) // (2 * denominator) for name, n in self.added.items()}
+        return replace(self, table=self.table.scaled(numerator, denominator), added=FrozenDict(scaled))
 
-    @checked
     def top(self, most: int) -> list[tuple[bytes, int]]:
         """The most frequent pretokens, equal counts in the order of their bytes."""
         return self.table.top(min(max(most, 0), len(self)))
 
-    @checked
     def tokens(self, tokenizer: Tokenizer, *, by_merges: bool = False, uses: bool = False) -> dict[int, int]:
         """How often each token of a tokenizer occurs in the corpus, by ascending id, without tokens that never occur.
 
-        The corpus is not read again. The tokenizer may be any one with the same pipeline, such as a pruned or extended
-        one.
+        The corpus is not read again. The tokenizer may be any one with the same pipeline, such as an extended one.
 
         Args:
             tokenizer: The tokenizer.
             by_merges: Turn merge skipping (`ignore_merges`) off.
             uses: Also count every use of a token in a merge.
-
-        Raises:
-            CountsError: The counts were made for another pipeline.
         """
         self.require(tokenizer)
-        occurrences = self.table.tokens(
-            tokenizer.bpe, byte_level=tokenizer.kind == "byte-level", by_merges=by_merges, uses=uses
-        )
-        total = dict(occurrences)
+        total = dict(self.table.tokens(tokenizer.bpe, by_merges=by_merges, uses=uses))
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
         return dict(sorted(total.items()))
 
-    @checked
     def lost(self, tokenizer: Tokenizer, *, by_merges: bool = False) -> dict[bytes, int]:
         """How often each character occurs that a tokenizer drops or replaces by its unknown token, by its bytes.
 
-        Empty for every vocabulary that spells all text.
-
-        Args:
-            tokenizer: The tokenizer.
-            by_merges: Turn merge skipping (`ignore_merges`) off.
-
-        Raises:
-            CountsError: The counts were made for another pipeline.
+        Empty for every vocabulary that spells all text. ``by_merges`` turns merge skipping (`ignore_merges`) off.
         """
         self.require(tokenizer)
         if tokenizer.spells_everything:
             return {}
         byte_level = tokenizer.kind == "byte-level"
-        lost = self.table.lost(tokenizer.bpe, byte_level=byte_level, by_merges=by_merges)
+        lost = self.table.lost(tokenizer.bpe, by_merges=by_merges)
         return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in lost}
 
-    @checked
     def changed(self, before: Tokenizer, after: Tokenizer) -> "PretokenCounts":
-        """The pretokens that two tokenizers of this pipeline encode to different tokens. Ids are not compared.
-
-        Raises:
-            CountsError: The counts were made for another pipeline.
-        """
+        """The pretokens that two tokenizers of this pipeline encode to different tokens. Ids are not compared."""
         self.require(before)
         self.require(after)
-        table = self.table.changed(before.bpe, after.bpe, byte_level=before.kind == "byte-level")
-        return replace(self, table=table)
+        return replace(self, table=self.table.changed(before.bpe, after.bpe))
 
-    @checked
     def require(self, tokenizer: Tokenizer) -> None:
-        """Refuses a tokenizer with a different pipeline.
-
-        Raises:
-            CountsError: The pipelines differ. The message lists every difference.
-        """
+        """Refuses a tokenizer with a different pipeline, with a `CountsError` that lists every difference."""
+        require_type("tokenizer", tokenizer, Tokenizer)
         ours = Fingerprint.of(tokenizer, self.fingerprint.rules)
         # An added token that does not occur in the text has no effect: the tokenizer may have been pruned of it.
         names = {token for token, _ in ours.added} | {token for token, count in self.added.items() if count}
@@ -182,11 +148,7 @@ class PretokenCounts:
         ours.require_counts(replace(self.fingerprint, added=added))
 
     def require_unchanged(self) -> None:
-        """Refuses counts that were weighted or lack rare pretokens: they do not give bytes per token of the text.
-
-        Raises:
-            CountsError: The counts do not add up to the pretokens of the text.
-        """
+        """Refuses counts that were weighted or lack rare pretokens: they do not give bytes per token of the text."""
         if self.table.total() != self.totals.pretokens:
             raise CountsError(
                 f"the counts add up to {self.table.total():,} pretokens, and the text had {self.totals.pretokens:,}: "
@@ -194,13 +156,8 @@ class PretokenCounts:
                 hint="count the evaluation text without --weight and --min-count",
             )
 
-    @checked
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Writes a Parquet file and returns its path.
-
-        Raises:
-            OutputError: The file exists or cannot be written.
-        """
+        """Writes a Parquet file and returns its path."""
         return write_counts([self.table], self, Path(out), force=force)
 
     def _facts(self) -> dict[str, Any]:
@@ -211,13 +168,8 @@ class PretokenCounts:
         yield Table("most frequent pretokens", ("pretoken", "count"), self.top(ROWS_SHOWN), len(self))
 
     @classmethod
-    @checked
     def load(cls, path: str | os.PathLike[str]) -> "PretokenCounts":
-        """The counts in a file.
-
-        Raises:
-            CountsError: It is not a file of counts.
-        """
+        """The counts in a file."""
         summary, tables = open_counts(Path(path), rows=EVERYTHING)
         return replace(summary, table=_sum([summary.table, *tables]))
 
@@ -232,36 +184,54 @@ def _sum(tables: list[_core.Counts]) -> _core.Counts:
 
 
 def as_weight(weight: int | Fraction | str) -> Fraction:
-    """A weight as a ratio of whole numbers.
-
-    Raises:
-        OptionError: It is not a number above 0.
-    """
-    text = str(weight)
+    """A weight as a ratio of whole numbers."""
     # The length is checked first: `Fraction("1e9999999")` would take minutes.
-    if (
-        isinstance(weight, bool)
-        or not re.fullmatch(r"\d{1,15}(/\d{1,15}|\.\d{1,15})?", text)
-        or not re.search(r"[1-9]", text)
-    ):
+    match = re.fullmatch(r"\d{1,15}(?:/(\d{1,15})|\.\d{1,15})?", str(weight))
+    ratio = Fraction(match[0]) if match and int(match[1] or 1) else Fraction(0)
+    if isinstance(weight, bool) or not ratio:
         raise OptionError(
             f"the weight {weight!r} is not a number above 0 with at most 15 digits",
             hint="pass a whole number or a ratio: 2, 1/3",
         )
-    try:
-        ratio = Fraction(text)
-    except ZeroDivisionError as error:
-        raise OptionError(
-            f"the weight {weight!r} divides by 0", hint="pass a whole number or a ratio: 2, 1/3"
-        ) from error
-    if not ratio:
-        raise OptionError(f"the weight {weight!r} is 0", hint="pass a whole number or a ratio: 2, 1/3")
     return ratio
+
+
+def whole_weights(weights: Iterable[int | Fraction | str]) -> list[int]:
+    """The smallest whole numbers that have the ratio of the weights, so that no count is rounded.
+
+    >>> whole_weights([1, "1/3"]), whole_weights([6, 2]), whole_weights(["0.5"])
+    ([3, 1], [3, 1], [1])
+    """
+    require_list("weights", weights, "numbers")
+    given = [*weights]
+    whole = whole_ratio([as_weight(weight) for weight in given])
+    if whole and max(whole) >= LARGEST_WEIGHT:
+        raise OptionError(
+            f"the weights {', '.join(map(str, given))} need factors of {len(str(max(whole)))} digits as whole numbers; "
+            "15 are allowed",
+            hint="round the weights, as in 2 and 1/3",
+        )
+    return whole
+
+
+def whole_ratio(ratios: Sequence[Fraction]) -> list[int]:
+    """The smallest whole numbers that have the same ratio: ``[1/2, 1/3] -> [3, 2]``."""
+    common = lcm(*(ratio.denominator for ratio in ratios))
+    whole = [ratio.numerator * (common // ratio.denominator) for ratio in ratios]
+    return [number // gcd(*whole) for number in whole]
 
 
 def write_counts(tables: Iterable[_core.Counts], summary: PretokenCounts, out: Path, *, force: bool = False) -> Path:
     """Writes consecutive tables, all but the last of `ROWS` rows, as one file with the metadata of ``summary``."""
-    encoder = _core.ParquetEncoder(METADATA.decode(), _description(summary))
+    description = {
+        "tokengraft": _core.__version__,
+        "fingerprint": summary.fingerprint.as_dict(),
+        "totals": asdict(summary.totals),
+        "added": dict(sorted(summary.added.items())),
+        "min_count": summary.min_count,
+        "normalize": summary.normalize,
+    }
+    encoder = _core.ParquetEncoder(METADATA.decode(), json.dumps(description, ensure_ascii=False))
     with new_file(out, force=force) as partial, partial.open("wb") as file:
         for table in tables:
             file.write(encoder.rows(table))
@@ -270,11 +240,7 @@ def write_counts(tables: Iterable[_core.Counts], summary: PretokenCounts, out: P
 
 
 def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterator[_core.Counts]]:
-    """The metadata of a file of counts, with an empty table, and an iterator over its rows as tables.
-
-    Raises:
-        CountsError: It is not a file of counts.
-    """
+    """The metadata of a file of counts, with an empty table, and an iterator over its rows as tables."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -283,12 +249,12 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
         summary = parse_json((file.schema_arrow.metadata or {})[METADATA], str(path))
         require_plain(summary, str(path))
         counts = PretokenCounts(
-            table=_core.Counts(b"", bytes(8), b""),
+            table=NO_ROWS,
             totals=Totals(**{name: _number(value) for name, value in summary["totals"].items()}),
             added=FrozenDict({name: _number(value) for name, value in summary["added"].items()}),
             fingerprint=Fingerprint.from_dict(summary["fingerprint"]),
             min_count=_number(summary["min_count"]),
-            normalize=summary.get("normalize"),
+            normalize=summary["normalize"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UnreadableFileError, pa.ArrowException) as error:
         raise CountsError(
@@ -313,35 +279,25 @@ def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
                 raise CountsError(
                     f"`{path}` lacks a column `pretoken` or `count`, or a value in one", hint="count the corpus again"
                 )
-            pretokens = batch.column(0).cast(pa.large_binary())
-            data, offsets = binary_buffers(pretokens)
-            counts = batch.column(1).cast(pa.uint64())
-            raw = counts.buffers()[1].to_pybytes()[8 * counts.offset : 8 * (counts.offset + len(counts))]
-            yield _core.Counts(data, offsets, raw)
+            data, offsets = binary_buffers(batch.column(0).cast(pa.large_binary()))
+            yield _core.Counts(data, offsets, batch.column(1).cast(pa.uint64()).to_numpy().astype("<u8").tobytes())
     except (OSError, pa.ArrowException) as error:
         raise CountsError(f"`{path}` is damaged: {error}", hint="count the corpus again") from error
 
 
-def is_counts_file(source: object) -> "TypeGuard[str | os.PathLike[str]]":
+def split_counts(corpus: object) -> tuple[list[str | os.PathLike[str]], Any]:
+    """The files of counts among the paths of a corpus, and the rest of the corpus, which is text; None if none."""
+    paths = paths_of(corpus) or []
+    counted = [path for path in paths if is_counts_file(path)]
+    return counted, ([path for path in paths if path not in counted] or None) if counted else corpus
+
+
+def is_counts_file(source: str | os.PathLike[str]) -> bool:
     """Whether a path is a file of counts: a Parquet file with their metadata, whatever its name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not isinstance(source, str | os.PathLike):
-        return False
     try:
         return Path(source).is_file() and METADATA in (pq.read_schema(source).metadata or {})
     except (OSError, ValueError, pa.ArrowException):
         return False
-
-
-def _description(counts: PretokenCounts) -> str:
-    summary = {
-        "tokengraft": _core.__version__,
-        "fingerprint": counts.fingerprint.as_dict(),
-        "totals": asdict(counts.totals),
-        "added": dict(sorted(counts.added.items())),
-        "min_count": counts.min_count,
-        "normalize": counts.normalize,
-    }
-    return json.dumps(summary, ensure_ascii=False)

@@ -1,7 +1,4 @@
-"""Counts inputs in threads of this process: reads them in blocks, and gives the blocks to the core.
-
-The result does not depend on the number of threads or the order of blocks.
-"""
+"""`CountOptions`, and counting in threads: blocks of text go to the core."""
 
 import json
 import os
@@ -10,20 +7,77 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tokengraft import _core
-from tokengraft.corpus.block import Block, Cut
-from tokengraft.corpus.blocks import BLOCK, whole_documents
-from tokengraft.corpus.input import Input
-from tokengraft.corpus.options import ReadOptions
-from tokengraft.corpus.totals import Totals
+from tokengraft.corpus.block import Block, Cut, Input
+from tokengraft.corpus.blocks import BLOCK, in_pieces
+from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.fingerprint import cutter
-from tokengraft.counts.options import CountOptions, HoldOut
-from tokengraft.errors import CorpusError, InvalidTokenizerError, Progress
+from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, positive
 from tokengraft.output.partial import temporary_folder
-from tokengraft.tokenizer.sentencepiece import PieceRules
+from tokengraft.representation import set_fields, shown
+from tokengraft.tokenizer.piece_model import PieceRules
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+DEFAULT_MEMORY = 4 << 30
+Engine = Literal["local", "ray"]
+
+
+@shown
+@dataclass(frozen=True)
+class CountOptions:
+    """Threads, memory and limits for counting. Only the limits change the result."""
+
+    workers: int | None = None
+    """Threads; by default one for each core. On Ray: tasks at once; by default as many as fit."""
+    memory: int = DEFAULT_MEMORY
+    """Bytes, on Ray for each task: half for tables of pretokens, which are written to disk beyond it, and half for the
+    documents in process. A document that cannot be cut and needs more than that half is refused, unless it is shorter
+    than two megabytes. It needs up to 10 times its size, 30 times if spaces become ``▁``, and 80 times if its pipeline
+    runs through the `tokenizers` crate, which `inspect` tells. Such a pipeline never cuts a document."""
+    max_documents: int | None = None
+    max_bytes: int | None = None
+    """Bytes of text. With a limit, blocks are counted one after the other."""
+    min_count: int = 1
+    """Leave out pretokens that occur less often in the complete corpus."""
+    engine: Engine = "local"
+    """Where to count: in threads of this process, or on Ray. The result is the same."""
+    address: str | None = None
+    """The Ray cluster: ``auto``, or the address of its head node. By default the one that the program is connected to,
+    or one that is started on this machine and stopped at the end."""
+
+    def __post_init__(self) -> None:
+        set_fields(self, positive, "workers", "memory", "max_documents", "max_bytes", "min_count")
+        if self.engine not in get_args(Engine):
+            raise OptionError(f"there is no engine {self.engine!r}", hint="pass local or ray")
+        if self.address is not None and self.engine != "ray":
+            raise OptionError(
+                f"the address {self.address!r} is for Ray, and the engine is {self.engine}",
+                hint="pass --engine ray too",
+            )
+
+
+@shown
+@dataclass(frozen=True)
+class HoldOut:
+    """Which text is held out of counting: about one byte in ``one_in``, and at most ``max_bytes``.
+
+    A document of more than 8 kB is cut into pieces of at most 8 kB, where a cut changes no pretoken. Each piece is held
+    out or counted on its own. If a piece cannot be cut, it is counted if it has more than ``max_bytes // 8`` bytes.
+
+    Shorter documents and pieces are eligible if they are not blank and their hash is a multiple of ``one_in``. The
+    distinct eligible ones with the smallest hashes are held out, as many as fit into ``max_bytes``. If none is
+    eligible, the one with the smallest hash of all is held out. The choice depends only on the documents and on where
+    the tokenizer allows cuts, not on threads, blocks or the order of files.
+    """
+
+    one_in: int = 50
+    max_bytes: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        set_fields(self, positive, "one_in", "max_bytes")
+
 
 UNLIMITED = (2**64 - 1, 2**64 - 1)
 
@@ -53,7 +107,6 @@ def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
         _normalizing(job.tokenizer.skeleton) if job.read_options.normalize else job.tokenizer.skeleton,
         byte_level=job.tokenizer.kind == "byte-level",
         cutter=cutter(job.tokenizer, job.rules) if job.rules else None,
-        through_upstream=job.count_options.through_upstream,
         spill_folder=folder,
         # A table doubles before it is written to disk, and meanwhile the old one still exists.
         bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),
@@ -77,11 +130,7 @@ def _workers(count_options: CountOptions) -> int:
 def count_inputs(
     counter: _core.Counter, job: CountJob, inputs: list[Input], progress: Progress | None = None
 ) -> Totals:
-    """Counts inputs, and returns the totals of what was counted.
-
-    Raises:
-        CorpusError: An input cannot be read.
-    """
+    """Counts inputs, and returns the totals of what was counted."""
     counted = _Counted(counter, job)
     size = sum(source.size for source in inputs)
     pool = ThreadPoolExecutor(_workers(job.count_options), thread_name_prefix="count")
@@ -128,7 +177,7 @@ class _Counted:
         """The blocks of an input; with `skip_bad`, up to the first error."""
         try:
             blocks = source.blocks(self.cut)
-            yield from whole_documents(blocks, self.hold_out.max_bytes // 8) if self.hold_out else blocks
+            yield from in_pieces(blocks, self.counter) if self.hold_out else blocks
         except CorpusError as error:
             self._skip(error)
 

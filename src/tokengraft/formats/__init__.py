@@ -1,6 +1,5 @@
 """Reads and writes tokenizer files without loss: `load`, and `save` without verification."""
 
-from tokengraft.formats.files import save
-from tokengraft.formats.sources import load
+from tokengraft.formats.sources import load, save
 
 __all__ = ["load", "save"]

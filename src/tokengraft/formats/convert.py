@@ -8,30 +8,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NoReturn, get_args
 
-from tokengraft.arguments import checked
-from tokengraft.errors import OptionError, UnsupportedTokenizerError
-from tokengraft.formats.files import MAIN
-from tokengraft.formats.pieces import as_piece_model
-from tokengraft.formats.priority import by_priority
-from tokengraft.formats.ranks import Given, merge_differences, read_ranks, require_same_meaning, split_pattern
-from tokengraft.formats.sentencepiece import read_piece_model
-from tokengraft.frozen import FrozenDict
+from tokengraft.errors import OptionError, UnsupportedTokenizerError, require_type
+from tokengraft.formats.pieces import as_piece_model, by_priority, read_piece_model
+from tokengraft.formats.ranks import (
+    NOTHING_GIVEN,
+    Given,
+    merge_differences,
+    read_ranks,
+    require_same_meaning,
+    split_pattern,
+)
+from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.tokenizer.alphabet import BYTE_OF, CHARACTER_OF
-from tokengraft.tokenizer.families import PATTERNS
-from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.rank_file import Format, RankFile
+from tokengraft.representation import FrozenDict
+from tokengraft.tokenizer.added import SETTINGS
+from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF, pipeline_steps
+from tokengraft.tokenizer.rank_file import PATTERNS, Format, RankFile
 from tokengraft.tokenizer.rewrite import stale_files
-from tokengraft.tokenizer.settings import SETTINGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Target = Literal["huggingface", "tiktoken", "tekken", "sentencepiece"]
-TARGETS: tuple[Target, ...] = get_args(Target)
+FileFormat = Literal["huggingface", "tiktoken", "tekken", "sentencepiece"]
+TARGETS: tuple[FileFormat, ...] = get_args(FileFormat)
 _FILES: Mapping[Format, str] = {"tiktoken": "tokenizer.tiktoken", "tekken": "tekken.json"}
 
 
-@checked
-def convert(tokenizer: Tokenizer, to: Target, *, renumber: bool = False) -> Tokenizer:
+def convert(tokenizer: Tokenizer, to: FileFormat, *, renumber: bool = False) -> Tokenizer:
     """The tokenizer in another file format, which `save` then writes.
 
     It encodes every text to the same tokens, or the conversion is refused. Settings files and chat templates are kept
@@ -53,17 +54,20 @@ def convert(tokenizer: Tokenizer, to: Target, *, renumber: bool = False) -> Toke
         >>> ranks.main, ranks.encode("the cat") == tok.encode("the cat")
         ('tokenizer.tiktoken', True)
     """
+    require_type("tokenizer", tokenizer, Tokenizer)
     if to not in TARGETS:
         raise OptionError(f"there is no format {to!r}", hint=f"take one of {', '.join(TARGETS)}")
     if to in ("huggingface", "sentencepiece") and renumber:
         raise OptionError(f"--renumber is for tiktoken and tekken, not for {to}", hint="drop --renumber")
+    file, plain = tokenizer.piece_file, _huggingface(tokenizer)
     if to == "huggingface":
-        return _huggingface(tokenizer)
+        return plain
     if to == "sentencepiece":
-        return _sentencepiece(tokenizer)
+        if file is None:
+            return as_piece_model(tokenizer)
+        return read_piece_model({file: tokenizer.files[file]}, file)
     if not renumber and tokenizer.rank_file and tokenizer.ranks and tokenizer.ranks.format == to:
         return _ranks_alone(tokenizer, tokenizer.rank_file)
-    plain = _huggingface(tokenizer)
     _require_rank_pipeline(plain, to)
     if renumber:
         plain = plain.edited(_renumbered(plain, to))
@@ -74,14 +78,7 @@ def _huggingface(tokenizer: Tokenizer) -> Tokenizer:
     dropped = {*stale_files(tokenizer.files), tokenizer.piece_file}
     files = {name: raw for name, raw in tokenizer.files.items() if name not in dropped}
     files.setdefault(SETTINGS, JsonStyle().dump({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    return replace(tokenizer, main=MAIN, files=FrozenDict(files))
-
-
-def _sentencepiece(tokenizer: Tokenizer) -> Tokenizer:
-    file = tokenizer.piece_file
-    if file is None:
-        return as_piece_model(tokenizer)
-    return read_piece_model(tokenizer.files[file], name=file, file=file, files={})
+    return replace(tokenizer, main=TOKENIZER_JSON, files=FrozenDict(files))
 
 
 def _ranks_alone(tokenizer: Tokenizer, file: str) -> Tokenizer:
@@ -89,41 +86,33 @@ def _ranks_alone(tokenizer: Tokenizer, file: str) -> Tokenizer:
     if tokenizer.main == file:
         return tokenizer
     if tokenizer.ranks and tokenizer.ranks.format == "tekken":
-        ranks = read_ranks(tokenizer.files[file], name=file, file=file, files={})
-        _require_same_specials(tokenizer, ranks, file)
+        ranks = read_ranks({file: tokenizer.files[file]}, file)
+        # Folders with other texts are published and loaded: mistral-common does not search for special tokens in text.
+        for token in ranks.added:
+            other = tokenizer.strings.get(token.id)
+            if other != token.content:
+                _refuse(
+                    "tekken",
+                    f"the special token {token.id:,} is {token.content!r} in `{file}` and {other!r} in "
+                    f"`{tokenizer.main}`",
+                    f"copy `{file}`, which has the same tokens otherwise; or convert a copy of the folder without it",
+                )
         return ranks
     return _in_ranks(_huggingface(tokenizer), "tiktoken")
-
-
-def _require_same_specials(tokenizer: Tokenizer, ranks: Tokenizer, file: str) -> None:
-    """Refuses a tekken file whose special tokens have other texts than those of `tokenizer.json`.
-
-    Such folders are published and loaded: mistral-common does not search for special tokens in text.
-    """
-    for token in ranks.added:
-        other = tokenizer.strings.get(token.id)
-        if other != token.content:
-            _refuse(
-                "tekken",
-                f"the special token {token.id:,} is {token.content!r} in `{file}` and {other!r} in `{tokenizer.main}`",
-                f"copy `{file}`, which has the same tokens otherwise; or convert a copy of the folder without it",
-            )
 
 
 _STAY = "use it in the format that it has"
 _STEPS = "text is split by the matches of one pattern there, without a normalizer or a space in front"
 
 
-def _require_rank_pipeline(tokenizer: Tokenizer, to: Target) -> None:
+def _require_rank_pipeline(tokenizer: Tokenizer, to: FileFormat) -> None:
     """Refuses pipelines that tiktoken does not have."""
     if tokenizer.kind != "byte-level":
         _refuse(to, "its tokens are made of characters, with single bytes as a fallback, and ranks are of bytes", _STAY)
     pattern = split_pattern(tokenizer)
+    steps = pipeline_steps(tokenizer.document)
     if pattern is None:
-        steps = [*pipeline_parts(tokenizer.document.get("normalizer"))]
-        steps += pipeline_parts(tokenizer.document.get("pre_tokenizer"))
         _refuse(to, f"its pipeline is {', '.join(step['type'] for step in steps)}, and {_STEPS}", _STAY)
-    steps = [*pipeline_parts(tokenizer.document.get("pre_tokenizer"))]
     if steps[0].get("behavior") == "Isolated" and pattern not in PATTERNS.values():
         _refuse(
             to,
@@ -153,21 +142,16 @@ def _in_ranks(tokenizer: Tokenizer, to: Format) -> Tokenizer:
     difference = next(merge_differences(tokenizer, ranks), None)
     if difference is not None:
         _refuse(to, difference, f"{_STAY}; if only the order of the ids differs, pass --renumber")
-    given = Given(split_pattern(tokenizer), _special_tokens(specials, ranks.end)) if to == "tiktoken" else Given()
-    name = _FILES[to]
-    return read_ranks(ranks.write(), name=name, file=name, files={}, given=given)
-
-
-def _special_tokens(specials: Mapping[str, int], end: int) -> Mapping[str, int] | list[str]:
-    """The special tokens with their ids; as a list if these are the ids after the ranks."""
     ordered = sorted(specials, key=specials.__getitem__)
-    return ordered if [specials[text] for text in ordered] == [*range(end, end + len(ordered))] else specials
+    after = [specials[text] for text in ordered] == [*range(ranks.end, ranks.end + len(ordered))]
+    given = Given(split_pattern(tokenizer), ordered if after else specials) if to == "tiktoken" else NOTHING_GIVEN
+    return read_ranks({_FILES[to]: ranks.write()}, _FILES[to], given=given)
 
 
 def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], specials: Mapping[str, int]) -> RankFile:
     end = max(learned.values()) + 1
     if to == "tiktoken":
-        return RankFile(to, FrozenDict(learned), end)
+        return RankFile(FrozenDict(learned), end)
     first = len(specials)
     in_place = [*learned][:256] == [CHARACTER_OF[byte] for byte in range(256)]
     if sorted(specials.values()) != [*range(first)] or min(learned.values()) != first or not in_place:
@@ -184,10 +168,10 @@ def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], spe
         "vocab": None,
         "special_tokens": [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(by_id)],
     }
-    return RankFile(to, FrozenDict(learned), end, first, FrozenDict(header), JsonStyle(ascii_only=True))
+    return RankFile(FrozenDict(learned), end, first, FrozenDict(header), JsonStyle(ascii_only=True))
 
 
-def _renumbered(tokenizer: Tokenizer, to: Target) -> dict[str, int]:
+def _renumbered(tokenizer: Tokenizer, to: FileFormat) -> dict[str, int]:
     """New ids for all tokens: in the order in which they merge, special tokens where the format has them."""
     specials = [token.content for token in tokenizer.added]
     learned = by_priority(tokenizer, {*specials})
@@ -198,5 +182,5 @@ def _renumbered(tokenizer: Tokenizer, to: Target) -> dict[str, int]:
     return {token: place for place, token in enumerate(ordered)}
 
 
-def _refuse(to: Target, reason: str, hint: str) -> NoReturn:
+def _refuse(to: FileFormat, reason: str, hint: str) -> NoReturn:
     raise UnsupportedTokenizerError(f"the tokenizer cannot be written as {to}: {reason}", hint=hint)

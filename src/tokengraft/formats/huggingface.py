@@ -11,8 +11,8 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
-from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.kind import detect_kind, require_whole_charsmaps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -22,20 +22,12 @@ MAX_ADDED = 2**17
 
 
 def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) -> Tokenizer:
-    """The tokenizer in the bytes of a `tokenizer.json`, checked.
+    """The tokenizer in the bytes of a `tokenizer.json`, checked. Errors call it ``name``.
 
-    Args:
-        raw: The bytes.
-        name: What to call the file in errors.
-        files: The other tokenizer files of the folder, which the tokenizer keeps.
-
-    Raises:
-        UnreadableFileError: It is not JSON.
-        UnsupportedTokenizerError: It is not byte-level or SentencePiece-type BPE.
-        InvalidTokenizerError: It contradicts itself.
+    ``files`` are the other tokenizer files of the folder, which the tokenizer keeps.
     """
     tokenizer = _read_in_core(raw, name, files) or _read_in_python(raw, name, files)
-    vars(tokenizer)["original"] = raw  # no field, so that no changed copy can have it
+    object.__setattr__(tokenizer, "original", raw)  # no argument, so that no changed copy can have it
     return tokenizer
 
 
@@ -57,8 +49,7 @@ def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenize
     require_plain(document, name)
     with _naming(name):
         text = _readable_text(document)
-        others = {"files": FrozenDict(files), "style": JsonStyle.of(raw), "merges_as_text": as_text}
-        return _checked(Tokenizer.of_core(vocabulary, rest=text, **others))
+        return checked(Tokenizer(vocabulary, text, FrozenDict(files), JsonStyle.of(raw), as_text))
 
 
 def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenizer:
@@ -71,7 +62,8 @@ def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokeni
         _require_ids(vocab)
         pairs = _merge_ids(merges, vocab)
         as_text = bool(merges) and isinstance(merges[0], str)
-        return _checked(Tokenizer(FrozenDict(vocab), pairs, text, FrozenDict(files), JsonStyle.of(raw), as_text))
+        vocabulary = _core.Vocabulary(vocab, pairs)
+        return checked(Tokenizer(vocabulary, text, FrozenDict(files), JsonStyle.of(raw), as_text))
 
 
 @contextmanager
@@ -94,17 +86,28 @@ def _readable_text(document: dict[str, Any]) -> str:
     return text
 
 
-def _checked(tokenizer: Tokenizer) -> Tokenizer:
+def checked(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, if its ids, merges, added tokens and pipeline are consistent."""
     _ = tokenizer.bpe  # building the table checks every id and merge
-    require_added_ids(tokenizer)
+    _require_added_ids(tokenizer)
     _ = tokenizer.pipeline  # with the added tokens that only other files name
     return tokenizer
+
+
+def new_document(model: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
+    """A `tokenizer.json` without vocabulary and merges, as the `tokenizers` library writes one."""
+    steps = ("truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    names = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+    bpe = {"type": "BPE", **dict.fromkeys(names), "fuse_unk": False, "byte_fallback": False, **model}
+    return {"version": "1.0", **dict.fromkeys(steps), **parts, "model": {**bpe, "vocab": {}, "merges": []}}
 
 
 def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
     """The bytes of the `tokenizer.json`, laid out as the original."""
     style, document = tokenizer.style, json.loads(tokenizer.rest)
-    marks = _marks(tokenizer.rest)
+    # Two strings that the document does not have mark where vocabulary and merges are written.
+    number = next(n for n in count() if f'"{n} vocab"' not in tokenizer.rest and f'"{n} merges"' not in tokenizer.rest)
+    marks = f"{number} vocab", f"{number} merges"
     document["model"] |= dict(zip(("vocab", "merges"), marks, strict=True))
     parts = tokenizer.core_vocabulary.json(
         indent=style.indent,
@@ -116,12 +119,6 @@ def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
     for mark, part in zip(marks, parts, strict=True):
         raw = part.join(raw.split(f'"{mark}"'.encode()))
     return raw
-
-
-def _marks(rest: str) -> tuple[str, str]:
-    """Two strings that a document does not have, to mark where vocabulary and merges are written."""
-    number = next(n for n in count() if f'"{n} vocab"' not in rest and f'"{n} merges"' not in rest)
-    return f"{number} vocab", f"{number} merges"
 
 
 def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
@@ -139,10 +136,11 @@ def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
         detect_kind(document)
     vocab: Any = model.get("vocab")
     merges: Any = model.get("merges")
-    for part, wanted in ((vocab, "model.vocab"), (merges, "model.merges")):
-        if not isinstance(part, dict if wanted == "model.vocab" else list):
+    for part, wanted, kind in ((vocab, "vocab", dict), (merges, "merges", list)):
+        if not isinstance(part, kind):
             raise InvalidTokenizerError(
-                f"`{name}` has no `{wanted}` as BPE has it, but {type(part).__name__}; it may be of another model type",
+                f"`{name}` has no `model.{wanted}` as BPE has it, but {type(part).__name__}; it may be of another "
+                "model type",
                 hint="pass the `tokenizer.json` of a model with a BPE tokenizer",
             )
     if not vocab:
@@ -163,23 +161,20 @@ def _require_ids(vocab: Mapping[str, Any]) -> None:
 
 
 def _merge_ids(merges: list[Any], vocab: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
-    """The merges as pairs of ids."""
-    form = str if merges and isinstance(merges[0], str) else list
-    suspicious = form is str and any(token.startswith("#version") for token in vocab)
-    if suspicious or not all(type(merge) is form for merge in merges):
-        _require_merges(merges, form, vocab)
-    pairs = [merge.split(" ") for merge in merges] if form is str else merges
-    try:
-        return tuple([(vocab[left], vocab[right]) for left, right in pairs])
-    except (KeyError, ValueError, TypeError):
-        _require_merges(merges, form, vocab)
-        raise
-
-
-def _require_merges(merges: list[Any], form: type, vocab: Mapping[str, int]) -> None:
-    """Refuses the first merge that does not name two tokens in the form of the others."""
+    """The merges as pairs of ids. Refuses the first one that does not name two tokens in the form of the others."""
+    as_text, pairs = bool(merges) and isinstance(merges[0], str), list[tuple[int, int]]()
     for rank, merge in enumerate(merges):
-        pair = _text_pair(merge, rank) if form is str else merge
+        pair = merge
+        if as_text:
+            pair = merge.split(" ") if isinstance(merge, str) else []
+            # `tokenizers` skips every line that starts like this, which shifts the ranks of all later merges.
+            if len(pair) != 2 or merge.startswith("#version"):
+                raise InvalidTokenizerError(
+                    f"the merge at rank {rank} is {merge!r}; as text, a merge is two tokens with one space between "
+                    "them",
+                    hint='write all merges as pairs, ["a", "b"], which also allows tokens with spaces; delete comment '
+                    "lines",
+                )
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
             raise InvalidTokenizerError(
                 f"the merge at rank {rank} is {merge!r}; a merge is a pair of tokens, and all are written alike",
@@ -191,17 +186,8 @@ def _require_merges(merges: list[Any], form: type, vocab: Mapping[str, int]) -> 
                     f"the merge at rank {rank}, {pair!r}, needs the token `{part}`, which is not in the vocabulary",
                     hint="add the token to `model.vocab`, or delete the merge from `model.merges`",
                 )
-
-
-def _text_pair(merge: Any, rank: int) -> list[str]:
-    parts = merge.split(" ") if isinstance(merge, str) else []
-    # `tokenizers` skips every line that starts like this, which shifts the ranks of all later merges.
-    if len(parts) == 2 and not merge.startswith("#version"):
-        return parts
-    raise InvalidTokenizerError(
-        f"the merge at rank {rank} is {merge!r}; as text, a merge is two tokens with one space between them",
-        hint='write all merges as pairs, ["a", "b"], which also allows tokens with spaces; delete comment lines',
-    )
+        pairs.append((vocab[pair[0]], vocab[pair[1]]))
+    return tuple(pairs)
 
 
 def _require_few(added: int) -> None:
@@ -212,12 +198,8 @@ def _require_few(added: int) -> None:
         )
 
 
-def require_added_ids(tokenizer: Tokenizer) -> None:
-    """Refuses an added token that loaders would give the id of another token, or one beyond what ids can be.
-
-    Raises:
-        InvalidTokenizerError: With the token, its id and what has the id; or there are too many.
-    """
+def _require_added_ids(tokenizer: Tokenizer) -> None:
+    """Refuses an added token that loaders would give the id of another token, or one beyond what ids can be."""
     _require_few(len(tokenizer.added))
     vocabulary, owners = tokenizer.core_vocabulary, dict[int, str]()
     for token in tokenizer.added:

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
-from tokengraft.formats.huggingface import MAX_ID, require_added_ids
-from tokengraft.frozen import FrozenDict
+from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
-from tokengraft.tokenizer.families import ENCODING, PATTERNS, Encoding, family_encoding, read_encoding
+from tokengraft.representation import FrozenDict
+from tokengraft.tokenizer.added import FLAGS, LISTING, SETTINGS, decoder_entries
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.rank_file import RankFile
-from tokengraft.tokenizer.settings import FLAGS, LISTING, SETTINGS, decoder_entries
+from tokengraft.tokenizer.rank_file import ENCODING, PATTERNS, Encoding, RankFile, family_encoding, known_encoding
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SpecialTokens = Mapping[str, int] | Sequence[str]
@@ -61,41 +60,37 @@ NOTHING_GIVEN = Given()
 
 
 def read_ranks(
-    raw: bytes, *, name: str, file: str, files: Mapping[str, bytes], given: Given = NOTHING_GIVEN
+    files: Mapping[str, bytes], file: str, *, name: str | None = None, given: Given = NOTHING_GIVEN
 ) -> Tokenizer:
-    """The tokenizer in the bytes of a rank file without a `tokenizer.json`.
-
-    Args:
-        raw: The bytes.
-        name: What to call the file in errors.
-        file: Its name in the folder that will be written.
-        files: The other tokenizer files of the folder, which the tokenizer keeps.
-        given: What a user gives for a tiktoken file.
-
-    Raises:
-        UnreadableFileError: It is not a rank file.
-        UnsupportedTokenizerError: The pattern is not known, or means something else to `tokenizers`.
-        InvalidTokenizerError: It is inconsistent.
-    """
-    ranks = RankFile.read(raw, name)
-    kept = {**files, file: raw}
+    """The tokenizer of a rank file among the files of a folder without a `tokenizer.json`. Errors call it ``name``."""
+    name, kept = name or file, dict(files)
+    ranks = RankFile.read(files[file], name)
     if ranks.format == "tiktoken":
         encoding = _encoding(ranks, files, name, given)
-        kept |= {} if given == NOTHING_GIVEN else {ENCODING: JsonStyle().dump(encoding.as_dict())}
+        if given != NOTHING_GIVEN:
+            kept[ENCODING] = JsonStyle().dump(encoding.as_dict())
     else:
         given.require_none(name)
         encoding = Encoding.of(ranks.pattern, {t: i for i, t in enumerate(ranks.special_tokens)}, name=name)
-    return _tokenizer(ranks, encoding, FrozenDict(kept), file, name)
+    specials = encoding.special_ids(ranks.end)
+    _require_separate(ranks, specials, name)
+    require_same_meaning(encoding.pattern, name)
+    rest = json.dumps(_document(encoding.pattern, specials), ensure_ascii=False)
+    return checked(Tokenizer(ranks.vocabulary(specials), rest, FrozenDict(kept), main=file))
 
 
 def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Given) -> Encoding:
     """The encoding of a tiktoken file: as given, as the file beside it says, or as known."""
-    known = read_encoding(files[ENCODING]) if ENCODING in files else family_encoding(ranks.sha256)
+    known = known_encoding(files, ranks)
     if known is not None:
         pattern = known.pattern if given.pattern is None else given.pattern
         return Encoding.of(pattern, known.special_tokens if given[1] is None else given.special_tokens, name=name)
     if given.pattern is not None:
-        listed = _listed_specials(files) if given.special_tokens is None else given.special_tokens
+        listed = given.special_tokens
+        if listed is None:  # code beside a tiktoken file has the ids of the tokens that `tokenizer_config.json` lists
+            settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
+            entries = decoder_entries(settings.get(LISTING) or {})
+            listed = {entry["content"]: token_id for token_id, entry in entries}
         return Encoding.of(given.pattern, listed, name=name)
     raise UnsupportedTokenizerError(
         f"`{name}` has {len(ranks.ids):,} ranks and is no known tiktoken file; its split pattern is not in the file",
@@ -103,28 +98,6 @@ def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Giv
         f"{', '.join(PATTERNS)} or as a regular expression; and its special tokens. A folder with a `{ENCODING}` has "
         "both",
     )
-
-
-def _listed_specials(files: Mapping[str, bytes]) -> dict[str, int]:
-    """The added tokens that `tokenizer_config.json` lists, with the ids there: code beside a tiktoken file has them."""
-    settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
-    return {entry["content"]: token_id for token_id, entry in decoder_entries(settings.get(LISTING) or {})}
-
-
-def _tokenizer(ranks: RankFile, encoding: Encoding, files: FrozenDict[str, bytes], file: str, name: str) -> Tokenizer:
-    specials = encoding.special_ids(ranks.end)
-    _require_separate(ranks, specials, name)
-    require_same_meaning(encoding.pattern, name)
-    tokenizer = Tokenizer.of_core(
-        ranks.vocabulary(specials),
-        rest=json.dumps(_document(encoding.pattern, specials), ensure_ascii=False),
-        files=files,
-        main=file,
-    )
-    _ = tokenizer.bpe
-    require_added_ids(tokenizer)
-    _ = tokenizer.pipeline  # building the two checks them
-    return tokenizer
 
 
 def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -> None:
@@ -148,7 +121,11 @@ def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -
 def require_same_meaning(pattern: str, name: str) -> None:
     """Refuses a pattern that the regex engine of `tokenizers` reads differently from the one of tiktoken."""
     short = (match[0] for match in _SHORT_CLASS.finditer(pattern) if match["found"])
-    others = (match[0] for match in _DIFFERENT.finditer(pattern) if match["found"] or _is_reversed(match))
+    others = (
+        match[0]
+        for match in _DIFFERENT.finditer(pattern)
+        if match["found"] or (match["range"] and int(match["least"]) > int(match["most"]))
+    )
     found = next(chain(short, others), None)
     if found:
         raise UnsupportedTokenizerError(
@@ -189,10 +166,6 @@ def _require_understood(pattern: str, name: str) -> None:
         )
 
 
-def _is_reversed(match: re.Match[str]) -> bool:
-    return bool(match["range"]) and int(match["least"]) > int(match["most"])
-
-
 def _document(pattern: str, specials: Mapping[str, int]) -> dict[str, Any]:
     """A `tokenizer.json` without vocabulary and merges."""
     # tiktoken drops text that the pattern does not match. The known patterns match all text.
@@ -201,32 +174,13 @@ def _document(pattern: str, specials: Mapping[str, int]) -> dict[str, Any]:
         {"behavior": "Isolated", "invert": False} if known else {"behavior": "Removed", "invert": True}
     )
     flags = dict.fromkeys(FLAGS, False) | {"special": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": token_id, "content": text} | flags for text, token_id in _by_id(specials)],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]},
-        "post_processor": None,
-        "decoder": _BYTE_LEVEL | {"add_prefix_space": True, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": True,
-            "vocab": {},
-            "merges": [],
-        },
-    }
-
-
-def _by_id(specials: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(specials.items(), key=lambda item: item[1])
+    by_id = sorted(specials.items(), key=lambda item: item[1])
+    return new_document(
+        {"ignore_merges": True},
+        added_tokens=[{"id": token_id, "content": text} | flags for text, token_id in by_id],
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]},
+        decoder=_BYTE_LEVEL | {"add_prefix_space": True, "use_regex": True},
+    )
 
 
 def split_pattern(tokenizer: Tokenizer) -> str | None:
@@ -248,21 +202,19 @@ def require_rank_agreement(tokenizer: Tokenizer, folder: str, ranks: RankFile | 
     """Refuses a rank file that does not say what the `tokenizer.json` beside it says.
 
     The proof covers every text: the same tokens with the same ids, and for each the same merge that makes it, in the
-    same order.
-
-    Args:
-        tokenizer: The tokenizer.
-        folder: What to call the folder in errors.
-        ranks: The rank file; by default the one among the files of the tokenizer, if there is one.
-
-    Raises:
-        InvalidTokenizerError: With the first difference.
+    same order. By default it is about the rank file among the files of the tokenizer, if there is one.
     """
     ranks = ranks or tokenizer.ranks
-    difference = next(_differences(tokenizer, ranks), None) if ranks else None
-    if difference:
+    if ranks:
+        require_none(_differences(tokenizer, ranks), tokenizer, tokenizer.rank_file, folder)
+
+
+def require_none(differences: Iterator[str], tokenizer: Tokenizer, file: str | None, folder: str) -> None:
+    """Refuses two files of a folder that differ, with the first difference."""
+    difference = next(differences, None)
+    if difference is not None:
         raise InvalidTokenizerError(
-            f"`{tokenizer.rank_file}` and `{tokenizer.main}` in `{folder}` differ: {difference}",
+            f"`{file}` and `{tokenizer.main}` in `{folder}` differ: {difference}",
             hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
         )
 
@@ -286,8 +238,9 @@ def merge_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
     listed, wanted = tokenizer.core_vocabulary, ranks.vocabulary({})
     if not listed.n_merges == wanted.n_merges == listed.common_merges(wanted):
         vocab = tokenizer.vocab
-        merges = tuple([(vocab[left], vocab[right]) for left, right in wanted.merge_strings()])
-        yield from split_differences(tokenizer, replace(tokenizer, merges=merges, files=FrozenDict()))
+        merges = [(vocab[left], vocab[right]) for left, right in wanted.merge_strings()]
+        by_rank = replace(tokenizer, core_vocabulary=_core.Vocabulary(dict(vocab), merges), files=FrozenDict())
+        yield from split_differences(tokenizer, by_rank)
     if not tokenizer.ignore_merges and (whole := tokenizer.structure.unreachable):
         yield (
             f"merges do not make the token {tokenizer.strings[whole[0]]!r} (one of {len(whole):,}), which rank files "

@@ -5,6 +5,8 @@ that an unfinished output never has the final name. These rules hold at all time
 
 - Without ``force``, nothing is replaced. A file or folder that gets the name while the output is written is kept, and
   the new output is discarded with an `OutputError`. Of two runs with the same output, exactly one succeeds.
+- Only regular files and folders are ever replaced. A device, a pipe, a socket or a link (such as `/dev/null` and
+  `/dev/stdout`) is refused, with ``force`` or without.
 - With ``force``, only the output that existed when writing began is replaced, in one step if the system can swap two
   names. Otherwise the old folder is renamed to `tokengraft-*.old`, and deleted after the new one has its name. If that
   fails halfway, the error names the old folder.
@@ -16,42 +18,41 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 
 from tokengraft.errors import OutputError, UnreadableFileError
-from tokengraft.output.partial import PREFIX, SUFFIX, partial_path, require_kept
+from tokengraft.output.partial import PREFIX, SUFFIX, partial_path, paths_of, require_kept
 from tokengraft.output.rename import exchange, rename_new
 
 Replaceable = Callable[[Path], bool]
 """Whether `--force` may delete a file, given by its path relative to the output folder."""
-Identity = tuple[int, int]
+Identity = tuple[int, int, int]
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 """A `Path` of a URL has only one of its slashes."""
 _ELSEWHERE = "choose another name, or remove it yourself"
+_SPECIAL = {stat.S_IFLNK: "link", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 
 
 def require_new(out: str | os.PathLike[str], *, force: bool, replaceable: Replaceable | None = None) -> None:
     """Refuses an output that cannot be written, before any work is done.
 
-    Args:
-        out: The file or folder that will be written.
-        force: Whether it may be replaced.
-        replaceable: For a folder: whether a file in it may be replaced.
-
-    Raises:
-        OutputError: It exists and may not be replaced, or its folder cannot be written to.
+    With ``force`` it may be replaced; a folder only if ``replaceable`` is true for every file in it.
     """
     path = Path(out)
     identity = _identity(path)
     if identity is None:
         _require_writable_parent(path)
-    elif not force:
+    elif identity[0] not in (stat.S_IFREG, stat.S_IFDIR):
         raise OutputError(
-            f"`{path}` exists; the output must be new", hint="choose another name, or pass --force (force=True)"
+            f"`{path}` exists and is a {_SPECIAL.get(identity[0], 'device')}; the output must be a new file or folder",
+            hint="choose another name",
         )
+    elif not force:
+        raise OutputError(f"`{path}` exists; the output must be new", hint="choose another name, or pass --force")
     elif replaceable:
         _require_replaceable(path, replaceable)
 
@@ -60,9 +61,6 @@ def require_distinct(inputs: Iterable[str | os.PathLike[str] | None], *outputs: 
     """Refuses an output that is an input, is inside one or contains one. The same for two outputs.
 
     Inputs that are ``None`` or do not exist, such as hub names, are ignored.
-
-    Raises:
-        OutputError: Two paths are not distinct. The message has both.
     """
     written = [Path(path) for path in outputs if path is not None]
     read = [Path(path) for path in inputs if path is not None and os.path.lexists(path)]
@@ -93,14 +91,7 @@ def write_folder(
 ) -> None:
     """Writes a folder of files, given by relative path.
 
-    Args:
-        files: The content of every file.
-        out: The folder. Missing parents are created.
-        replaceable: If given, an existing folder is replaced, provided that this is true for every file in it.
-        check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
-
-    Raises:
-        OutputError: The folder exists and may not be replaced, or cannot be written.
+    ``check`` is called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
     """
     with new_folder(out, replaceable=replaceable) as partial:
         for name, data in files.items():
@@ -113,12 +104,7 @@ def write_folder(
 
 @contextmanager
 def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
-    """A folder to write to, which becomes ``out`` when the block ends without an error.
-
-    Raises:
-        OutputError: The folder exists and may not be replaced, or cannot be written.
-        UnreadableFileError: The block could not read one of its inputs.
-    """
+    """A folder to write to, which becomes ``out`` when the block ends without an error."""
     require_new(out, force=replaceable is not None, replaceable=replaceable)
     before = _identity(out)
     with _writing(out) as partial:
@@ -140,12 +126,7 @@ def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
 
 @contextmanager
 def new_file(out: Path, *, force: bool) -> Iterator[Path]:
-    """A path to write a file to, which becomes ``out`` when the block ends without an error.
-
-    Raises:
-        OutputError: The file exists and ``force`` is not given, or it cannot be written.
-        UnreadableFileError: The block could not read one of its inputs.
-    """
+    """A path to write a file to, which becomes ``out`` when the block ends without an error."""
     require_new(out, force=force)
     if out.is_dir():
         raise OutputError(f"`{out}` is a folder; the output is a file", hint="choose another name")
@@ -162,7 +143,7 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _identity(path: Path) -> Identity | None:
-    """The device and inode at a path; None if it does not exist."""
+    """The type, device and inode at a path; None if it does not exist. A link is not followed."""
     if path.name in ("", ".."):
         raise OutputError(f"`{path}` is not a valid output name", hint="name a new file or folder")
     try:
@@ -171,7 +152,7 @@ def _identity(path: Path) -> Identity | None:
         return None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _cannot_write(path, error) from error
-    return status.st_dev, status.st_ino
+    return stat.S_IFMT(status.st_mode), status.st_dev, status.st_ino
 
 
 def _same(out: Path, before: Identity | None) -> bool:
@@ -191,16 +172,15 @@ def _require_writable_parent(out: Path) -> None:
 
 
 def _require_replaceable(out: Path, replaceable: Replaceable) -> None:
-    if out.is_symlink() or not out.is_dir():
+    if not out.is_dir():
         raise OutputError(f"`{out}` exists and is not a folder", hint=_ELSEWHERE)
-    entries = [path for path in out.rglob("*") if path.is_symlink() or not path.is_dir()]
-    strangers = [path for path in entries if path.is_symlink() or not replaceable(path.relative_to(out))]
-    if strangers:
-        raise OutputError(
-            f"`{out}` holds `{strangers[0].relative_to(out)}`, which --force would delete; "
-            "it replaces only folders that hold nothing but what this command writes",
-            hint="choose another name, or remove the folder yourself",
-        )
+    for path in out.rglob("*"):
+        if path.is_symlink() or not (path.is_dir() or (path.is_file() and replaceable(path.relative_to(out)))):
+            raise OutputError(
+                f"`{out}` holds `{path.relative_to(out)}`, which --force would delete; "
+                "it replaces only folders that hold nothing but what this command writes",
+                hint="choose another name, or remove the folder yourself",
+            )
 
 
 @contextmanager
@@ -226,7 +206,7 @@ def _reading_inputs(partial: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+        names = paths_of(error)
         root = os.path.realpath(partial)
         if not names or any(Path(os.path.realpath(name)).is_relative_to(root) for name in names):
             raise

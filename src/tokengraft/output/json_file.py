@@ -1,15 +1,18 @@
-"""Reads JSON strictly, and writes it in the layout of the original file."""
+"""JSON that keeps its layout; extensions, orders and plans as JSON files."""
 
 import codecs
 import json
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
-from tokengraft.errors import UnreadableFileError
+from tokengraft.errors import CountsError, UnreadableFileError
+from tokengraft.output.atomic import new_file
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _START = re.compile(rb"\s*.(\s*)(.{0,200})", re.DOTALL)
@@ -56,11 +59,7 @@ class JsonStyle:
 
 
 def parse_json(raw: bytes, name: str) -> Any:
-    """The document in a file, as strictly as the loaders of `tokenizer.json` read it.
-
-    Raises:
-        UnreadableFileError: Not UTF-8, not JSON, cut off, nested too deep, or with half of a surrogate pair.
-    """
+    """The document in a file, as strictly as the loaders of `tokenizer.json` read it."""
     return _parse(raw, name, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object_without_duplicates)
 
 
@@ -69,20 +68,24 @@ def parse_settings(raw: bytes, name: str) -> dict[str, Any]:
 
     `NaN`, `Infinity`, halves of surrogate pairs and repeated keys (the last one wins) are accepted: only Python reads
     these files. `JsonStyle.dump` writes the same values back.
-
-    Raises:
-        UnreadableFileError: Not UTF-8, not JSON, not an object, or nested deeper than `MAX_DEPTH`.
     """
-    content = _parse(raw, name)
+    content: dict[str, Any] = _parse(raw, name)
+    problem = ""
     if not isinstance(content, dict):
-        raise UnreadableFileError(
-            f"`{name}` holds a {type(content).__name__}; expected a JSON object", hint="check what wrote the file"
-        )
-    if any(depth > MAX_DEPTH for depth, _ in _walk(content)):
-        raise UnreadableFileError(
-            f"`{name}` is nested deeper than {MAX_DEPTH} levels", hint="check what wrote the file"
-        )
+        problem = f"holds a {type(content).__name__}; expected a JSON object"
+    elif any(depth > MAX_DEPTH for depth, _ in _walk(content)):
+        problem = f"is nested deeper than {MAX_DEPTH} levels"
+    if problem:
+        raise UnreadableFileError(f"`{name}` {problem}", hint="check what wrote the file")
     return content
+
+
+def read_settings(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    """The object in one of several settings files; empty if it is missing or cannot be read."""
+    try:
+        return parse_settings(files.get(name, b"{}"), name)
+    except UnreadableFileError:
+        return {}
 
 
 def _parse(raw: bytes, name: str, **rules: Any) -> Any:
@@ -100,11 +103,7 @@ def _parse(raw: bytes, name: str, **rules: Any) -> Any:
 
 
 def require_plain(document: Any, name: str) -> None:
-    """Refuses documents that Python reads but other JSON libraries do not.
-
-    Raises:
-        UnreadableFileError: Nested deeper than `MAX_DEPTH`, or a string with half of a surrogate pair.
-    """
+    """Refuses documents that Python reads but other JSON libraries do not."""
     for depth, value in _walk(document):
         if depth > MAX_DEPTH:
             problem = f"is nested deeper than {MAX_DEPTH} levels"
@@ -142,3 +141,36 @@ def _walk(document: Any) -> Iterator[tuple[int, Any]]:
             pending.extend((depth + 1, inner) for inner in (*value.keys(), *value.values()))
         elif isinstance(value, list):
             pending.extend((depth + 1, inner) for inner in value)
+
+
+Value = TypeVar("Value")
+
+
+def write_result_file(document: dict[str, Any], out: str | os.PathLike[str], *, force: bool) -> Path:
+    """Writes a document as JSON and returns the path."""
+    path = Path(out)
+    with new_file(path, force=force) as partial:
+        partial.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, what: str, command: str) -> Value:
+    """The value that ``parse`` returns for the document in a file. If it raises an error, the file is refused."""
+    name = os.fspath(path)
+    try:
+        document = parse_json(Path(path).read_bytes(), name)
+        require_plain(document, name)  # otherwise it could not be written again
+        return parse(document)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CountsError(f"`{name}` is not a file of {what}: {error}", hint=f"make one: `{command}`") from error
+
+
+def as_hash(value: object) -> str:
+    """The `base_hash` of a document, checked.
+
+    Raises:
+        ValueError: It is not a SHA-256 hash in hex.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError(f"`base_hash` is {value!r}, not the hash of a tokenizer")
+    return value

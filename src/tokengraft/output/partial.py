@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tokengraft.errors import OutputError
-from tokengraft.output.uninterrupted import uninterrupted
+from tokengraft.output.rename import uninterrupted
 
 PREFIX, SUFFIX = ".tokengraft-", ".partial"
 LOCK, RESULT = "lock", "result"
@@ -61,18 +61,16 @@ def require_kept(path: Path) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder for temporary files, in the system's folder for them. It is removed at the end with its content.
-
-    Raises:
-        OutputError: It cannot be written to.
-    """
+    """A folder for temporary files, in the system's folder for them. It is removed at the end with its content."""
     folder = None
     try:
         with partial_path(Path(tempfile.gettempdir())) as folder:
             folder.mkdir()
             yield folder
     except OSError as error:
-        if folder and not _is_about(error, folder):
+        names = paths_of(error)
+        is_ours = any(Path(name).is_relative_to(folder) for name in names) if folder else True
+        if not is_ours and (names or error.errno not in _OF_WRITING):
             raise
         raise OutputError(
             f"cannot write temporary files to `{tempfile.tempdir or 'TMPDIR'}`: {error.strerror or error}",
@@ -80,10 +78,9 @@ def temporary_folder() -> Iterator[Path]:
         ) from error
 
 
-def _is_about(error: OSError, folder: Path) -> bool:
-    """Whether an error is about a file in a folder. Errors of writing name no file."""
-    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
-    return any(Path(name).is_relative_to(folder) for name in names) or (not names and error.errno in _OF_WRITING)
+def paths_of(error: OSError) -> list[str]:
+    """The paths that an error is about. Errors of writing name none."""
+    return [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
 
 
 def _new_folder(parent: Path) -> tuple[Path, int]:
@@ -118,7 +115,10 @@ def remove_abandoned(parent: Path) -> None:
     """Removes the folders that killed processes of this machine left in ``parent``."""
     for folder in parent.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):  # not ours to open, or another process is removing it
-            if not _is_own_folder(folder) or _remove_empty(folder):
+            if not _is_own_folder(folder):
+                continue
+            with suppress(OSError):  # it has files
+                folder.rmdir()
                 continue
             if folder.name.startswith(f"{PREFIX}{_kernel()}-"):
                 _remove_unlocked(folder)
@@ -128,14 +128,6 @@ def _is_own_folder(path: Path) -> bool:
     """Whether a path is a folder of this user, and no link. In /tmp others could swap theirs for a link meanwhile."""
     status = path.lstat()
     return stat.S_ISDIR(status.st_mode) and (sys.platform == "win32" or status.st_uid == os.geteuid())
-
-
-def _remove_empty(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:
-        return False
-    return True
 
 
 def _remove_unlocked(folder: Path) -> None:

@@ -1,16 +1,17 @@
-"""Two renames that the standard library lacks: one that never replaces anything, and one that swaps two names.
-
-Linux has both as one system call, `renameat2`. If the system or the file system lacks it, the same is done
-in several steps, in an order that loses nothing if the process stops between two of them.
-"""
+"""Renames that never replace, or swap, and steps that a signal must not stop halfway."""
 
 import ctypes
 import errno
+import inspect
 import os
+import signal
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 NO_REPLACE = 1
@@ -30,10 +31,33 @@ def rename_new(source: Path, target: Path) -> None:
         return
     if sys.platform == "win32":
         source.rename(target)  # never replaces there
-    elif source.is_dir():
-        _rename_folder(source, target)
-    else:
-        _link_file(source, target)
+        return
+    if not source.is_dir():
+        try:
+            os.link(source, target)
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+    _claim(source, target)
+
+
+def _claim(source: Path, target: Path) -> None:
+    """Reserves the name with an empty file or folder, which a rename replaces. One with files is never replaced."""
+    is_folder = source.is_dir()
+    try:
+        if is_folder:
+            target.mkdir()
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        source.replace(target)
+    except FileExistsError:
+        raise
+    except BaseException:
+        if os.path.lexists(source):
+            with suppress(OSError):
+                target.rmdir() if is_folder else target.unlink()
+        raise
 
 
 def exchange(new: Path, old: Path, aside: Path) -> None:
@@ -42,8 +66,8 @@ def exchange(new: Path, old: Path, aside: Path) -> None:
     Args:
         new: The folder that replaces the other.
         old: The folder to replace.
-        aside: A free name beside ``old``. The old folder has it temporarily if the system cannot swap names. It
-            keeps this name only if both further renames fail.
+        aside: A free name beside ``old``. The old folder has it temporarily if the system cannot swap names, and keeps
+            it only if both further renames fail.
     """
     if renameat2(new, old, EXCHANGE):
         return
@@ -89,38 +113,40 @@ def _renameat2() -> Any:
     return function
 
 
-def _rename_folder(source: Path, target: Path) -> None:
-    """Reserves the name with an empty folder, which a rename replaces. A folder with files is never replaced."""
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Holds back signals that would raise an exception, such as Ctrl-C, until the block ends.
+
+    For short blocks that must not stop halfway: an exception after a folder was made, and before it is known to the
+    code that removes it, would leave the folder. Other threads than the main one do not handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
+    received: list[int] = []
+    is_held = True
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        # A signal that comes between two calls of `signal.signal` may raise. This handler then stays, and passes on.
+        if is_held:
+            received.append(number)
+        else:
+            handlers[number](number, frame)
+
     try:
-        target.mkdir()
-        source.rename(target)
-    except FileExistsError:
-        raise
-    except BaseException:
-        if os.path.lexists(source):
-            with suppress(OSError):
-                target.rmdir()
-        raise
-
-
-def _link_file(source: Path, target: Path) -> None:
-    """Links the file to its new name; without hard links, reserves the name with an empty file first."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _claim_file(source, target)
-
-
-def _claim_file(source: Path, target: Path) -> None:
-    try:
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        source.replace(target)
-    except FileExistsError:
-        raise
-    except BaseException:
-        if os.path.lexists(source):
-            with suppress(OSError):
-                target.unlink()
-        raise
+        for number in handlers:
+            signal.signal(number, hold)
+        yield
+    finally:
+        is_held = False
+        # All steps are done, the last one first, also if one raises. The exception of the first signal wins.
+        with ExitStack() as steps:
+            for number in dict.fromkeys(received):
+                # Not sent again: who listens to the file descriptor of `set_wakeup_fd` has got it.
+                steps.callback(handlers[number], number, inspect.currentframe())
+            for number, handler in handlers.items():
+                steps.callback(signal.signal, number, handler)

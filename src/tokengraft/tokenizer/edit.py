@@ -1,22 +1,23 @@
-"""Adds tokens to a tokenizer and removes them: which ids new tokens get, and where new merges are placed.
+"""Adding and removing tokens: which ids new tokens get, and what extensions and prune orders share."""
 
-Kept ids never move. A new token that was removed before gets its old id back, if that is free. The others take, in this
-order: ids that removed tokens had (`Tokenizer.freed`), other holes, ids after the highest; each group ascending. If N
-tokens are removed and N are added, the new ones have exactly the ids of the removed ones, even if there were other
-holes.
-"""
-
+import operator
+import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, count
 from math import inf
+from pathlib import Path
+from typing import Any, ClassVar, SupportsIndex, TypeVar, overload
 
-from tokengraft.errors import InvalidTokenizerError
-from tokengraft.tokenizer.alphabet import CHARACTER_OF, SPACE
-from tokengraft.tokenizer.rewrite import rank_refusal, stale_files
-from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft import _core
+from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError, require_type
+from tokengraft.output.json_file import as_hash, read_result, write_result_file
+from tokengraft.tokenizer.kind import CHARACTER_OF, SPACE
+from tokengraft.tokenizer.rewrite import Change, rewritten_ranks, stale_files
+from tokengraft.tokenizer.tokenizer import Tokenizer, merge_priorities
 
 Pair = tuple[str, str]
 
@@ -27,9 +28,6 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
     New merges are placed after all others, with two exceptions for SentencePiece: merges that make runs of white space
     stay last, and with a SentencePiece model or a rank file, a merge that makes a token of the base is placed by the
     priority of that token.
-
-    Raises:
-        InvalidTokenizerError: A token exists already, or a merge names one that does not.
     """
     ids = dict(tokenizer.ids)
     known = [token for token in tokens if token in ids]
@@ -48,13 +46,8 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
 
 
 def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
-    """The tokenizer without some tokens, and without every merge that makes or uses one. Kept ids do not move.
-
-    Raises:
-        InvalidTokenizerError: It has no such token.
-    """
-    gone = set(tokens)
-    ids = tokenizer.ids
+    """The tokenizer without some tokens, and without every merge that makes or uses one. Kept ids do not move."""
+    gone, ids = set(tokens), tokenizer.ids
     unknown = sorted(gone - ids.keys())
     if unknown:
         raise InvalidTokenizerError(
@@ -64,17 +57,11 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
 
 
 def require_room(tokenizer: Tokenizer) -> None:
-    """Refuses a tokenizer whose main file cannot have new tokens, before any are learned.
-
-    Raises:
-        UnsupportedTokenizerError: It is a rank file, and its loaders would give tokens other ids.
-    """
+    """Refuses a tokenizer whose main file cannot have new tokens, before any are learned."""
     if tokenizer.main == tokenizer.rank_file:
         token = CHARACTER_OF[255] * (1 + max(map(len, tokenizer.vocab)))
         ids = dict(tokenizer.ids) | _new_ids([token], tokenizer.ids, tokenizer.freed)
-        refusal = rank_refusal(tokenizer.files, tokenizer.main, tokenizer.change_to(ids, [token]))
-        if refusal:
-            raise refusal
+        rewritten_ranks(tokenizer.files, tokenizer.main, Change.of(tokenizer.ids, ids, tokenizer.added))
 
 
 def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
@@ -82,25 +69,18 @@ def left_out(base: Tokenizer, changed: Tokenizer) -> dict[str, str]:
     names = [name for name in stale_files(base.files) if name not in changed.files]
     if not names:
         return {}
-    new = sorted((token for token in changed.ids if token not in base.ids), key=changed.ids.__getitem__)
     reasons = dict.fromkeys(names, "it lists the old tokens and cannot be rewritten")
     if base.rank_file in reasons:
-        refusal = rank_refusal(base.files, base.rank_file, base.change_to(changed.ids, new))
-        reasons |= {base.rank_file: refusal.message.partition(": ")[2]} if refusal else {}
+        try:
+            rewritten_ranks(base.files, base.rank_file, Change.of(base.ids, changed.ids, base.added))
+        except UnsupportedTokenizerError as error:
+            reasons[base.rank_file] = error.message.partition(": ")[2]
     return reasons
 
 
 def require_base(tokenizer: Tokenizer, base_hash: str, *, what: str) -> None:
-    """Refuses to apply a result to another tokenizer than the one it was made for.
-
-    Args:
-        tokenizer: What the result is to be applied to.
-        base_hash: The `Tokenizer.content_hash` that the result carries.
-        what: The result, for the message.
-
-    Raises:
-        InvalidTokenizerError: The tokenizer has another hash.
-    """
+    """Refuses to apply a result to another tokenizer than the one with the hash that it was made for."""
+    require_type("tokenizer", tokenizer, Tokenizer)
     if tokenizer.content_hash != base_hash:
         raise InvalidTokenizerError(
             f"the {what} was made for the tokenizer {base_hash[:12]}, this is {tokenizer.content_hash[:12]}: tokens, "
@@ -144,8 +124,9 @@ def before_whitespace_merges(tokenizer: Tokenizer) -> Tokenizer:
     New merges are placed before those of white space, so training must not apply the latter.
     """
     end = first_whitespace_merge(tokenizer)
-    has_runs = end < tokenizer.core_vocabulary.n_merges
-    return replace(tokenizer, merges=tokenizer.merges[:end]) if has_runs else tokenizer
+    if end == tokenizer.core_vocabulary.n_merges:
+        return tokenizer
+    return replace(tokenizer, core_vocabulary=_core.Vocabulary(dict(tokenizer.vocab), tokenizer.merges[:end]))
 
 
 def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
@@ -157,7 +138,7 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     `tokenizer.json` only those listed. The two differ if a new token is the missing part of an old one. Without a file
     of that rule the result is empty.
     """
-    priorities = tokenizer.priorities
+    priorities = merge_priorities(tokenizer)
     if priorities is None or not tokenizer.structure.unreachable:
         return {}
     unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
@@ -176,16 +157,15 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
 
 def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, int]) -> dict[str, int]:
     """The ids of new tokens, in the order that the module describes."""
-    used, again = set(ids.values()), dict[str, int]()
-    returning = set[int]()
-    for token in tokens:  # two tokens may have had one id, one after the other
-        if token in freed and freed[token] not in used and freed[token] not in returning:
-            again[token] = freed[token]
-            returning.add(freed[token])
-    free_again = set(freed.values()) - used - returning
-    holes = (token_id for token_id in free_ids(used) if token_id not in returning and token_id not in free_again)
+    used, again = set(ids.values()), dict[int, str]()
+    for token in tokens:
+        if token in freed and freed[token] not in used:
+            again.setdefault(freed[token], token)  # two tokens may have had one id, one after the other
+    free_again = set(freed.values()) - used - again.keys()
+    holes = (token_id for token_id in free_ids(used) if token_id not in again and token_id not in free_again)
     others = chain(sorted(free_again), holes)
-    return {token: again[token] if token in again else next(others) for token in tokens}
+    returning = {token: token_id for token_id, token in again.items()}
+    return {token: returning[token] if token in returning else next(others) for token in tokens}
 
 
 def _placed(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[tuple[int, Pair]]:
@@ -196,3 +176,105 @@ def _placed(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[tuple[int, Pai
     places = [(place, pair) for (place, _), pair in reachable]
     before = [placed for placed in places if placed[0] <= end]
     return [*before, *learned, *places[len(before) :]]
+
+
+Result = TypeVar("Result", bound="EditResult")
+
+
+class EditResult(ABC):
+    """Tokens to add or to remove, in order, for one tokenizer.
+
+    ``result[:n]`` has the first n of them, and ``result[0]`` is the first.
+    """
+
+    base_hash: str
+    """The `Tokenizer.content_hash` of the tokenizer it was made for; `apply` refuses any other."""
+    _what: ClassVar[str]
+    """The result in messages, with its article."""
+    _command: ClassVar[str]
+    """The command that writes a file of it."""
+
+    @property
+    @abstractmethod
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens in order, as the vocabulary spells them."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tokens)
+
+    @overload
+    def __getitem__(self, cut: int) -> str: ...
+
+    @overload
+    def __getitem__(self: Result, cut: slice) -> Result: ...
+
+    def __getitem__(self: Result, cut: int | slice) -> Result | str:
+        """One of the tokens, or the result of the first n, written ``[:n]``.
+
+        Raises:
+            IndexError: There is no such token.
+            OptionError: The slice does not begin at 0 or has a step, or there are too few.
+        """
+        if isinstance(cut, SupportsIndex):
+            return self.tokens[cut]
+        begins_at_0 = isinstance(cut, slice) and cut.start in (None, 0) and cut.step in (None, 1)
+        if not begins_at_0 or not isinstance(cut.stop, SupportsIndex | None):
+            raise self._cannot_cut(cut)
+        return self if cut.stop is None else self._first(operator.index(cut.stop))
+
+    def apply(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer with the change. Kept ids do not move.
+
+        New tokens take the ids of removed tokens and other holes first. `Tokenizer.compact` closes the holes that
+        removed tokens leave.
+
+        Raises:
+            InvalidTokenizerError: It is not the tokenizer that the result was made for.
+        """
+        require_base(tokenizer, self.base_hash, what=self._what.split(" ", 1)[1])
+        return self._edited(tokenizer)
+
+    def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Writes a JSON file and returns its path.
+
+        Raises:
+            OutputError: The file exists or cannot be written.
+        """
+        return write_result_file(self._document(), out, force=force)
+
+    @classmethod
+    def load(cls: type[Result], path: str | os.PathLike[str]) -> Result:
+        """The result in a file that ``save`` wrote.
+
+        Raises:
+            CountsError: It is not such a file.
+        """
+
+        def parse(document: Any) -> Result:
+            return cls._parsed(document, as_hash(document["base_hash"]))
+
+        return read_result(path, parse, what=cls._what, command=cls._command)
+
+    def _cannot_cut(self, cut: object) -> OptionError:
+        return OptionError(f"{self._what} can only be cut as [:n], not [{cut}]", hint="write [:4000], for instance")
+
+    @abstractmethod
+    def _first(self: Result, n: int) -> Result:
+        """The result of the first n tokens."""
+
+    @abstractmethod
+    def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer with the change; it is the one that the result was made for."""
+
+    @abstractmethod
+    def _document(self) -> dict[str, Any]:
+        """The result as JSON-ready data."""
+
+    @classmethod
+    @abstractmethod
+    def _parsed(cls: type[Result], document: Any, base_hash: str) -> Result:
+        """The result that a document describes.
+
+        Raises:
+            TypeError, ValueError, KeyError, AttributeError: It describes none.
+        """

@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 from tokengraft import _core
-from tokengraft.arguments import checked
+from tokengraft.errors import require_type
 from tokengraft.representation import shown
-from tokengraft.tokenizer.alphabet import Kind, token_bytes
-from tokengraft.tokenizer.kind import pipeline_parts
+from tokengraft.tokenizer.kind import Kind, pipeline_parts, token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 EXAMPLES = 8
+_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
+"""Text beside which a token may be a pretoken although it is none when alone."""
 Engine = Literal["hand-written scanner", "automata", "tokenizers crate"]
 
 
@@ -24,7 +25,6 @@ class IdRange(NamedTuple):
 
 
 @shown
-@checked
 @dataclass(frozen=True)
 class Inspection:
     """The findings of `inspect`. Counts are of tokens unless their name says otherwise."""
@@ -53,7 +53,7 @@ class Inspection:
     ignored_ids: tuple[tuple[str, int, int], ...]
     """Added tokens whose listed id loaders ignore: (token, listed id, the id it gets)."""
     missing_bytes: int
-    """Bytes that no token spells: text with them is dropped or becomes the unknown token."""
+    """Bytes of UTF-8 text that no token spells: text with them is dropped or becomes the unknown token."""
     shared_bytes: int
     """Tokens that stand for the same bytes as another."""
     unreachable: int
@@ -72,7 +72,6 @@ class Inspection:
         return asdict(self) | {"id_layout": [run._asdict() for run in self.id_layout]}
 
 
-@checked
 def inspect(tokenizer: Tokenizer) -> Inspection:
     """A summary of a tokenizer: what to know before editing it.
 
@@ -81,9 +80,10 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         >>> facts.kind, facts.merges, facts.unreachable, facts.rows
         ('byte-level', 139, 0, 397)
     """
+    require_type("tokenizer", tokenizer, Tokenizer)
     added, core = tokenizer.added, tokenizer.core_vocabulary
     runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest = tokenizer.bpe.summary(
-        [token.id for token in added], byte_level=tokenizer.kind == "byte-level", examples=EXAMPLES
+        [token.id for token in added], examples=EXAMPLES
     )
     layout = id_layout(runs)
     failing = [*_tokens(tokenizer, unreachable)]
@@ -108,7 +108,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
         shared_bytes=shared_bytes,
         unreachable=len(unreachable),
         unreachable_examples=tuple(token.string for token in failing[:EXAMPLES]),
-        usable_whole=sum(tokenizer.is_whole_pretoken(token) for token in failing),
+        usable_whole=sum(is_whole_pretoken(tokenizer, token) for token in failing),
         not_utf8=not_utf8,
         longest=tuple(token.string for token in _tokens(tokenizer, longest)),
         files=tuple(sorted(tokenizer.files)),
@@ -120,6 +120,16 @@ def _tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterator[Token]:
     for token_id in ids:
         string = tokenizer.core_vocabulary.string_of(token_id) or ""
         yield Token(token_id, string, token_bytes(string, tokenizer.kind))
+
+
+def is_whole_pretoken(tokenizer: Tokenizer, token: Token) -> bool:
+    """Whether merge skipping can produce a token: its text, alone or beside other text, is a whole pretoken."""
+    try:
+        text = token.bytes.decode()
+    except UnicodeDecodeError:
+        return False
+    places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
+    return tokenizer.ignore_merges and any(token.string in tokenizer.pretokenize(place) for place in places)
 
 
 def id_layout(runs: Iterable[tuple[int, int, bool]]) -> tuple[IdRange, ...]:
@@ -141,11 +151,14 @@ def _step_names(step: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(part["type"] for part in pipeline_parts(step))
 
 
-def spelling_warning(tokenizer: Tokenizer) -> str | None:
-    """A message about the text that a vocabulary cannot encode; None if it encodes all text."""
+def spelling_warning(tokenizer: Tokenizer, *, is_base: bool = False) -> str | None:
+    """A message about the text that a vocabulary cannot encode, or that of its base; None if it encodes all text."""
     if tokenizer.spells_everything:
         return None
     becomes = "is dropped" if tokenizer.bpe.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
     missing = tokenizer.missing_bytes
-    what = f"{len(missing)} of the 256 bytes" if missing else "most characters"
-    return f"{what} have no token: text with them {becomes}"
+    if not missing:
+        return f"most characters have no token: text with them {becomes}"
+    base = ", as in the base" if is_base else ""
+    listed = ", ".join(f"0x{byte:02X}" for byte in missing[:8]) + ", …" * (len(missing) > 8)
+    return f"{len(missing)} of the 256 bytes have no token ({listed}){base}: text with them {becomes}"

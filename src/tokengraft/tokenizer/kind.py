@@ -1,36 +1,80 @@
-"""Detects from its pipeline which kind of BPE a `tokenizer.json` describes.
+"""How a vocabulary spells text: token strings and their bytes, the kind of a tokenizer, the hash of its content."""
 
-Users are not asked, because a wrong kind fails silently: byte-level training on a SentencePiece vocabulary would learn
-tokens that span words.
-"""
-
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
-from tokengraft.tokenizer.alphabet import SPACE, Kind
+
+Kind = Literal["byte-level", "sentencepiece"]
+
+SPACE = "▁"
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _byte_level_table() -> dict[str, int]:
+    """Every character of the byte-level alphabet with its byte: printable Latin-1 stands for itself."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+BYTE_OF = _byte_level_table()
+CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
+BYTES_OF_TEXT = (*range(0xC0), *range(0xC2, 0xF5))
+"""The bytes that occur in UTF-8 text."""
+
+
+def token_bytes(string: str, kind: Kind) -> bytes:
+    """The bytes a token stands for when text is decoded.
+
+    >>> token_bytes("Ġõ", "byte-level"), token_bytes("▁õ", "sentencepiece"), token_bytes("<0x41>", "sentencepiece")
+    (b' \\xf5', b' \\xc3\\xb5', b'A')
+
+    A byte-level token with a character outside the alphabet is plain text, as in the decoder of `tokenizers`.
+    """
+    if kind == "byte-level":
+        try:
+            return bytes([BYTE_OF[character] for character in string])
+        except KeyError:
+            return string.encode()
+    byte = _BYTE_TOKEN.fullmatch(string)
+    return bytes([int(byte[1], 16)]) if byte else string.replace(SPACE, " ").encode()
+
+
+def spell(data: bytes, kind: Kind) -> str | None:
+    """The token string for some bytes. None for a SentencePiece vocabulary if the bytes are not valid UTF-8.
+
+    >>> spell(b" \\xc3\\xb5", "byte-level"), spell(b" \\xc3\\xb5", "sentencepiece"), spell(b"\\xc3", "sentencepiece")
+    ('ĠÃµ', '▁õ', None)
+    """
+    if kind == "byte-level":
+        return "".join(CHARACTER_OF[byte] for byte in data)
+    try:
+        return data.decode().replace(" ", SPACE)
+    except UnicodeDecodeError:
+        return None
+
+
+def characters_with(byte: int) -> Iterator[str]:
+    """The characters whose UTF-8 form has a byte.
+
+    >>> [*characters_with(0x41)], len([*characters_with(0xC3)])
+    (['A'], 64)
+    """
+    points = (byte,) if byte < 0x80 else (*range(0x80, 0xD800), *range(0xE000, 0x110000))
+    return (chr(point) for point in points if byte in chr(point).encode())
+
+
+def byte_token(byte: int) -> str:
+    """The byte-fallback token of a byte: ``0x41 -> "<0x41>"``."""
+    return f"<0x{byte:02X}>"
 
 
 def detect_kind(document: Mapping[str, Any]) -> Kind:
-    """The kind of a BPE tokenizer.
-
-    Raises:
-        UnsupportedTokenizerError: It is not BPE, or BPE of a type whose merges mean something else.
-    """
-    _refuse_other_models(document["model"])
-    parts = [*pipeline_parts(document.get("normalizer")), *pipeline_parts(document.get("pre_tokenizer"))]
-    if any(part["type"] == "ByteLevel" for part in parts):
-        return "byte-level"
-    if document["model"].get("byte_fallback") or any(_writes_space(part) for part in parts):
-        return "sentencepiece"
-    raise UnsupportedTokenizerError(
-        "the BPE pipeline has neither a ByteLevel step nor the `▁` of SentencePiece; tokengraft edits those two kinds",
-        hint="check `pre_tokenizer` and `normalizer` in tokenizer.json; plain character BPE is not supported",
-    )
-
-
-def _refuse_other_models(model: Mapping[str, Any]) -> None:
+    """The kind of a BPE tokenizer. Refuses other models, and BPE whose merges mean something else."""
+    model = document["model"]
     model_type = model.get("type", "BPE")
     if model_type != "BPE":
         raise UnsupportedTokenizerError(
@@ -44,13 +88,27 @@ def _refuse_other_models(model: Mapping[str, Any]) -> None:
                 "tokengraft edits BPE whose tokens are the plain join of their parts",
                 hint=f"nothing can be done for this tokenizer unless `{name}` can be null",
             )
+    steps = pipeline_steps(document)
+    if any(step["type"] == "ByteLevel" for step in steps):
+        return "byte-level"
+    written = [step.get(key) for step in steps for key in ("replacement", "prepend", "content")]
+    if model.get("byte_fallback") or SPACE in written:
+        return "sentencepiece"
+    raise UnsupportedTokenizerError(
+        "the BPE pipeline has neither a ByteLevel step nor the `▁` of SentencePiece; tokengraft edits those two kinds",
+        hint="check `pre_tokenizer` and `normalizer` in tokenizer.json; plain character BPE is not supported",
+    )
+
+
+def pipeline_steps(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The steps of the normalizer and of the pre-tokenizer."""
+    return [step for name in ("normalizer", "pre_tokenizer") for step in pipeline_parts(document.get(name))]
 
 
 def pipeline_parts(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
     """The steps of a pipeline. Sequences, nested ones too, are replaced by their steps.
 
-    Raises:
-        InvalidTokenizerError: A step has no `type`. Loaders guess it, which is not safe for an editor.
+    A step without a `type` is refused. Loaders guess it, which is not safe for an editor.
     """
     if step is None:
         return
@@ -66,26 +124,32 @@ def pipeline_parts(step: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]
         yield step
 
 
+def processor_steps(processor: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a post-processor: sequences, nested ones too, are followed by their steps."""
+    if isinstance(processor, dict):
+        yield processor
+        for step in processor.get("processors") or ():
+            yield from processor_steps(step)
+
+
 def require_whole_charsmaps(normalizer: Any) -> None:
     """Refuses rules of a `Precompiled` normalizer that state a larger table than they have.
 
     The `tokenizers` library allocates what the first four bytes state, up to 8 GiB, and ends the process if it cannot.
-
-    Raises:
-        InvalidTokenizerError: With both sizes.
     """
     pending = [normalizer]
     while pending:
         step = pending.pop()
-        if isinstance(step, list | dict):
-            pending.extend(step.values() if isinstance(step, dict) else step)
-        charsmap = step.get("precompiled_charsmap") if isinstance(step, dict) else None
-        stated = _stated_bytes(charsmap) if isinstance(charsmap, str) else 0
-        if isinstance(charsmap, str) and stated > len(charsmap):
-            raise InvalidTokenizerError(
-                f"`precompiled_charsmap` states a table of {stated:,} bytes, and has {len(charsmap) * 3 // 4:,}",
-                hint="download the tokenizer again, or check what wrote it",
-            )
+        if isinstance(step, list):
+            pending.extend(step)
+        elif isinstance(step, dict):
+            pending.extend(step.values())
+            charsmap = step.get("precompiled_charsmap")
+            if isinstance(charsmap, str) and (stated := _stated_bytes(charsmap)) > len(charsmap):
+                raise InvalidTokenizerError(
+                    f"`precompiled_charsmap` states a table of {stated:,} bytes, and has {len(charsmap) * 3 // 4:,}",
+                    hint="download the tokenizer again, or check what wrote it",
+                )
 
 
 def _stated_bytes(charsmap: str) -> int:
@@ -94,8 +158,3 @@ def _stated_bytes(charsmap: str) -> int:
         return int.from_bytes(b64decode(charsmap[:8].ljust(8, "="), validate=True)[:4], "little")
     except ValueError:
         return 0
-
-
-def _writes_space(part: Mapping[str, Any]) -> bool:
-    """Whether a step writes spaces as ``▁``."""
-    return SPACE in (part.get("replacement"), part.get("prepend"), part.get("content"))

@@ -1,12 +1,12 @@
 """The check of llama.cpp's converter: it encodes one text, hashes the ids, and looks the hash up.
 
 The hash decides which pre-tokenizer llama.cpp will use. A folder with an unknown hash is not converted. The text and
-the hashes are facts of llama.cpp; `scripts/llama_cpp_hashes.py` writes them to `llama_cpp.json`, with the version.
+the hashes are facts of llama.cpp; `lab/llama_cpp_hashes.py` writes them to `llama_cpp.json`, with the version.
 Folders with a SentencePiece `tokenizer.model` of Llama and Gemma types are converted without this check.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -14,6 +14,8 @@ from importlib import resources
 from typing import Any
 
 from tokengraft.errors import OptionError
+from tokengraft.output.json_file import read_settings
+from tokengraft.tokenizer.kind import processor_steps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 ADDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer")
@@ -73,12 +75,7 @@ def converter_table() -> ConverterTable:
 
 
 def converter_check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> ConverterCheck:
-    """Whether llama.cpp's converter recognises a tokenizer.
-
-    Args:
-        tokenizer: The tokenizer.
-        base: The tokenizer that it was made from, whose type it should have.
-    """
+    """Whether llama.cpp's converter recognises a tokenizer, as what the ``base`` is that it was made from."""
     types = converter_table().types
     digest = ids_hash(check_ids(tokenizer))
     base_type = types.get(ids_hash(check_ids(base))) if base is not None else None
@@ -86,11 +83,7 @@ def converter_check(tokenizer: Tokenizer, base: Tokenizer | None = None) -> Conv
 
 
 def require_known(tokenizer: Tokenizer) -> None:
-    """Refuses a tokenizer whose hash the converter does not know: there is nothing to keep.
-
-    Raises:
-        OptionError: It is unknown.
-    """
+    """Refuses a tokenizer whose hash the converter does not know: there is nothing to keep."""
     if not converter_check(tokenizer).known:
         raise OptionError(
             f"the hash of this tokenizer cannot be kept: the converter of {converter_table().source} does not know it",
@@ -129,7 +122,12 @@ def check_ids(tokenizer: Tokenizer) -> list[int]:
     As transformers 4 does it, which llama.cpp requires. Version 5 differs for the classes in `ADDING`, where it follows
     the post-processor of the file, and for classes that then ignore parts of `tokenizer.json`.
     """
-    before, after = _by_class(tokenizer) or _around(tokenizer.document.get("post_processor"))
+    around = _by_class(tokenizer)
+    before, after = around or ([], [])
+    if around is None:
+        for step in processor_steps(tokenizer.document.get("post_processor")):
+            first, last = _around(step)
+            before, after = first + before, after + last
     return [*before, *tokenizer.encode(converter_table().check_text), *after]
 
 
@@ -144,11 +142,8 @@ def ids_hash(ids: Sequence[int]) -> str:
 
 def _by_class(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
     """The ids that the class puts before and after a text; None if the post-processor of the file decides."""
-    try:
-        settings = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(settings, dict) or str(settings.get("tokenizer_class")).removesuffix("Fast") not in ADDING:
+    settings = read_settings(tokenizer.files, "tokenizer_config.json")
+    if str(settings.get("tokenizer_class")).removesuffix("Fast") not in ADDING:
         return None
     before = _named(tokenizer, settings, "bos") if settings.get("add_bos_token", True) else []
     return before, _named(tokenizer, settings, "eos") if settings.get("add_eos_token", False) else []
@@ -161,38 +156,16 @@ def _named(tokenizer: Tokenizer, settings: Mapping[str, Any], name: str) -> list
     return [tokenizer.ids[content]] if isinstance(content, str) and content in tokenizer.ids else []
 
 
-def _around(processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
-    """The ids that a post-processor puts before and after a text."""
-    before: list[int] = []
-    after: list[int] = []
-    for step in _steps(processor):
-        first, last = _step(step)
-        before, after = first + before, after + last
-    return before, after
-
-
-def _steps(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    if processor is None:
-        return
-    if processor.get("type") == "Sequence":
-        for step in processor.get("processors") or ():
-            yield from _steps(step)
-    else:
-        yield processor
-
-
-def _step(step: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+def _around(step: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """The ids that a step of a post-processor puts before and after a text."""
     if step.get("type") in ("RobertaProcessing", "BertProcessing"):
         return [step["cls"][1]], [step["sep"][1]]
-    if step.get("type") != "TemplateProcessing":
-        return [], []
-    parts = [_template_ids(part, step.get("special_tokens") or {}) for part in step.get("single") or ()]
-    at = next((place for place, ids in enumerate(parts) if ids is None), len(parts))
-    before = [token_id for ids in parts[:at] for token_id in ids or ()]
-    return before, [token_id for ids in parts[at + 1 :] for token_id in ids or ()]
-
-
-def _template_ids(part: Mapping[str, Any], tokens: Mapping[str, Any]) -> list[int] | None:
-    """The ids of one part of a template; None for the text itself."""
-    special = part.get("SpecialToken")
-    return None if special is None else [*tokens.get(special["id"], {}).get("ids", ())]
+    before, after = list[int](), list[int]()
+    ids = before
+    for part in step.get("single") or () if step.get("type") == "TemplateProcessing" else ():
+        special = part.get("SpecialToken")
+        if special is None:  # the text
+            ids = after
+        else:
+            ids += (step.get("special_tokens") or {}).get(special["id"], {}).get("ids", ())
+    return before, after

@@ -1,11 +1,4 @@
-"""Rank files: `.tiktoken`, the `tokenizer.model` of Llama-3, and Mistral's `tekken.json`.
-
-They list tokens as bytes, each with its rank. Two neighbours merge if their product has a rank, the lowest rank first:
-there is no list of merges. So the rank is the priority of a token, and new tokens must come after all others.
-
-A *tiktoken* file has one token per line, and the id is the rank. A *tekken* file is JSON: ranks have no gaps, the first
-256 are the bytes, and special tokens are before them, so that an id is the rank plus their number.
-"""
+"""tiktoken and tekken files: tokens and ranks, known files with their patterns, what they can express."""
 
 import binascii
 import json
@@ -20,10 +13,151 @@ from typing import Any, Literal, NoReturn
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
-from tokengraft.frozen import FrozenDict
 from tokengraft.output.json_file import JsonStyle, parse_json
-from tokengraft.tokenizer.alphabet import BYTE_OF, CHARACTER_OF
-from tokengraft.tokenizer.families import ENCODING, family_encoding, read_encoding
+from tokengraft.representation import FrozenDict
+from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF
+
+ENCODING = "tiktoken_encoding.json"
+"""The file beside a tiktoken file that has what the latter lacks. tokengraft writes it with a changed vocabulary."""
+
+_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CL100K = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+LLAMA3 = f"{_CL100K}|{_SPACES}"
+CL100K = rf"{_CL100K}|\s+(?![\s\S])|{_SPACES}"
+"""As Llama-3's, but white space at the end of the text is one pretoken, whatever line ends it has."""
+O200K = "|".join(
+    [
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        _SPACES,
+    ]
+)
+
+QWEN2 = LLAMA3.replace("{1,3}", "")
+TEKKEN = O200K.replace("{1,3}", "").replace(f"{_CONTRACTIONS}?", "")
+
+SpecialTokens = Mapping[str, int] | tuple[str, ...]
+"""Special tokens with their ids; or, where a loader gives them the ids after the ranks, in their order."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a tiktoken file does not have."""
+
+    pattern: str
+    special_tokens: SpecialTokens
+
+    def special_ids(self, n_ranks: int) -> dict[str, int]:
+        """The ids of the special tokens beside so many ranks."""
+        if isinstance(self.special_tokens, tuple):
+            return {token: n_ranks + place for place, token in enumerate(self.special_tokens)}
+        return dict(self.special_tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of the file `ENCODING`."""
+        tokens = self.special_tokens
+        return {"pat_str": self.pattern, "special_tokens": [*tokens] if isinstance(tokens, tuple) else dict(tokens)}
+
+    @classmethod
+    def of(cls, pattern: Any, special_tokens: Any, *, name: str) -> "Encoding":
+        """The encoding with a pattern and special tokens that a user or a file gives."""
+        if not isinstance(pattern, str) or not pattern:
+            raise InvalidTokenizerError(
+                f"`{name}` has the pattern {pattern!r}; expected a regular expression",
+                hint=f"pass one of the known names, {', '.join(PATTERNS)}, or a regular expression as tiktoken has it",
+            )
+        is_list, is_mapping = isinstance(special_tokens, list | tuple), isinstance(special_tokens, Mapping)
+        ids = [*special_tokens.values()] if is_mapping else []
+        proper = (
+            (is_list or is_mapping)
+            and all(isinstance(text, str) and text for text in special_tokens)
+            and all(type(token_id) is int and 0 <= token_id < 2**32 for token_id in ids)
+            and len(set(special_tokens)) == len(special_tokens)
+            and len(set(ids)) == len(ids)
+        )
+        if not proper:
+            raise InvalidTokenizerError(
+                f"the special tokens in `{name}` are {special_tokens!r:.200}; expected texts with their ids, each once",
+                hint='write {"<|start|>": 128000, ...}, or a list of texts, whose ids are those after the ranks',
+            )
+        return cls(PATTERNS.get(pattern, pattern), tuple(special_tokens) if is_list else dict(special_tokens))
+
+
+def _reserved(name: str, first: int, end: int) -> list[str]:
+    return [f"<|{name}reserved_special_token_{number}|>" for number in range(first, end)]
+
+
+def _llama3() -> tuple[str, ...]:
+    """The special tokens of Llama-3.1 and later."""
+    named = ["finetune_right_pad_id", "step_id", "start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"]
+    first = ["<|begin_of_text|>", "<|end_of_text|>", *_reserved("", 0, 2)]
+    return (*first, *(f"<|{name}|>" for name in [*named, "image"]), *_reserved("", 2, 246))
+
+
+def _llama4() -> tuple[str, ...]:
+    text, vision, reasoning = "text_post_train_", "vision_", "reasoning_"
+    return (
+        *(f"<|{name}|>" for name in ("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix")),
+        *(f"<|{name}|>" for name in ("header_start", "header_end", "eom", "eot", "step")),
+        *_reserved(text, 0, 6),
+        *(f"<|{name}|>" for name in ("python_start", "python_end", "finetune_right_pad")),
+        *_reserved(text, 8, 69),
+        *("<|image_start|>", "<|image_end|>", *_reserved(vision, 0, 2), "<|tile_x_separator|>", "<|tile_y_separator|>"),
+        *(*_reserved(vision, 2, 6), "<|image|>", *_reserved(vision, 6, 7), "<|patch|>", *_reserved(vision, 7, 1048)),
+        *(*_reserved(reasoning, 0, 8), "<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"),
+        *_reserved("", 0, 904),
+    )
+
+
+_END = "<|endoftext|>"
+FAMILIES = {
+    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",
+    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": "llama4",
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": "r50k_base",
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": "p50k_base",
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": "cl100k_base",
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": "o200k_base",
+}
+"""Known vocabularies, by the hash of the lines of the file in the order of the ranks."""
+_FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
+ENCODINGS = {
+    "llama3": Encoding(LLAMA3, _llama3()),
+    "llama4": Encoding(O200K, _llama4()),
+    "r50k_base": Encoding(GPT2, {_END: 50256}),
+    "p50k_base": Encoding(GPT2, {_END: 50256}),
+    "cl100k_base": Encoding(CL100K, {_END: 100257, **_FILL_IN_THE_MIDDLE, "<|endofprompt|>": 100276}),
+    "o200k_base": Encoding(O200K, {_END: 199999, "<|endofprompt|>": 200018}),
+}
+PATTERNS = {name: encoding.pattern for name, encoding in ENCODINGS.items()}
+PATTERNS |= {"gpt2": GPT2, "qwen2": QWEN2, "tekken": TEKKEN}
+"""Known patterns by name. Each matches all text."""
+
+
+def family_encoding(sha256: str) -> Encoding | None:
+    """The encoding of a known vocabulary, by the hash of its ranks; None if it is not known."""
+    return ENCODINGS.get(FAMILIES.get(sha256, ""))
+
+
+def known_encoding(files: Mapping[str, bytes], ranks: "RankFile") -> Encoding | None:
+    """The encoding of a tiktoken file: that of the file `ENCODING` beside it, or of a known vocabulary."""
+    if ENCODING not in files:
+        return family_encoding(ranks.sha256)
+    problem = "is not a JSON object"
+    try:
+        content = json.loads(files[ENCODING])
+    except (ValueError, RecursionError) as error:
+        content, problem = None, f"is not JSON: {error}"
+    if not isinstance(content, dict):
+        raise InvalidTokenizerError(f"`{ENCODING}` {problem}", hint="write it again, or remove it")
+    return Encoding.of(content.get("pat_str"), content.get("special_tokens", {}), name=ENCODING)
+
 
 Format = Literal["tiktoken", "tekken"]
 _NAMES = re.compile(r"(.*/)?(tekken\.json|tiktoken\.model|tokenizer\.model.*|[^/]*\.tiktoken)")
@@ -48,7 +182,6 @@ _OLD_SPECIALS = (
 class RankFile:
     """The tokens of a rank file."""
 
-    format: Format
     ids: Mapping[str, int]
     """The tokens by ascending rank, spelled in the byte-level alphabet, with their ids. Special tokens are not here."""
     end: int
@@ -56,19 +189,19 @@ class RankFile:
     first: int = 0
     """The id of the first rank."""
     header: Mapping[str, Any] | None = None
-    """What a tekken file has beside its tokens."""
+    """What a tekken file has beside its tokens. A tiktoken file has only tokens."""
     style: JsonStyle | None = None
     """The layout of a tekken file."""
 
     @classmethod
     def read(cls, raw: bytes, name: str) -> "RankFile":
-        """The tokens in the bytes of a file.
-
-        Raises:
-            UnreadableFileError: It is not a rank file.
-            InvalidTokenizerError: A token or a rank is listed twice, or a byte is missing.
-        """
+        """The tokens in the bytes of a file."""
         return _read_tekken(raw, name) if _is_json(raw) else _read_tiktoken(raw, name)
+
+    @property
+    def format(self) -> Format:
+        """What the file is."""
+        return "tiktoken" if self.header is None else "tekken"
 
     def vocabulary(self, specials: Mapping[str, int]) -> _core.Vocabulary:
         """The tokens and the special tokens, with the merges that encode as the rule of rank files does.
@@ -95,11 +228,7 @@ class RankFile:
         return sha256(b"".join(_lines(self._by_rank()))).hexdigest()
 
     def write(self, *, fill: bool = False) -> bytes:
-        """The bytes of the file. With ``fill``, ranks without a token have a placeholder, as in every tekken file.
-
-        Raises:
-            UnsupportedTokenizerError: Too many ranks have no token.
-        """
+        """The bytes of the file. With ``fill``, ranks without a token have a placeholder, as in every tekken file."""
         entries = self._by_rank()
         if fill or self.header is not None:
             unused = self.end - self.first - len(entries)
@@ -124,19 +253,12 @@ class RankFile:
             new: Those that are new, in the order they were learned.
             specials: Special tokens: the id before, and after or None.
             name: What to call the file in errors.
-
-        Raises:
-            UnsupportedTokenizerError: The format cannot express the change.
         """
         order = [token for token in self.ids if token in learned] + [token for token in new if token in learned]
         _require_order(order, learned, {*new}, name)
         shift = self._shift(specials, name)
-        end = max(learned.values(), default=-1) + 1 if shift is None or self.header is not None else self.end + shift
-        self._require_room(learned, end, name)
-        return replace(self, ids=FrozenDict({token: learned[token] for token in order}), end=end)
-
-    def _require_room(self, learned: Mapping[str, int], end: int, name: str) -> None:
         lowest, highest = min(learned.values(), default=self.first), max(learned.values(), default=-1)
+        end = highest + 1 if shift is None or self.header is not None else self.end + shift
         if lowest < self.first or highest >= end:
             _refuse(
                 name,
@@ -147,6 +269,7 @@ class RankFile:
                 "convert --to tiktoken --renumber` moves the special tokens behind the new ones. If no loader counts "
                 "ranks, give special tokens their ids: `tokengraft convert --special-tokens` with a JSON object",
             )
+        return replace(self, ids=FrozenDict({token: learned[token] for token in order}), end=end)
 
     def _shift(self, specials: Mapping[str, tuple[int, int | None]], name: str) -> int | None:
         """By how much the ids of the special tokens change; None if their ids do not depend on the ranks."""
@@ -205,17 +328,6 @@ def _is_json(raw: bytes) -> bool:
     return raw[:100].lstrip()[:1] == b"{"
 
 
-def follows_ranks(files: Mapping[str, bytes], ranks: RankFile, special_ids: Sequence[int]) -> bool:
-    """Whether a loader gives special tokens the ids after the ranks, so that more ranks would move them.
-
-    Known for known files. Otherwise assumed where special tokens have these ids.
-    """
-    if ranks.format == "tekken":
-        return False
-    encoding = read_encoding(files[ENCODING]) if ENCODING in files else family_encoding(ranks.sha256)
-    return encoding.follows_ranks if encoding else ranks.end in special_ids
-
-
 def token_to_bytes(token: str) -> bytes:
     """The bytes of a token in the byte-level alphabet."""
     return token.translate(_BYTES).encode("latin-1")
@@ -238,6 +350,22 @@ def _text(token: bytes) -> str | None:
 
 
 def _read_tiktoken(raw: bytes, name: str) -> RankFile:
+    return RankFile(*_checked(_tiktoken_entries(raw, name), name))
+
+
+def tiktoken_ranks(raw: bytes, name: str) -> dict[bytes, int]:
+    """The tokens of a tiktoken file with their ranks, placeholders included, as `tiktoken.Encoding` takes them.
+
+    Raises:
+        UnreadableFileError: It is not a tiktoken file.
+        InvalidTokenizerError: A token or a rank is listed twice, or a byte is missing.
+    """
+    entries = _tiktoken_entries(raw, name)
+    _checked(entries, name)
+    return dict(entries)
+
+
+def _tiktoken_entries(raw: bytes, name: str) -> list[tuple[bytes, int]]:
     entries = []
     for number, line in enumerate(raw.splitlines(), start=1):
         if line:
@@ -245,18 +373,15 @@ def _read_tiktoken(raw: bytes, name: str) -> RankFile:
                 token, rank = line.split()
                 entries.append((b64decode(token, validate=True), int(rank)))
             except (ValueError, binascii.Error):
-                _require_token(line, number, name)
+                if line.split()[:1] and not line.split()[0].strip(b"="):
+                    # Python's decoder of base64 reads it. Whisper's file has one as a filler.
+                    raise InvalidTokenizerError(
+                        f"line {number:,} of `{name}`, {line[:60]!r}, is a token without bytes, which no text has",
+                        hint="remove the line from a copy of the file, and give the special tokens their ids: "
+                        "--special-tokens",
+                    ) from None
                 _unreadable(name, f"line {number:,} is {line[:60]!r}; expected a token in base64 and its rank")
-    return RankFile("tiktoken", *_checked(entries, name))
-
-
-def _require_token(line: bytes, number: int, name: str) -> None:
-    """Refuses a token without bytes, which Python's decoder of base64 reads: Whisper's file has one as a filler."""
-    if line.split()[:1] and not line.split()[0].strip(b"="):
-        raise InvalidTokenizerError(
-            f"line {number:,} of `{name}`, {line[:60]!r}, is a token without bytes, which no text has",
-            hint="remove the line from a copy of the file, and give the special tokens their ids: --special-tokens",
-        )
+    return entries
 
 
 def _read_tekken(raw: bytes, name: str) -> RankFile:
@@ -264,7 +389,8 @@ def _read_tekken(raw: bytes, name: str) -> RankFile:
     vocab, config = content.get("vocab"), content.get("config")  # it begins with `{`
     if not isinstance(vocab, list) or not isinstance(config, dict):
         _unreadable(name, "it has no `vocab` and `config` as tekken files have")
-    size, first = _number(config, "default_vocab_size"), _number(config, "default_num_special_tokens")
+    sizes = (config.get(key) for key in ("default_vocab_size", "default_num_special_tokens"))
+    size, first = (value if isinstance(value, int) else -1 for value in sizes)
     if not 0 <= first <= size <= len(vocab) + first:
         _unreadable(name, f"`config` gives {size:,} tokens, {first:,} of them special, and `vocab` has {len(vocab):,}")
     if first > MAX_SPECIALS:
@@ -281,12 +407,7 @@ def _read_tekken(raw: bytes, name: str) -> RankFile:
             )
     ids, end = _checked(entries, name, first)
     header = FrozenDict({key: None if key == "vocab" else value for key, value in content.items()})
-    return RankFile("tekken", ids, end, first, header, JsonStyle.of(raw))
-
-
-def _number(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    return value if isinstance(value, int) else -1
+    return RankFile(ids, end, first, header, JsonStyle.of(raw))
 
 
 def _checked(entries: list[tuple[bytes, int]], name: str, first: int = 0) -> tuple[FrozenDict[str, int], int]:

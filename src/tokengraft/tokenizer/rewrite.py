@@ -5,15 +5,16 @@ Chat templates and special-token maps name tokens by their text, which never cha
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokengraft.errors import UnsupportedTokenizerError
 from tokengraft.output.json_file import JsonStyle, parse_settings
-from tokengraft.tokenizer.families import ENCODING, family_encoding
-from tokengraft.tokenizer.rank_file import RankFile, follows_ranks, rank_file
-from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
+from tokengraft.tokenizer.added import AddedToken
+from tokengraft.tokenizer.kind import processor_steps
+from tokengraft.tokenizer.piece_model import PieceModel, piece_file
+from tokengraft.tokenizer.rank_file import ENCODING, RankFile, family_encoding, known_encoding, rank_file
 
 ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
 """Fields of settings and configs that hold an id or a list of ids."""
@@ -40,16 +41,21 @@ class Change:
         cls,
         before: Mapping[str, int],
         after: Mapping[str, int],
-        learned: Iterable[str],
-        specials: Mapping[int, tuple[str, bool]],
+        added: Iterable[AddedToken],
+        learned: Iterable[str] | None = None,
     ) -> "Change":
-        """The change between two sets of tokens with their ids."""
+        """The change between two sets of tokens with their ids.
+
+        ``added`` are the added tokens. ``learned`` are the new ones in the order they were learned; by default by id.
+        """
+        if learned is None:
+            learned = sorted((token for token in after if token not in before), key=after.__getitem__)
         return cls(
             ids=after,
             new={token: after[token] for token in learned},
             moved={token_id: after[string] for string, token_id in before.items() if string in after},
             gone={string: token_id for string, token_id in before.items() if string not in after},
-            specials=specials,
+            specials={after[t.content]: (t.content, t.special) for t in added if t.content in after},
         )
 
 
@@ -65,25 +71,17 @@ def renumbered(rest: str, ids: Mapping[str, int]) -> dict[str, Any]:
     """The parts of a `tokenizer.json` that list tokens with ids (post-processor, padding), with these ids."""
     document: dict[str, Any] = json.loads(rest)
     parts: dict[str, Any] = {name: document[name] for name in ("post_processor", "padding") if name in document}
-    _renumber_processor(parts.get("post_processor"), ids)
+    for step in processor_steps(parts.get("post_processor")):
+        for special in (step.get("special_tokens") or {}).values() if step.get("type") == "TemplateProcessing" else ():
+            pairs = zip(special["tokens"], special["ids"], strict=False)
+            special["ids"] = [ids.get(token, token_id) for token, token_id in pairs]
+        for name in ("sep", "cls"):
+            if isinstance(step.get(name), list) and step[name][0] in ids:
+                step[name][1] = ids[step[name][0]]
     padding = parts.get("padding")
     if isinstance(padding, dict) and padding.get("pad_token") in ids:
         padding["pad_id"] = ids[padding["pad_token"]]
     return parts
-
-
-def _renumber_processor(step: Any, ids: Mapping[str, int]) -> None:
-    """Updates the ids of the special tokens in a post-processor, in nested sequences too."""
-    if not isinstance(step, dict):
-        return
-    for part in step.get("processors") or ():
-        _renumber_processor(part, ids)
-    for special in (step.get("special_tokens") or {}).values() if step.get("type") == "TemplateProcessing" else ():
-        pairs = zip(special["tokens"], special["ids"], strict=False)
-        special["ids"] = [ids.get(token, token_id) for token, token_id in pairs]
-    for name in ("sep", "cls"):
-        if isinstance(step.get(name), list) and step[name][0] in ids:
-            step[name][1] = ids[step[name][0]]
 
 
 def stale_files(files: Mapping[str, bytes]) -> list[str]:
@@ -100,18 +98,11 @@ def _lists_tokens(name: str) -> bool:
 
 
 def rewrite_files(
-    files: Mapping[str, bytes], change: Change, merges: Iterable[tuple[str, str]], *, main: str | None = None
+    files: Mapping[str, bytes], change: Change, merges: Callable[[], list[tuple[str, str]]], *, main: str | None = None
 ) -> Iterator[tuple[str, bytes]]:
-    """The other files of a tokenizer after a change, without those that cannot express it.
+    """The other files of a tokenizer after a change, without those that cannot express it; an error for ``main``.
 
-    Args:
-        files: The files before.
-        change: The change.
-        merges: The merges after it.
-        main: The file that must be rewritten.
-
-    Raises:
-        UnsupportedTokenizerError: The main file cannot express the change.
+    ``merges`` gives the merges after the change. It is called only where a file lists them.
     """
     model = piece_file(files)
     ranks = dict(_rewritten_ranks(files, change, main))
@@ -123,7 +114,7 @@ def rewrite_files(
             yield name, PieceModel.read(raw, name).rewritten(change.new, change.moved, change.specials).write()
         elif name == "merges.txt":
             lines = [line for line in raw.decode(errors="replace").splitlines()[:1] if line.startswith("#version")]
-            lines += (f"{left} {right}" for left, right in merges)
+            lines += (f"{left} {right}" for left, right in merges())
             yield name, "".join(f"{line}\n" for line in lines).encode()
         elif name in _BY_NAME:
             yield name, _rewritten_settings(name, raw, change)
@@ -158,11 +149,7 @@ def _rewritten_ranks(files: Mapping[str, bytes], change: Change, main: str | Non
 
 
 def rewritten_ranks(files: Mapping[str, bytes], name: str, change: Change) -> bytes:
-    """The rank file of this name after a change.
-
-    Raises:
-        UnsupportedTokenizerError: It cannot express the change.
-    """
+    """The rank file of this name after a change. `UnsupportedTokenizerError` says why it cannot express the change."""
     ranks = RankFile.read(files[name], name)
     texts = {text for text, _ in change.specials.values()}
     before = {after: token_id for token_id, after in change.moved.items()}
@@ -170,20 +157,16 @@ def rewritten_ranks(files: Mapping[str, bytes], name: str, change: Change) -> by
         text: (before[after], after) for after, (text, _) in change.specials.items() if after in before
     }
     specials |= {text: (token_id, None) for text, token_id in change.gone.items() if text not in ranks.ids}
-    by_place = follows_ranks(files, ranks, [token_id for token_id, _ in specials.values()])
-    if not by_place and ranks.header is None:
-        specials = {}
+    by_place = ranks.header is None
+    if by_place:
+        # Does a loader give special tokens the ids after the ranks, so that more ranks would move them? It is known for
+        # known files, and otherwise assumed where special tokens have these ids.
+        encoding = known_encoding(files, ranks)
+        is_last = ranks.end in [token_id for token_id, _ in specials.values()]
+        by_place = isinstance(encoding.special_tokens, tuple) if encoding else is_last
+        specials = specials if by_place else {}
     learned = {token: token_id for token, token_id in change.ids.items() if token not in texts}
     return ranks.rewritten(learned, [*change.new], specials, name).write(fill=by_place)
-
-
-def rank_refusal(files: Mapping[str, bytes], name: str, change: Change) -> UnsupportedTokenizerError | None:
-    """Why a rank file cannot express a change; None if it can."""
-    try:
-        rewritten_ranks(files, name, change)
-    except UnsupportedTokenizerError as error:
-        return error
-    return None
 
 
 def _vocabulary(content: dict[str, Any], change: Change) -> dict[str, Any]:
@@ -197,7 +180,8 @@ def _added_tokens(content: dict[str, Any], change: Change) -> dict[str, Any]:
 
 def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
     """`tokenizer_config.json`: the listed added tokens, and any field that holds an id or a list of ids."""
-    changed = renumbered_settings(content, change.moved, set(change.gone.values()))
+    gone = set(change.gone.values())
+    changed = {key: _new_id(value, change, gone) if ID_FIELD.search(key) else value for key, value in content.items()}
     listed = content.get("added_tokens_decoder")
     if isinstance(listed, dict):
         entries = [entry for entry in listed.values() if isinstance(entry, dict) and entry.get("content") in change.ids]
@@ -205,24 +189,13 @@ def _settings(content: dict[str, Any], change: Change) -> dict[str, Any]:
     return changed
 
 
-def renumbered_settings(content: Mapping[str, Any], moved: Mapping[int, int], gone: Collection[int]) -> dict[str, Any]:
-    """Settings with new ids where a field holds an id or a list of ids.
-
-    Args:
-        content: The settings.
-        moved: The ids of kept tokens, before and after.
-        gone: The ids of removed tokens.
-    """
-    return {name: _new_id(value, moved, gone) if ID_FIELD.search(name) else value for name, value in content.items()}
-
-
-def _new_id(value: Any, moved: Mapping[int, int], gone: Collection[int]) -> Any:
+def _new_id(value: Any, change: Change, gone: Collection[int]) -> Any:
     """An id after a change: None if its token was removed, unchanged if no token has it."""
     if isinstance(value, list):
-        return [_new_id(one, moved, gone) for one in value if type(one) is not int or one not in gone]
+        return [_new_id(one, change, gone) for one in value if type(one) is not int or one not in gone]
     if type(value) is not int:
         return value
-    return None if value in gone else moved.get(value, value)
+    return None if value in gone else change.moved.get(value, value)
 
 
 def _encoding(content: dict[str, Any], change: Change) -> dict[str, Any]:

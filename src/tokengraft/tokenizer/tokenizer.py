@@ -4,32 +4,36 @@ It stores the content of the files and computes everything else from that. It re
 `tokengraft.formats` does.
 """
 
+import copyreg
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from hashlib import sha256
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tokengraft import _core
-from tokengraft.arguments import checked
-from tokengraft.errors import InvalidTokenizerError
-from tokengraft.frozen import FrozenDict
+from tokengraft.errors import InvalidTokenizerError, OptionError, require_list, wrong_type
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.representation import notebook_html, shown
-from tokengraft.tokenizer.added import AddedToken, added_tokens
-from tokengraft.tokenizer.alphabet import CHARACTER_OF, Kind, byte_token
-from tokengraft.tokenizer.content_hash import content_hash
-from tokengraft.tokenizer.kind import detect_kind
-from tokengraft.tokenizer.merge_tree import MergeStructure
+from tokengraft.representation import FrozenDict, notebook_html, shown
+from tokengraft.tokenizer.added import FLAGS, AddedToken, Entry, added_tokens
+from tokengraft.tokenizer.kind import (
+    BYTES_OF_TEXT,
+    CHARACTER_OF,
+    Kind,
+    byte_token,
+    characters_with,
+    detect_kind,
+    token_bytes,
+)
+from tokengraft.tokenizer.piece_model import PieceModel, piece_file
 from tokengraft.tokenizer.rank_file import RankFile, rank_file
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
-from tokengraft.tokenizer.sentencepiece import PieceModel, piece_file
-from tokengraft.tokenizer.settings import FLAGS, Entry
 from tokengraft.tokenizer.upstream import require_same_ids, tokenizers_object, transformers_object
 
-_NEIGHBOURS = ("", "a", " ", "\n", "1", ".", " a")
-"""Text beside which a token may be a pretoken although it is none when alone."""
+copyreg.pickle(_core.Vocabulary, lambda core: (_core.Vocabulary, (core.vocab(), core.merges())))
 
 
 @shown
@@ -41,7 +45,24 @@ class Token(NamedTuple):
     bytes: bytes
 
 
-@checked
+@shown
+@dataclass(frozen=True)
+class MergeStructure:
+    """Which merge makes each token.
+
+    A token may be the product of several merges; ``splits`` has the one that fires when the token encodes itself.
+    Added tokens are split out of the text before BPE, so the Self-Tokenization Test does not include them. If merges
+    make one as well, as with Gemma's runs of spaces, its split is included.
+    """
+
+    splits: Mapping[int, tuple[int, int]]
+    """Every token that merges make, with the ids of its two parts."""
+    atomic: frozenset[int]
+    """Starting symbols: single characters, and ``<0xNN>`` where the model has byte fallback."""
+    unreachable: tuple[int, ...]
+    """Learned tokens whose own string does not encode to them by merges (the Self-Tokenization Test), ascending."""
+
+
 @dataclass(frozen=True)
 class Tokenizer:
     """A BPE tokenizer. It is never changed in place.
@@ -57,10 +78,8 @@ class Tokenizer:
         ([290], [290, 82])
     """
 
-    vocab: Mapping[str, int]
-    """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
-    merges: tuple[tuple[int, int], ...]
-    """Pairs of ids. The position in the list is the rank."""
+    core_vocabulary: _core.Vocabulary = field(compare=False)
+    """The vocabulary and the merges in the core. ``vocab`` and ``merges`` are Python values of them."""
     rest: str
     """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
     files: Mapping[str, bytes] = field(default_factory=FrozenDict)
@@ -74,39 +93,27 @@ class Tokenizer:
     of those, the other fields were derived from it, and no `tokenizer.json` is written."""
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
+    original: bytes | None = field(default=None, init=False, compare=False)
+    """The bytes of the `tokenizer.json` that it was read from; None if it was changed, copied or made in memory.
 
-    @classmethod
-    @checked
-    def of_core(cls, vocabulary: _core.Vocabulary, *, rest: str, **others: Any) -> "Tokenizer":
-        """The tokenizer of a vocabulary in the core. ``vocab`` and ``merges`` are made when they are asked for."""
-        tokenizer = cls({}, (), rest, **others)
-        state = vars(tokenizer)
-        del state["vocab"], state["merges"]
-        state["core_vocabulary"] = vocabulary
-        return tokenizer
-
-    if not TYPE_CHECKING:  # for a type checker, the two are fields as all others
-
-        def __getattr__(self, name: str) -> Any:
-            state = vars(self)
-            if name not in ("vocab", "merges") or "core_vocabulary" not in state:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            core = state["core_vocabulary"]
-            value = state[name] = FrozenDict(core.vocab()) if name == "vocab" else core.merges()
-            return value
+    A file that was edited by hand has no layout that `style` could describe. Unchanged, it is written as it was.
+    """
 
     @cached_property
-    def core_vocabulary(self) -> _core.Vocabulary:
-        """The vocabulary and the merges in the core."""
-        return _core.Vocabulary(dict(self.vocab), self.merges)
+    def vocab(self) -> Mapping[str, int]:
+        """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
+        return FrozenDict(self.core_vocabulary.vocab())
 
     @cached_property
-    def original(self) -> bytes | None:
-        """The bytes of the `tokenizer.json` that it was read from; None if it was changed, copied or made in memory.
+    def merges(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of ids. The position in the list is the rank."""
+        return self.core_vocabulary.merges()
 
-        A file that was edited by hand has no layout that `style` could describe. Unchanged, it is written as it was.
-        """
-        return None
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self._content() == other._content()
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.vocab, self.merges, *(getattr(self, each.name) for each in fields(self) if each.compare)
 
     def __repr__(self) -> str:
         core = self.core_vocabulary
@@ -119,8 +126,12 @@ class Tokenizer:
         sizes = {"kind": self.kind, "vocabulary": len(core), "merges": core.n_merges, "rows": self.n_rows}
         return sizes | {"added tokens": [token.content for token in self.added], "files": [self.main, *self.files]}
 
+    def __len__(self) -> int:
+        """The number of tokens, added ones included. An embedding needs ``n_rows``, which counts holes too."""
+        return len(self.core_vocabulary) + len(self._unlisted())
+
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # without what was computed from them
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # nothing computed
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
@@ -161,16 +172,6 @@ class Tokenizer:
         return RankFile.read(self.files[name], name) if name else None
 
     @property
-    def priorities(self) -> Mapping[str, float] | None:
-        """The tokens that merge by what the product is, whichever its parts are, each with a number: lowest first.
-
-        A SentencePiece model and a rank file say so. None without one of these: only the listed pairs merge.
-        """
-        if self.piece_model:
-            return {string: -score for string, score in self.piece_model.normal.items()}
-        return self.ranks.ids if self.ranks else None
-
-    @property
     def ignore_merges(self) -> bool:
         """Whether a pretoken that is a token is encoded as that token without using merges (merge skipping)."""
         return bool(self.model.get("ignore_merges"))
@@ -188,8 +189,7 @@ class Tokenizer:
         """
         return added_tokens(self.core_vocabulary, self.document.get("added_tokens") or (), self.files)
 
-    @property
-    def added_entries(self) -> list[Entry]:
+    def _added_entries(self) -> list[Entry]:
         """The added tokens as `tokenizer.json` writes them, those that only other files name at the end."""
         tokens = {token.content: token for token in self.added}
         listed = [entry["content"] for entry in self.document.get("added_tokens") or ()]
@@ -212,8 +212,7 @@ class Tokenizer:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        tokens = self.bpe.tokens(self._unlisted(), byte_level=self.kind == "byte-level")
-        return tuple(map(Token._make, tokens))
+        return tuple(map(Token._make, self.bpe.tokens(self._unlisted())))
 
     @property
     def n_rows(self) -> int:
@@ -226,22 +225,22 @@ class Tokenizer:
         """The merge table in the core. Building it checks that ids and merges are consistent."""
         return _core.Bpe(
             self.core_vocabulary,
+            byte_level=self.kind == "byte-level",
             ignore_merges=self.ignore_merges,
             byte_fallback=self.byte_fallback,
             unk_token=self.model.get("unk_token"),
             fuse_unk=bool(self.model.get("fuse_unk")),
         )
 
-    @property
+    @cached_property
     def missing_bytes(self) -> tuple[int, ...]:
-        """The bytes that have no token, for byte-level vocabularies and byte fallback. Text with them may be lost."""
+        """The bytes that lack a token and that some text has, which is lost: for byte-level kinds and byte fallback."""
         id_of = self.core_vocabulary.id_of
         if self.kind == "byte-level":
-            return tuple(byte for byte, character in CHARACTER_OF.items() if id_of(character) is None)
+            return tuple(byte for byte in BYTES_OF_TEXT if id_of(CHARACTER_OF[byte]) is None)
+        missing = [byte for byte in BYTES_OF_TEXT if self.byte_fallback and id_of(byte_token(byte)) is None]
         # A character that is a token needs no byte tokens.
-        spelled = {byte for byte in range(128) if id_of(chr(byte)) is not None}
-        missing = (byte for byte in range(256) if id_of(byte_token(byte)) is None and byte not in spelled)
-        return tuple(missing) if self.byte_fallback else ()
+        return tuple(byte for byte in missing if any(id_of(character) is None for character in characters_with(byte)))
 
     @cached_property
     def spells_everything(self) -> bool:
@@ -252,7 +251,7 @@ class Tokenizer:
     def skeleton(self) -> str:
         """``rest`` with the added tokens as its only vocabulary, so that a pipeline built from it has their ids."""
         document = json.loads(self.rest)
-        document["added_tokens"] = self.added_entries
+        document["added_tokens"] = self._added_entries()
         document["model"]["vocab"] = {token.content: token.id for token in self.added}
         return json.dumps(document, ensure_ascii=False)
 
@@ -277,9 +276,9 @@ class Tokenizer:
         """SHA-256, in hex, of everything that decides how text is split into tokens.
 
         Ids, layout and the format of the files are not included: a tokenizer that was compacted, or saved and loaded,
-        has the same hash. Extensions and prune orders store it and refuse to be applied to another tokenizer. The
-        scores of a SentencePiece model are included if merges cannot reach some tokens, because they rank the merges
-        that an extension adds for such tokens.
+        has the same hash. Extensions, prune orders and plans store it, so it must never change for the same tokenizer.
+        The scores of a SentencePiece model are included if merges cannot reach some tokens, because they rank the
+        merges that an extension adds for such tokens.
         """
         flags = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
         settings = [
@@ -288,8 +287,11 @@ class Tokenizer:
             [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
         ]
-        more = [content for _, content in self._unlisted()]
-        return content_hash(settings, self.core_vocabulary, more=more, score_order=self._score_order())
+        # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
+        strings, merges = self.core_vocabulary.hashed_parts([content for _, content in self._unlisted()])
+        first = json.dumps(settings, sort_keys=True)[:-1]
+        last = "".join(f", {json.dumps(string)}" for string in self._score_order())
+        return sha256(b"".join([f"{first}, ".encode(), strings, f"{last}]".encode(), merges])).hexdigest()
 
     def _unlisted(self) -> list[tuple[int, str]]:
         """Id and text of the added tokens that are not in the vocabulary."""
@@ -298,24 +300,16 @@ class Tokenizer:
 
     def _score_order(self) -> list[str]:
         """The tokens by priority, then by id, where an extension depends on it."""
-        priorities = self.priorities
+        priorities = merge_priorities(self)
         if priorities is None or not self.structure.unreachable:
             return []
         return sorted(priorities, key=lambda string: (priorities[string], self.ids.get(string, -1)))
 
-    @checked
-    def with_tokens(
-        self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]], *, learned: Sequence[str] = ()
-    ) -> "Tokenizer":
+    def with_tokens(self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]]) -> "Tokenizer":
         """The tokenizer with exactly these tokens and merges; all files that name tokens are rewritten to match.
 
         All added tokens, including those that only `tokenizer_config.json` listed, are written to `added_tokens` and
         to the vocabulary of `tokenizer.json`, so that every loader gives them these ids.
-
-        Args:
-            ids: All tokens.
-            merges: All merges, in order.
-            learned: The tokens that are new, in the order they were learned.
 
         Raises:
             InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
@@ -327,99 +321,79 @@ class Tokenizer:
             raise InvalidTokenizerError(
                 f"a merge names {error.args[0]!r}, which is no token", hint="give every token of a merge an id"
             ) from error
-        return self._changed(ids, _core.Vocabulary(vocab, pairs), learned)
+        return self._changed(ids, _core.Vocabulary(vocab, pairs))
 
-    @checked
     def edited(
         self,
         ids: Mapping[str, int],
         inserted: Sequence[tuple[int, tuple[str, str]]] = (),
         *,
-        learned: Sequence[str] = (),
+        learned: Sequence[str] | None = None,
     ) -> "Tokenizer":
         """As `with_tokens`, with the merges of this tokenizer whose parts and product are kept, and new ones.
 
         Args:
             ids: All tokens.
             inserted: New merges, each with the rank of the merge that it is placed before, in ascending order.
-            learned: The tokens that are new, in the order they were learned.
-
-        Raises:
-            InvalidTokenizerError: As `with_tokens`.
+            learned: The tokens that are new, in the order they were learned; by default in that of their ids.
         """
         placed = [(place, left, right) for place, (left, right) in inserted]
         return self._changed(ids, self.core_vocabulary.edited(dict(ids), placed), learned)
 
-    def _changed(self, ids: Mapping[str, int], vocabulary: _core.Vocabulary, learned: Sequence[str]) -> "Tokenizer":
-        """The tokenizer with another vocabulary; ``ids`` has its tokens."""
-        change = self.change_to(ids, learned)
+    def _changed(
+        self,
+        ids: Mapping[str, int],
+        vocabulary: _core.Vocabulary,
+        learned: Sequence[str] | None = None,
+        freed: Mapping[str, int] | None = None,
+    ) -> "Tokenizer":
+        """The tokenizer with another vocabulary; ``ids`` has its tokens. ``freed`` replaces the removed tokens."""
+        change = Change.of(self.ids, ids, self.added, learned)
         # As the loaders of these files merge: a new token also brings the merges that make a token of the base with it.
         if self.main == self.rank_file:
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
         elif self.main == self.piece_file and self.piece_model:
             pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
             vocabulary = _core.Vocabulary(vocabulary.vocab(), pieces.merges(ids))
-        files = rewrite_files(self.files, change, _pairs(vocabulary), main=self.main)
-        changed = Tokenizer.of_core(
-            vocabulary,
-            rest=rewrite_document(self.rest, self.added_entries, change),
-            files=FrozenDict(files),
-            style=self.style,
-            merges_as_text=self.merges_as_text,
-            main=self.main,
-            freed=FrozenDict({t: i for t, i in {**self.freed, **change.gone}.items() if t not in ids}),
+        freed = {**self.freed, **change.gone} if freed is None else freed
+        changed = replace(
+            self,
+            core_vocabulary=vocabulary,
+            rest=rewrite_document(self.rest, self._added_entries(), change),
+            files=FrozenDict(rewrite_files(self.files, change, vocabulary.merge_strings, main=self.main)),
+            freed=FrozenDict({t: i for t, i in freed.items() if t not in ids}),
         )
         _ = changed.bpe  # building the table checks every id and merge
-        _require_nothing_added(changed)
+        token_id, content = next(iter(changed._unlisted()), (0, None))
+        if content is not None:
+            raise InvalidTokenizerError(
+                f"the token {content!r} cannot be removed: the settings of the tokenizer name it, so loaders add it "
+                f"again, with the id {token_id:,}",
+                hint="keep the token, or take its name out of tokenizer_config.json and special_tokens_map.json",
+            )
         return changed
-
-    @checked
-    def change_to(self, ids: Mapping[str, int], learned: Sequence[str]) -> Change:
-        """The change from the tokens of this tokenizer to others.
-
-        Args:
-            ids: All tokens after the change.
-            learned: The tokens that are new, in the order they were learned.
-        """
-        specials = {ids[t.content]: (t.content, t.special) for t in self.added if t.content in ids}
-        return Change.of(self.ids, ids, learned, specials)
 
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
-        compacted = self.edited({token.string: place for place, token in enumerate(self.tokens)})
-        vars(compacted)["freed"] = FrozenDict()  # not by `replace`, which would make Python values of all tokens
-        return compacted
+        ids = {token.string: place for place, token in enumerate(self.tokens)}
+        return self._changed(ids, self.core_vocabulary.edited(ids, []), freed={})
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""
         return self.core_vocabulary.merge_strings()
 
-    @checked
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
         return self.bpe.encode(pretoken)
 
-    @checked
     def pretokenize(self, text: str) -> list[str | int]:
         """The pretokens of a text in order, and the id of each added token at its position."""
         return self.pipeline.pieces(text)
 
-    @checked
-    def is_whole_pretoken(self, token: Token) -> bool:
-        """Whether merge skipping can produce a token: its text, alone or beside other text, is a whole pretoken."""
-        try:
-            text = token.bytes.decode()
-        except UnicodeDecodeError:
-            return False
-        places = (before + text + after for before in _NEIGHBOURS for after in _NEIGHBOURS)
-        return self.ignore_merges and any(token.string in self.pretokenize(place) for place in places)
-
-    @checked
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
         return self.pipeline.encode(self.bpe, text)
 
-    @checked
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as ``encode`` gives them. Uses all cores.
 
@@ -427,7 +401,41 @@ class Tokenizer:
             >>> tg.load("model").encode_batch(["the cat", "the"])
             [[262, 290], [262]]
         """
+        require_list("texts", texts)
         return self.pipeline.encode_batch(self.bpe, [*texts])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids, special tokens included: what `tokenizers` gives with ``skip_special_tokens=False``.
+
+        The decoder of `tokenizer.json` makes the text. It removes the space that most SentencePiece types put before a
+        text, and bytes that are not valid UTF-8 become U+FFFD. Without a decoder, the bytes of the tokens are joined,
+        where `tokenizers` would put spaces between them. ``tokens`` has the bytes of each token.
+
+        Raises:
+            OptionError: An id has no token, where `tokenizers` would leave it out.
+
+        Examples:
+            >>> tok = tg.load("model")
+            >>> tok.decode(tok.encode("the cat"))
+            'the cat'
+        """
+        require_list("ids", ids, "whole numbers")
+        try:
+            strings, given = self.strings, [operator.index(token_id) for token_id in ids]
+        except TypeError as error:  # an iterator of something else
+            raise wrong_type("`ids`", ids, ["a list of whole numbers"]) from error
+        wrong = next((token_id for token_id in given if token_id not in strings), None)
+        if wrong is not None:
+            raise OptionError(
+                f"there is no token with the id {wrong:,}; the tokenizer has {len(self):,} tokens, with ids below "
+                f"{self.n_rows:,}",
+                hint="leave such ids out, such as padding; a model that generates one may need "
+                "`transplant(hole_rows='lowest')`",
+            )
+        tokens = [strings[token_id] for token_id in given]
+        if self.document.get("decoder") is None:
+            return b"".join(token_bytes(token, self.kind) for token in tokens).decode(errors="replace")
+        return self.pipeline.decode(tokens)
 
     def to_tokenizers(self) -> Any:
         """The tokenizer as a `tokenizers.Tokenizer`, which gives the same ids as ``encode``.
@@ -466,7 +474,7 @@ class Tokenizer:
     def _whole_document(self) -> str:
         """`tokenizer.json` with all added tokens, also those that only other files name."""
         document = json.loads(self.rest)
-        document["added_tokens"] = self.added_entries
+        document["added_tokens"] = self._added_entries()
         document["model"] |= {"vocab": dict(self.vocab), "merges": self.merge_strings()}
         return json.dumps(document, ensure_ascii=False)
 
@@ -479,18 +487,11 @@ def _probe_texts(tokenizer: Tokenizer) -> list[str]:
     return [text + content for text, content in zip_longest(texts, added, fillvalue="")]
 
 
-def _pairs(vocabulary: _core.Vocabulary) -> Iterator[tuple[str, str]]:
-    """The merges as strings, which are made only if they are asked for."""
-    yield from vocabulary.merge_strings()
+def merge_priorities(tokenizer: Tokenizer) -> Mapping[str, float] | None:
+    """The tokens that merge by what the product is, whichever its parts are, each with a number: lowest first.
 
-
-def _require_nothing_added(tokenizer: Tokenizer) -> None:
-    """Refuses a change after which loaders would add a removed token again because a file still names it."""
-    id_of = tokenizer.core_vocabulary.id_of
-    back = next((token for token in tokenizer.added if id_of(token.content) is None), None)
-    if back is not None:
-        raise InvalidTokenizerError(
-            f"the token {back.content!r} cannot be removed: the settings of the tokenizer name it, so loaders add it "
-            f"again, with the id {back.id:,}",
-            hint="keep the token, or take its name out of tokenizer_config.json and special_tokens_map.json",
-        )
+    A SentencePiece model and a rank file say so. None without one of these: only the listed pairs merge.
+    """
+    if tokenizer.piece_model:
+        return {string: -score for string, score in tokenizer.piece_model.normal.items()}
+    return tokenizer.ranks.ids if tokenizer.ranks else None

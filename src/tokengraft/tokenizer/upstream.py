@@ -8,28 +8,17 @@ from typing import Any
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
 from tokengraft.output.partial import temporary_folder
 
-SETTINGS = "tokenizer_config.json"
-
 
 def tokenizers_object(document: str) -> Any:
-    """The `tokenizers.Tokenizer` of the text of a `tokenizer.json`.
-
-    Raises:
-        OptionError: The library is not installed.
-    """
+    """The `tokenizers.Tokenizer` of the text of a `tokenizer.json`."""
     return _imported("tokenizers").Tokenizer.from_str(document)
 
 
 def transformers_object(files: Mapping[str, bytes]) -> Any:
-    """The fast tokenizer that transformers loads from the files of a folder. Code among the files is not executed.
-
-    Raises:
-        OptionError: The library is not installed.
-        UnsupportedTokenizerError: It cannot load the files.
-    """
+    """The fast tokenizer that transformers loads from the files of a folder. Code among the files is not executed."""
     transformers = _imported("transformers")
     # Without settings, `AutoTokenizer` of transformers 4 does not know which class to take.
-    loader = transformers.AutoTokenizer if SETTINGS in files else transformers.PreTrainedTokenizerFast
+    loader = transformers.AutoTokenizer if "tokenizer_config.json" in files else transformers.PreTrainedTokenizerFast
     with temporary_folder() as folder:
         for name, raw in files.items():
             path = folder / name
@@ -45,11 +34,7 @@ def transformers_object(files: Mapping[str, bytes]) -> Any:
 
 
 def require_same_ids(loaded: Any, encode: Callable[[str], list[int]], texts: list[str]) -> None:
-    """Refuses a tokenizer of transformers that encodes sample texts differently.
-
-    Raises:
-        InvalidTokenizerError: With the first text.
-    """
+    """Refuses a tokenizer of transformers that encodes sample texts differently."""
     wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != encode(text)]
     if wrong:
         raise InvalidTokenizerError(

@@ -1,1 +1,5 @@
-"""Runs and trains models: bits per byte, a short training, and rows learned by distillation. Needs torch."""
+"""Runs and trains models: bits per byte, and a short training. Needs torch."""
+
+from tokengraft.train.probe import Probe, ProbeOptions, ProbeScore, probe
+
+__all__ = ["Probe", "ProbeOptions", "ProbeScore", "probe"]

@@ -5,24 +5,21 @@ Nothing of the folder is executed, nothing is unpickled, and no network is used.
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokengraft.checkpoint.behaviour import require_torch
 from tokengraft.checkpoint.layout import Checkpoint, open_checkpoint
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError
-from tokengraft.formats.files import load_folder
+from tokengraft.formats.sources import load_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16"]
-DEVICES, DTYPES = ("auto", "cpu", "cuda"), ("auto", "float32", "bfloat16")
-_NEWLINE = "\n"
-
-
+DEVICES, DTYPES = get_args(Device), get_args(Dtype)
 LEAST_LOGITS, MOST_LOGITS = 1 << 27, 1 << 30
 LOGIT_BYTES = 16
 """A logit in half and full precision, each with its gradient, and what is between."""
@@ -83,11 +80,7 @@ class LoadedModel:
 
 
 def hardware(device: Device, dtype: Dtype) -> Hardware:
-    """The hardware that the options choose: a GPU if there is one, in bfloat16; a CPU computes in float32.
-
-    Raises:
-        OptionError: An option has an unknown value, there is no such device, or torch is not installed.
-    """
+    """The hardware that the options choose: a GPU if there is one, in bfloat16; a CPU computes in float32."""
     for flag, value, allowed in (("--device", device, DEVICES), ("--dtype", dtype, DTYPES)):
         if value not in allowed:
             raise OptionError(f"{flag} is {value!r}", hint=f"pass one of {', '.join(allowed)}")
@@ -102,28 +95,18 @@ def hardware(device: Device, dtype: Dtype) -> Hardware:
 
 
 def load_model(folder: str | os.PathLike[str], where: Hardware, *, dtype: str | None = None) -> LoadedModel:
-    """The model and the tokenizer of a folder.
-
-    Args:
-        folder: A folder with `config.json`, safetensors files and a tokenizer.
-        where: The device, and the type to compute in.
-        dtype: The type of the weights; by default that of the computation.
-
-    Raises:
-        SourceNotFoundError: The folder is not a checkpoint.
-        CheckpointError: transformers cannot load the model, or the tokenizer has ids that the model has no rows for.
-    """
+    """The model and the tokenizer of a folder. ``dtype`` is the type of the weights, by default of the computation."""
     path = Path(folder)
     checkpoint = open_checkpoint(path)
     tokenizer = load_folder(path)
     model = _model(path, dtype or where.dtype).to(where.device)
-    rows = len(model.get_input_embeddings().weight)
-    if tokenizer.n_rows > rows:
+    loaded = LoadedModel(model, tokenizer, start_ids(checkpoint, tokenizer), where)
+    if tokenizer.n_rows > loaded.rows:
         raise CheckpointError(
-            f"the tokenizer in `{path}` needs {tokenizer.n_rows:,} rows and the embedding has {rows:,}",
+            f"the tokenizer in `{path}` needs {tokenizer.n_rows:,} rows and the embedding has {loaded.rows:,}",
             hint="pass a folder whose tokenizer belongs to the model, such as the output of `tokengraft transplant`",
         )
-    return LoadedModel(model, tokenizer, start_ids(checkpoint, tokenizer), where)
+    return loaded
 
 
 def _model(path: Path, dtype: str) -> Any:
@@ -160,34 +143,20 @@ def _no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def require_context(loaded: LoadedModel, longest: int, name: str, flag: str) -> None:
-    """Refuses text that is longer than a model was made for: it would be run on what it cannot do.
-
-    Args:
-        loaded: The model.
-        longest: Tokens of the longest text, without the start token.
-        name: What messages call the model.
-        flag: The option that limits the length.
-
-    Raises:
-        OptionError: The text is too long.
-    """
+def require_context(loaded: LoadedModel, ids: Sequence[Sized], name: str) -> None:
+    """Refuses text that is longer than a model was made for: it would be run on what it cannot do."""
+    longest = max(map(len, ids), default=0) + len(loaded.start)
     most = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
-    if isinstance(most, int) and 0 < most < longest + len(loaded.start):
+    if isinstance(most, int) and 0 < most < longest:
         raise OptionError(
-            f"a part of the text has {longest + len(loaded.start):,} tokens for {name}, and the model reads at most "
-            f"{most:,}",
-            hint=f"pass a smaller {flag}",
+            f"a part of the text has {longest:,} tokens for {name}, and the model reads at most {most:,}",
+            hint="pass a smaller --chunk-bytes",
         )
 
 
 @contextmanager
 def running(what: str, hint: str) -> Iterator[None]:
-    """Converts errors of other libraries into one that says that the model cannot be run, trained or the like.
-
-    Raises:
-        CheckpointError: The block failed.
-    """
+    """Converts errors of other libraries into one that says that the model cannot be run, trained or the like."""
     try:
         yield
     except TokengraftError:
@@ -208,7 +177,7 @@ def start_ids(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
             first = value[0] if isinstance(value, list) and value else value
             if type(first) is int and first in tokenizer.strings:
                 return (first,)
-    return tuple(tokenizer.encode(_NEWLINE)) or (min(tokenizer.strings),)
+    return tuple(tokenizer.encode("\n")) or (min(tokenizer.strings),)
 
 
 def free_memory() -> None:

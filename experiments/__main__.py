@@ -1,6 +1,0 @@
-"""`python -m experiments`."""
-
-from experiments.cli import main
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,254 @@
+"""The measurements of one size: whole commands, learning, pipelines, Japanese, transplant. Each returns a table."""
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from folders import PIPELINES, Folders
+from measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
+from peers import PEERS, installed
+
+Table = dict[str, Any]
+RESIZE = "load, resize to 150,000 rows and save with transformers, not synced"
+LEARN = """
+import tokengraft as tg
+tok, counts = tg.load(arguments[0]), tg.PretokenCounts.load(arguments[1])
+print(json.dumps(fastest(lambda: tg.extend(tok, counts, int(arguments[2])), int(arguments[3]))))
+"""
+MEMORY = """
+import pyarrow.parquet, tokengraft as tg
+tok = tg.load(arguments[0]); tg.count(tok, iter(["warm"]))
+forget_peak(); before = peak()
+counts = tg.count(tok, arguments[1]); counted = peak() - before
+tg.extend(tok, counts, int(arguments[2]))
+print(json.dumps({"distinct": len(counts), "counting": counted, "learning": peak() - before}))
+"""
+PRUNE = """
+import tokengraft as tg
+tok, counts = tg.load(arguments[0]), tg.PretokenCounts.load(arguments[1])
+run, order = timed(lambda: tg.prune_order(tok, counts, protection=tg.Protection(defaults=False)))
+print(json.dumps(run | {"tokens": len(order.removals)}))
+"""
+RATE = """
+import tokengraft as tg
+tok, lines = tg.load(arguments[0]), tg.ReadOptions(documents="lines")
+print(json.dumps(fastest(lambda: tg.count(tok, arguments[1], read_options=lines), int(arguments[2]))))
+"""
+LOAD = """
+import tokengraft as tg
+from pathlib import Path
+from tokenizers import Tokenizer
+path, rounds = Path(arguments[0]) / "tokenizer.json", int(arguments[1])
+result = {"upstream": fastest(lambda: Tokenizer.from_file(str(path)), rounds)}
+result["load"] = fastest(lambda: tg.load(path), rounds)
+result["structure"] = fastest(lambda: tg.load(path).structure, rounds)
+print(json.dumps(result))
+"""
+IN_PYTHON = """
+from collections import Counter
+from tokenizers import Tokenizer
+upstream = Tokenizer.from_file(arguments[0] + "/tokenizer.json")
+with open(arguments[1], encoding="utf-8", errors="replace") as stream:
+    text = stream.read(int(arguments[2]))
+def count():
+    counts = Counter()
+    for line in text.splitlines(keepends=True):
+        line = upstream.normalizer.normalize_str(line) if upstream.normalizer else line
+        counts.update(piece for piece, _ in upstream.pre_tokenizer.pre_tokenize_str(line))
+print(json.dumps(timed(count)[0] | {"bytes": len(text.encode())}))
+"""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is measured, and where."""
+
+    text: Path
+    folders: Folders
+    tokens: int
+    scratch: Path
+    rounds: int = ROUNDS
+
+    @property
+    def llama3(self) -> Path:
+        """Llama-3's tokenizer folder."""
+        return self.folders.folder("llama3")
+
+    def count(self, folder: Path, text: Path, out: Path) -> Run:
+        """The `count` command, with its counts as Parquet."""
+        return tokengraft("count", folder, text, "--out", out, "--force", "--quiet")
+
+    def extend(self, folder: Path, text: Path, *, without: str | None = None) -> Run:
+        """The `extend` command. It writes to `extended`, in a folder with the name of the tokenizer."""
+        out = self.scratch / "extended" / folder.name
+        shutil.rmtree(out, ignore_errors=True)
+        arguments = ("--corpus", text, "--add", self.tokens, "--out", out, "--quiet")
+        return tokengraft("extend", folder, *arguments, without=without)
+
+
+def commands(setup: Setup) -> Table:
+    """Whole commands beside `wc -w` on the same file."""
+    counts = setup.scratch / "counts.parquet"
+    runs = in_turn(
+        {
+            "wc": lambda _: words(setup.text),
+            "count": lambda _: setup.count(setup.llama3, setup.text, counts),
+            "extend": lambda _: setup.extend(setup.llama3, setup.text),
+            "extend-alone": lambda _: setup.extend(setup.llama3, setup.text, without="transformers"),
+            "inspect": lambda _: tokengraft("inspect", setup.llama3, "--json"),
+        },
+        setup.rounds,
+    )
+    names = {
+        "wc": "`wc -w`, UTF-8 locale",
+        "count": "`tokengraft count`, Parquet written",
+        "extend": f"`tokengraft extend --add {setup.tokens}`, loaded back with tokenizers and transformers",
+        "extend-alone": "the same where transformers is not installed",
+        "inspect": "`tokengraft inspect`",
+    }
+    rows = [
+        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["wc"]["wall"]} for key, run in runs.items()
+    ]
+    return {"key": "commands", "columns": ["wall", "cpu", "ratio", "peak"], "ratio_to": "`wc -w`", "rows": rows}
+
+
+def learning(setup: Setup, *, slow_peers: bool) -> Table:
+    """Learning from counts, its memory, and trainers of other libraries."""
+    counts = setup.scratch / "counts.parquet"
+    own = in_python(LEARN, setup.llama3, counts, setup.tokens, setup.rounds)
+    memory = in_python(MEMORY, setup.llama3, setup.text, setup.tokens)
+    prune = in_python(PRUNE, setup.llama3, counts)
+    rows = [
+        {"key": "learn", "name": f"learning {setup.tokens:,} tokens, from counts", **own, "ratio": 1.0},
+        {"key": "prune", "name": f"the order to prune {prune['tokens']:,} tokens, from counts", **prune},
+    ]
+    for name in installed() if slow_peers else []:
+        run = script("peers.py", name, setup.text, setup.llama3, setup.tokens)
+        rows.append({"key": name, "name": PEERS[name][1], **asdict(run), "ratio": run.wall / own["wall"]})
+    columns = ["wall", "cpu", "ratio", "peak"]
+    return {"key": "learning", "columns": columns, "ratio_to": "learning", "rows": rows, "memory": memory}
+
+
+def loading(setup: Setup) -> Table:
+    """Reading a tokenizer beside the tokenizers library."""
+    runs = in_python(LOAD, setup.llama3, 5)
+    names = {
+        "upstream": "`tokenizers.Tokenizer.from_file`",
+        "load": "`tokengraft.load`, which also checks every merge",
+        "structure": "the same, with the merge that makes each token",
+    }
+    rows = [
+        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["upstream"]["wall"]}
+        for key, run in runs.items()
+    ]
+    return {"key": "loading", "columns": ["wall", "cpu", "ratio"], "ratio_to": "`from_file`", "rows": rows}
+
+
+def pipelines(setup: Setup, text: Path) -> Table:
+    """Counting with the pipelines of other models, tokenizer loaded."""
+    folders = {"Llama-3": setup.llama3} | {name: setup.folders.with_pipeline(name) for name in PIPELINES}
+    size, rows = text.stat().st_size, []
+    for name, folder in folders.items():
+        run = in_python(RATE, folder, text, setup.rounds)
+        rows.append({"key": name, "name": name, **run, "rate": size / run["wall"]})
+    script("formats.py", text, setup.scratch)
+    for file, name in {"text.parquet": "Parquet (zstd)", "text.jsonl.zst": "`.jsonl.zst`"}.items():
+        run = in_python(RATE, setup.llama3, setup.scratch / file, setup.rounds)
+        rows.append({"key": file, "name": f"Llama-3, from {name}", **run, "rate": size / run["wall"]})
+    slow = in_python(IN_PYTHON, setup.llama3, text, 2_000_000)
+    name = "Llama-3, `pre_tokenize_str` and a `Counter` in Python (2 MB)"
+    rows.append({"key": "python", "name": name, "cpu": slow["cpu"], "rate": slow["bytes"] / slow["wall"]})
+    for row in rows:
+        row["ratio"] = rows[0]["rate"] / row["rate"]
+    columns = ["wall", "cpu", "rate", "ratio"]
+    return {"key": "pipelines", "columns": columns, "ratio_to": "Llama-3's time", "rows": rows, "bytes": size}
+
+
+def japanese(setup: Setup, text: Path, *, slow_peers: bool) -> Table:
+    """A SentencePiece vocabulary and text without spaces."""
+    folder, counts = setup.folders.folder("llama2"), setup.scratch / "japanese.parquet"
+    runs = in_turn(
+        {
+            "wc": lambda _: words(text),
+            "count": lambda _: setup.count(folder, text, counts),
+            "extend": lambda _: setup.extend(folder, text),
+        },
+        setup.rounds,
+    )
+    runs["learn"] = in_python(LEARN, folder, counts, setup.tokens, setup.rounds)
+    names = {
+        "wc": "`wc -w`, UTF-8 locale",
+        "count": "`tokengraft count`, Parquet written",
+        "learn": f"learning {setup.tokens:,} tokens, from counts",
+        "extend": f"`tokengraft extend --add {setup.tokens}`",
+    }
+    rows = [{"key": key, "name": names[key], **runs[key]} for key in names]
+    if slow_peers and "sentence_piece" in installed():
+        run = script("peers.py", "sentence_piece", text, folder, setup.tokens)
+        rows.append({"key": "sentence_piece", "name": PEERS["sentence_piece"][1], **asdict(run)})
+    return {
+        "key": "japanese",
+        "columns": ["wall", "cpu", "peak"],
+        "rows": rows,
+        "tokenizer": setup.folders.name("llama2"),
+        "bytes": text.stat().st_size,
+    }
+
+
+def transplant(setup: Setup, width: int, layers: int, *, slow_peers: bool) -> Table:
+    """Transplanting a checkpoint beside copying its weights. Everything is in the page cache before."""
+    model, new = setup.scratch / "model", setup.scratch / "extended" / setup.llama3.name
+    script("checkpoint.py", setup.llama3, model, width, layers)
+    if not new.exists():
+        setup.extend(setup.llama3, setup.text)
+    first, _, last = weights = sorted(model.glob("*.safetensors"))
+    sizes = {path: path.stat().st_size for path in weights}
+    os.sync()
+    runs = in_turn(
+        {
+            "cp": lambda _: _copy(weights, setup.scratch / "copy"),
+            "cp-tables": lambda _: _copy([first, last], setup.scratch / "copy"),
+            "transplant": lambda _: _transplant(model, new, setup.scratch / "copy"),
+            "fixed": lambda _: _transplant(model, new, None),
+        },
+        setup.rounds,
+    )
+    names = {
+        "cp": "`cp` of all weights, synced",
+        "cp-tables": f"`cp` of the two shards with tables ({(sizes[first] + sizes[last]) / 1e9:.1f} GB), synced",
+        "transplant": "`tokengraft transplant`, everything compared and synced",
+        "fixed": "of it, without weights (`--dry-run`): both tokenizers, plan, configs",
+    }
+    rows = [
+        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["cp"]["wall"]} for key, run in runs.items()
+    ]
+    if slow_peers and find_spec("torch"):
+        _clear(setup.scratch / "copy")
+        run = script("peers.py", "resize", model, setup.scratch / "copy", 150_000)
+        rows.append({"key": "resize", "name": RESIZE, **asdict(run), "ratio": run.wall / runs["cp"]["wall"]})
+    columns = ["wall", "cpu", "ratio", "peak"]
+    shutil.rmtree(model)
+    shutil.rmtree(setup.scratch / "copy")
+    return {"key": "transplant", "columns": columns, "ratio_to": "`cp`", "rows": rows, "bytes": sum(sizes.values())}
+
+
+def _copy(paths: list[Path], out: Path) -> Run:
+    _clear(out)
+    out.mkdir()
+    return command("sh", "-c", 'cp --reflink=never "$@" && sync', "sh", *paths, out)
+
+
+def _transplant(model: Path, new: Path, out: Path | None) -> Run:
+    if out is None:
+        return tokengraft("transplant", model, new, "--dry-run", "--json")
+    _clear(out)
+    return tokengraft("transplant", model, new, "--out", out, "--quiet", "--json")
+
+
+def _clear(folder: Path) -> None:
+    """Removes what the last run wrote, and waits until the disk is idle."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.sync()

@@ -1,0 +1,121 @@
+"""Measures tokengraft beside its peers, prints Markdown tables, and writes the raw numbers as JSON.
+
+    python lab/benchmarks/run.py TEXT [--json FILE] [--tokenizers FOLDER] [--japanese FILE] [--peers] [--only NAME ...]
+
+TEXT is one document per line, 100 MB or more. All commands are timed from start to end, as a user runs them. Files are
+in the page cache. Needs about 30 GB of disk in the folder for temporary files and 10 GB of memory for the page cache.
+Says nothing about the quality of tokens.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rows
+import tables
+from folders import Folders
+from machine import setting
+from measure import ROUNDS, in_python, script, words
+from scaling import DISTINCT, SIZES, scaling
+
+NAMES = ("commands", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="tokengraft-benchmark-") as scratch:
+        folders = Folders(options.tokenizers, Path(scratch))
+        setup = rows.Setup(options.text, folders, options.tokens, Path(scratch), options.rounds)
+        result = measure(setup, options)
+    if options.json:
+        result = _with_earlier(result, options.json)
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"\n{tables.blocks(result)['setting']}")
+
+
+def _with_earlier(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The result, with the tables of an earlier one that were not measured again (`--only`)."""
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"tables": []}
+    measured = {table["key"] for table in result["tables"]}
+    tables_before = [table for table in earlier["tables"] if table["key"] not in measured]
+    return {**earlier, **result, "tables": [*tables_before, *result["tables"]]}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path, metavar="TEXT")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
+    parser.add_argument("--tokenizers", type=Path, metavar="FOLDER", help="with folders llama3, llama2 and gemma3")
+    parser.add_argument("--japanese", type=Path, metavar="FILE", help="Japanese text, about 20 MB")
+    parser.add_argument("--peers", action="store_true", help="also train with other libraries, which takes minutes")
+    parser.add_argument("--tokens", type=int, default=16_000, metavar="N", help="new tokens (default: 16000)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"runs of each (default: {ROUNDS})")
+    parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES", help="largest text of the scaling")
+    parser.add_argument("--layers", type=int, default=8, metavar="N", help="layers of the checkpoint (default: 8)")
+    parser.add_argument("--width", type=int, default=4096, metavar="N", help="its width (default: 4096)")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--folder", type=Path, help="folder for temporary files")
+    options = parser.parse_args()
+    if not options.text.is_file():
+        parser.error(f"{options.text} is not a file")
+    return options
+
+
+def measure(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Any]:
+    """Runs everything that is asked for, and prints each table when it is finished."""
+    words(setup.text)  # into the page cache
+    counts = setup.scratch / "counts.parquet"
+    setup.count(setup.llama3, setup.text, counts)
+    result: dict[str, Any] = {"setting": setting(), "input": _input(setup, in_python(DISTINCT, counts)), "tables": []}
+    for name, run in _measurements(setup, options).items():
+        if name in options.only:
+            start = time.perf_counter()
+            result["tables"].append(run())
+            print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n\n{tables.blocks(result)[name]}", flush=True)
+            if name == "learning":
+                print(f"\n{tables.blocks(result)['memory']}", flush=True)
+    if "scaling" in options.only:
+        start = time.perf_counter()
+        result["scaling"] = scaling(setup, tuple(size for size in SIZES if size <= options.largest))
+        print(f"\n## scaling ({time.perf_counter() - start:.0f} s)\n\n{tables.blocks(result)['scaling']}", flush=True)
+    return result
+
+
+def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Callable[[], rows.Table]]:
+    found: dict[str, Callable[[], rows.Table]] = {
+        "commands": lambda: rows.commands(setup),
+        "learning": lambda: rows.learning(setup, slow_peers=options.peers),
+        "loading": lambda: rows.loading(setup),
+        "pipelines": lambda: rows.pipelines(setup, _part(setup)),
+        "japanese": lambda: rows.japanese(setup, options.japanese, slow_peers=options.peers),
+        "transplant": lambda: rows.transplant(setup, options.width, options.layers, slow_peers=options.peers),
+    }
+    if options.japanese is None:
+        del found["japanese"]
+    return found
+
+
+def _part(setup: rows.Setup) -> Path:
+    """A sixth of the text, for pipelines that may be slow."""
+    out = setup.scratch / "part.txt"
+    script("texts.py", setup.text, setup.text.stat().st_size // 6, out)
+    return out
+
+
+def _input(setup: rows.Setup, distinct: int) -> dict[str, Any]:
+    return {
+        "bytes": setup.text.stat().st_size,
+        "distinct": distinct,
+        "tokenizer": setup.folders.name("llama3"),
+        "tokens": setup.tokens,
+        "rounds": setup.rounds,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""`budget`: how much text an extension needs."""
+
+from collections.abc import Iterator
+
+import tokengraft as tg
+from lab.experiments.data import up_to
+from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.languages import language_of
+from lab.experiments.learn import bytes_per_token, extended, naive, train_fresh
+from lab.experiments.plots import Panel, Series
+from lab.experiments.tables import Table, distinct, number, only, select
+
+BUDGETS = (300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000)
+
+
+def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """A row for each budget, method and size. The last budget is all text."""
+    base = setup.tokenizer(cell.model)
+    documents = setup.documents(cell.language).train
+    total = sum(map(len, documents))
+    flores = setup.flores_counts(cell.model, cell.language)
+    yield {"method": "base", "characters": 0, "size": 0, "target": bytes_per_token(base, flores)}
+    for budget in [*(characters for characters in BUDGETS if characters < total), total]:
+        counts = tg.count(base, up_to(documents, budget))
+        learned = extended(base, tg.extend(base, counts, max(setup.sizes)), setup.sizes)
+        inserted = naive(base, train_fresh(base, counts, max(setup.sizes)), setup.sizes)
+        for method, tokenizers in (("continued", learned), ("naive", inserted)):
+            for size, tokenizer in tokenizers.items():
+                rate = bytes_per_token(tokenizer, flores)
+                yield {"method": method, "characters": budget, "size": size, "target": rate}
+
+
+def tables(rows: Rows) -> list[Table]:
+    """A row for each budget."""
+    found = []
+    for model in distinct(rows, "model"):
+        for language in distinct(rows, "language"):
+            mine = select(rows, model=model, language=language)
+            sizes = sorted(size for size in distinct(mine, "size") if size)
+            lines = [
+                (f"{budget:,}", *(number(_rate(mine, m, budget, s)) for s in sizes for m in ("continued", "naive")))
+                for budget in distinct(mine, "characters")
+                if budget
+            ]
+            heads = [f"{method}, {size:,}" for size in sizes for method in ("continued", "naive")]
+            title = f"{MODEL_NAMES.get(model, model)}, {language_of(language).name}: bytes per token on FLORES"
+            note = (
+                "Dashes mark sizes for which there is too little text. The paper has a plot (Figure 6) without numbers."
+            )
+            found.append(Table(title, ("characters of text", *heads), lines, note))
+    return found
+
+
+def _rate(rows: Rows, method: str, budget: int, size: int) -> float | None:
+    row = only(rows, method=method, characters=budget, size=size)
+    return row["target"] if row else None
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Bytes per token by budget."""
+    mine = select(rows, model=rows[0]["model"], language=rows[0]["language"])
+    sizes = sorted(size for size in distinct(mine, "size") if size)
+    found = []
+    for size in sizes:
+        chosen = [(method, select(mine, method=method, size=size)) for method in ("continued", "naive")]
+        series = [Series(m, [r["characters"] for r in part], [r["target"] for r in part]) for m, part in chosen]
+        found.append(
+            Panel(f"{size:,} added tokens", "characters of text", "bytes per token, FLORES", series, log_x=True)
+        )
+    return found
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """The statements of the paper's Appendix "Training dataset size"."""
+    found = []
+    for size in sorted(size for size in distinct(rows, "size") if size):
+        small = only(rows, method="continued", characters=10_000_000, size=size)
+        largest = max((row["characters"] for row in select(rows, method="naive", size=size)), default=0)
+        all_text = only(rows, method="naive", characters=largest, size=size)
+        if small and all_text and largest > 10_000_000:
+            text = (
+                f"{size:,} tokens: continued training on 10 million characters is better than naive extension on all "
+                "text (the paper: on 10 billion)"
+            )
+            here = f"{number(small['target'])} against {number(all_text['target'])} on {largest:,}"
+            found.append(Claim(text, small["target"] > all_text["target"], here))
+    return found
+
+
+EXPERIMENT = Experiment(
+    name="budget",
+    title="Amount of text against gain",
+    source="Figure 6",
+    about="Tokens are learned from more and more text. A smaller text is part of every larger one.",
+    measure=lambda setup, cell: [*measure(setup, cell)],
+    tables=tables,
+    panels=panels,
+    claims=claims,
+    sizes=(8_000, 16_000),
+    needs_english=False,
+)

@@ -1,0 +1,222 @@
+"""`prune`: fewer tokens by every method, for each language together with English."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import tokengraft as tg
+from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.languages import ENGLISH, language_of
+from lab.experiments.learn import bytes_per_token, reached
+from lab.experiments.plots import Panel, Series
+from lab.experiments.tables import Table, distinct, number, only, percent, select
+
+SIZES = (16_000, 64_000, 80_000, 112_000)
+COUNTED = ("leaf-frequency", "merge", "frequency")
+METHODS = (*COUNTED, "last-id-leaf", "last-id", "unreachable")
+
+
+def mixed(setup: Setup, cell: Cell) -> tg.PretokenCounts:
+    """The counts of a language and of English, each with the weight that gives both the same number of bytes."""
+    ours = setup.train_counts(cell.model, cell.language)
+    english = setup.train_counts(cell.model, ENGLISH)
+    if cell.language == ENGLISH:
+        return ours
+    larger = max(ours.totals.bytes, english.totals.bytes)
+    parts = [counts.scale(Fraction(larger, counts.totals.bytes)) for counts in (ours, english)]
+    return parts[0] + parts[1]
+
+
+def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """A row for each method, way of counting and size."""
+    base, counts = setup.tokenizer(cell.model), mixed(setup, cell)
+    texts = {"target": cell.language, "english": ENGLISH}
+    flores = {name: setup.flores_counts(cell.model, language) for name, language in texts.items()}
+    before, seen = set(base.structure.unreachable), _seen(counts, base)
+    rates = {name: bytes_per_token(base, text) for name, text in flores.items()}
+    yield {"method": "base", "size": 0, "unreachable": len(before), **rates}
+    for method in METHODS:
+        for by_merges in (False, True) if method == "leaf-frequency" and base.ignore_merges else (False,):
+            order = tg.prune_order(base, counts, method, protection=tg.Protection(defaults=False), by_merges=by_merges)
+            sizes = reached(setup.sizes, len(order)) if method != "unreachable" else [len(order)]
+            for size in sizes:
+                pruned = order[:size].apply(base)
+                unreachable = set(pruned.structure.unreachable)
+                yield {
+                    "method": method,
+                    "counting": ("by merges" if by_merges else "default") if method in COUNTED else None,
+                    "size": size,
+                    "unreachable": len(unreachable),
+                    "newly_unreachable": len(unreachable - before),
+                    "seen": _seen(counts, pruned) / seen - 1 if method == "leaf-frequency" else None,
+                    **{name: bytes_per_token(pruned, text) for name, text in flores.items()},
+                }
+
+
+def _seen(counts: tg.PretokenCounts, tokenizer: tg.Tokenizer) -> int:
+    """How many tokens the text has that decides the order."""
+    return sum(counts.tokens(tokenizer).values())
+
+
+def tables(rows: Rows) -> list[Table]:
+    """By size for Estonian or the first language; all languages at 64,000 or the middle size; and counting."""
+    model = distinct(rows, "model")[0]
+    languages = distinct(rows, "language")
+    first = "et" if "et" in languages else languages[0]
+    found = [_by_size(select(rows, model=model, language=first), first, model)]
+    sizes = sorted(distinct(select(rows, method="leaf-frequency"), "size"))
+    if sizes:
+        size = 64_000 if 64_000 in sizes else sizes[len(sizes) // 2]
+        small = 16_000 if 16_000 in sizes else sizes[0]
+        found += [_by_language(rows, size), _by_counting(rows, small)]
+    return found
+
+
+def _by_size(rows: Rows, language: str, model: str) -> Table:
+    lines = []
+    base = only(rows, method="base")
+    for row in rows:
+        if row.get("counting") != "by merges" and base:
+            method = f"`{row['method']}`" if row["method"] != "base" else "–"
+            lost = [percent(row[name] / base[name] - 1, 2, signed=True) for name in ("target", "english")]
+            rates = [
+                f"{number(row[name])} ({change})" for name, change in zip(("target", "english"), lost, strict=True)
+            ]
+            new = row["newly_unreachable"]
+            lines.append((method, f"{row['size']:,}", *rates, NONE if new is None else f"{new:,}"))
+    name = language_of(language).name
+    return Table(
+        f"{MODEL_NAMES.get(model, model)} pruned, {name} and English",
+        ("method", "removed", name, "English", "newly unreachable"),
+        lines,
+        "Bytes per token on FLORES, and the change. Newly unreachable: kept tokens that merges made before and do not "
+        "make any more.",
+    )
+
+
+NONE = "–"
+
+
+def _by_language(rows: Rows, size: int) -> Table:
+    lines = []
+    for language in distinct(rows, "language"):
+        for model in distinct(rows, "model"):
+            mine = [row for row in select(rows, language=language, model=model) if row.get("counting") != "by merges"]
+            base = only(mine, method="base")
+            cells = []
+            for method in METHODS[:5]:
+                row = only(mine, method=method, size=size)
+                changes = (
+                    [percent(row[n] / base[n] - 1, signed=True) for n in ("target", "english")] if row and base else []
+                )
+                cells.append(f"{' / '.join(changes)}; {row['newly_unreachable']:,}" if row else NONE)
+            if any(cell != NONE for cell in cells):
+                lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
+    return Table(
+        f"Every language, {size:,} tokens removed",
+        ("language", "tokenizer", *(f"`{method}`" for method in METHODS[:5])),
+        lines,
+        "Change in bytes per token on FLORES of the language / of English; tokens that became unreachable.",
+    )
+
+
+def _by_counting(rows: Rows, size: int) -> Table:
+    lines = []
+    for language in distinct(rows, "language"):
+        for model in distinct(rows, "model"):
+            mine = select(rows, language=language, model=model)
+            base = only(mine, method="base")
+            found = [only(mine, method="leaf-frequency", size=size, counting=way) for way in ("by merges", "default")]
+            if base and all(found):
+                cells = [
+                    cell
+                    for row in found
+                    for cell in (
+                        percent(row["seen"], 3, signed=True),
+                        percent(base["target"] / row["target"] - 1, 3, signed=True),
+                    )
+                ]
+                lines.append((language_of(language).name, MODEL_NAMES.get(model, model), *cells))
+    heads = ("by merges: seen", "by merges: FLORES", "default: seen", "default: FLORES")
+    return Table(
+        f"Counting tokens by merges, {size:,} tokens removed with `leaf-frequency`",
+        ("language", "tokenizer", *heads),
+        lines,
+        "How many more tokens texts need, if the order is decided by counts with merge skipping off (as in the paper) "
+        "and by counts as the tokenizer encodes (the default). Seen: the counted mix of the language and English.",
+    )
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Bytes per token of both languages, and unreachable tokens, by number of removed tokens."""
+    model = distinct(rows, "model")[0]
+    languages = distinct(rows, "language")
+    first = "et" if "et" in languages else languages[0]
+    mine = [row for row in select(rows, model=model, language=first) if row.get("counting") != "by merges"]
+    labels = {"target": language_of(first).name, "english": "English", "newly_unreachable": "Newly unreachable tokens"}
+    found = []
+    for column, label in labels.items():
+        series = []
+        for method in METHODS[:5]:
+            chosen = [row for row in mine if row["method"] in (method, "base") and row.get(column) is not None]
+            series.append(Series(method, [row["size"] for row in chosen], [row[column] for row in chosen]))
+        unit = "tokens" if column == "newly_unreachable" else "bytes per token, FLORES"
+        found.append(Panel(f"{label}, {MODEL_NAMES.get(model, model)}", "removed tokens", unit, series))
+    return found
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """The statements of the paper about pruning without extension."""
+    counted = [row for row in rows if row.get("counting") != "by merges"]
+    leaf, merge = ([row for row in counted if row["method"] == name] for name in ("leaf-frequency", "merge"))
+    if not leaf or not merge:
+        return []
+    broken = [row["newly_unreachable"] for row in (*leaf, *merge)]
+    naive = [row["newly_unreachable"] for row in counted if row["method"] == "frequency"]
+    apart = [abs(_rate(row) / _rate(other) - 1) for row in leaf if (other := _same(merge, row))]
+    worse = []
+    for row in leaf:
+        for name in ("frequency", "last-id", "last-id-leaf"):
+            other = _same([r for r in counted if r["method"] == name], row)
+            if other and _rate(other) > _rate(row) * 1.001:
+                worse.append(f"{row['language']} {row['size']:,} ({name})")
+    return [
+        Claim(
+            "`leaf-frequency` and `merge` make no token unreachable",
+            max(broken) == 0,
+            f"at most {max(broken):,} tokens",
+        ),
+        Claim("`frequency` makes many unreachable", max(naive) > 0, f"at most {max(naive):,} tokens"),
+        Claim("`leaf-frequency` and `merge` overlap", max(apart) < 0.005, f"at most {percent(max(apart), 2)} apart"),
+        Claim(
+            "No other method keeps more bytes per token (mean of both languages)",
+            not worse,
+            f"others are better by more than 0.1 %: {', '.join(worse[:6]) or 'nowhere'}"
+            + (" …" if len(worse) > 6 else ""),
+        ),
+    ]
+
+
+def _rate(row: Row) -> float:
+    return (row["target"] + row["english"]) / 2
+
+
+def _same(rows: Rows, row: Row) -> Row | None:
+    return only(rows, model=row["model"], language=row["language"], size=row["size"])
+
+
+EXPERIMENT = Experiment(
+    name="prune",
+    title="Pruning by every method",
+    source="Figures 2, 12 and 13",
+    about=(
+        "Tokens are removed by how often they occur in text of a language and of English, in equal parts, or by their "
+        "ids. The paper gives its figures for pruning alone only as plots. `unreachable` removes the tokens that "
+        "nothing produces, and no others."
+    ),
+    measure=lambda setup, cell: [*measure(setup, cell)],
+    tables=tables,
+    panels=panels,
+    claims=claims,
+    languages=("et", "de", "fi", "ru", "ar", "ja", "zh", "hi"),
+    sizes=SIZES,
+)

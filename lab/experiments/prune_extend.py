@@ -1,0 +1,160 @@
+"""`prune-extend`: N tokens are removed and N new ones added, by every pair of methods."""
+
+from collections.abc import Iterator
+
+import tokengraft as tg
+from lab.experiments import paper
+from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.languages import ENGLISH, language_of
+from lab.experiments.learn import Fresh, bytes_per_token, train_fresh
+from lab.experiments.plots import Panel, Series
+from lab.experiments.prune import COUNTED, mixed
+from lab.experiments.tables import NOTHING, Table, distinct, number, only, percent, select, with_paper
+
+TIE = 0.001
+"""A relative difference that is no difference."""
+
+
+def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
+    """A row for each pruning method, extension method and size. Tokens are counted as the paper does, by merges."""
+    base, mix = setup.tokenizer(cell.model), mixed(setup, cell)
+    counts = setup.train_counts(cell.model, cell.language)
+    texts = {"target": cell.language, "english": ENGLISH}
+    flores = {name: setup.flores_counts(cell.model, language) for name, language in texts.items()}
+    fresh = train_fresh(base, counts, max(setup.sizes))
+    for prune in paper.PRUNE_METHODS:
+        order = tg.prune_order(base, mix, prune, protection=tg.Protection(defaults=False), by_merges=prune in COUNTED)
+        for size in (size for size in setup.sizes if size <= len(order)):
+            pruned = order[:size].apply(base)
+            for method, tokenizer in _extended(pruned, counts, fresh, size):
+                yield {
+                    "prune": prune,
+                    "method": method,
+                    "size": size,
+                    "unreachable": len(tokenizer.structure.unreachable),
+                    **{name: bytes_per_token(tokenizer, text) for name, text in flores.items()},
+                }
+
+
+def _extended(
+    pruned: tg.Tokenizer, counts: tg.PretokenCounts, fresh: Fresh, size: int
+) -> Iterator[tuple[str, tg.Tokenizer]]:
+    extension = tg.extend(pruned, counts, size)
+    if len(extension) == size:
+        yield "continued", extension.apply(pruned)
+    if fresh.new_to(pruned) >= size:
+        yield "naive", tg.learn.extend_naively(pruned, None, size, donor=fresh.donor)
+
+
+def tables(rows: Rows) -> list[Table]:
+    """The paper's table: three parts for each extension method."""
+    found = []
+    for model in distinct(rows, "model"):
+        for language in distinct(rows, "language"):
+            mine = select(rows, model=model, language=language)
+            for method in ("continued", "naive"):
+                parts = (("target", language), ("english", ENGLISH), ("unreachable", ""))
+                found += [_table(mine, method, column, code, model) for column, code in parts]
+    return found
+
+
+def _table(rows: Rows, method: str, column: str, language: str, model: str) -> Table:
+    lines = []
+    for size in sorted(distinct(rows, "size")):
+        cells = []
+        for prune in paper.PRUNE_METHODS:
+            row = only(rows, prune=prune, method=method, size=size)
+            value = row and (f"{row[column]:,}" if column == "unreachable" else number(row[column]))
+            cells.append(with_paper(value or NOTHING, _figure(method, column, language, model, size, prune)))
+        lines.append((f"{size:,}", *cells))
+    what = "unreachable tokens" if column == "unreachable" else f"bytes per token of {language_of(language).name}"
+    heads = ("N", *(f"`{prune}`" for prune in paper.PRUNE_METHODS))
+    return Table(f"{MODEL_NAMES.get(model, model)}, {method} extension: {what}", heads, lines)
+
+
+def _figure(method: str, column: str, language: str, model: str, size: int, prune: str) -> str | None:
+    if model != "llama3" or size not in paper.SWAP_SIZES:
+        return None
+    if column == "unreachable":
+        return f"{paper.PRUNE_EXTEND_UNREACHABLE[method][size][prune]:,.0f}"
+    figures = paper.PRUNE_EXTEND.get((method, language))
+    return f"{figures[size][prune]:.3f}" if figures else None
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Both languages and unreachable tokens with `leaf-frequency` and `frequency`, beside the paper's."""
+    model, language = rows[0]["model"], rows[0]["language"]
+    mine = select(rows, model=model, language=language)
+    found = []
+    for column, code in (("target", language), ("english", ENGLISH), ("unreachable", "")):
+        series, paper_series = [], []
+        for method in ("continued", "naive"):
+            for prune in ("leaf-frequency", "frequency"):
+                chosen = select(mine, method=method, prune=prune)
+                xs = [row["size"] for row in chosen]
+                figures = [_figure(method, column, code, model, size, prune) for size in xs]
+                if any(figures):
+                    ys = [float(figure.replace(",", "")) if figure else None for figure in figures]
+                    label = f"{method}, {prune}, paper"
+                    paper_series.append(Series(label, xs, ys, dashed=True, colour=len(series)))
+                series.append(Series(f"{method}, {prune}", xs, [row[column] for row in chosen]))
+        title = "Unreachable tokens" if column == "unreachable" else language_of(code).name
+        unit = "tokens" if column == "unreachable" else "bytes per token, FLORES"
+        found.append(Panel(title, "tokens replaced", unit, [*series, *paper_series], log_x=True))
+    return found
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """The statements of the paper's Section "Pruning"."""
+    ours = select(rows, method="continued")
+    pairs = [(row, other) for row in ours if (other := _match(rows, row, method="naive"))]
+    leaf = select(ours, prune="leaf-frequency")
+    by_id = [(row, other) for row in leaf if (other := _match(ours, row, prune="last-id"))]
+    plain = [(row, other) for row in leaf if (other := _match(ours, row, prune="frequency"))]
+    merge = [(row, other) for row in leaf if (other := _match(ours, row, prune="merge"))]
+    if not (pairs and by_id and plain and merge):
+        return []
+    gains = [row["target"] / other["target"] - 1 for row, other in pairs]
+    worse = [row for row, other in by_id if any(row[n] < other[n] * (1 - TIE) for n in ("target", "english"))]
+    apart = max(abs(row[name] / other[name] - 1) for row, other in merge for name in ("target", "english"))
+    broken = max(other["unreachable"] for _, other in plain)
+    return [
+        Claim(
+            "Continued training gives more bytes per token than naive extension with every pruning method and size",
+            min(gains) > 0,
+            f"gain {percent(min(gains), signed=True)} to {percent(max(gains), signed=True)}",
+        ),
+        Claim(
+            "Counting tokens is at least as good as removing the last ids, in both languages (within 0.1 %)",
+            not worse,
+            "worse at " + (", ".join(f"{row['size']:,}" for row in worse) or "no size"),
+        ),
+        Claim("Merge-based pruning is comparable to leaf-based", apart < 0.005, f"at most {percent(apart, 2)} apart"),
+        Claim(
+            "Naive pruning by frequency makes the most unreachable tokens",
+            all(other["unreachable"] >= row["unreachable"] for row, other in plain),
+            f"up to {broken:,}; leaf-based up to {max(row['unreachable'] for row in leaf):,}",
+        ),
+    ]
+
+
+def _match(rows: Rows, row: Row, **values: str) -> Row | None:
+    keys = ("model", "language", "prune", "method", "size")
+    return only(rows, **{key: row[key] for key in keys} | values)
+
+
+EXPERIMENT = Experiment(
+    name="prune-extend",
+    title="Replacing tokens: prune N, then add N",
+    source="Table 4",
+    about=(
+        "N tokens are removed by text of the language and of English in equal parts, then N are added from text of the "
+        "language alone. Tokens are counted by merges, as in the paper. In brackets the paper's figures. Sizes that "
+        "the text is too small for have a dash."
+    ),
+    measure=lambda setup, cell: [*measure(setup, cell)],
+    tables=tables,
+    panels=panels,
+    claims=claims,
+    sizes=paper.SWAP_SIZES,
+)

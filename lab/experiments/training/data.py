@@ -1,0 +1,186 @@
+"""Data for `train.py`: documents to train on, text to score, and a tokenizer with its plan for every arm.
+
+    python -m lab.experiments.training.data MODEL --target et=et.parquet --keep en=en.parquet --flores devtest \
+        --target-bytes 45000000 --keep-bytes 5000000 --swap 2000 8000 --naive 8000 --out DIR
+
+Documents are held out by their hash before anything else. A held-out document of which a third or more of the sequences
+of eight words also occur in the training text is dropped: the corpora have many near-duplicates.
+"""
+
+import argparse
+import hashlib
+import json
+import lzma
+import random
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import tokengraft as tg
+from lab.experiments.languages import language_of
+
+HELD_BYTES = 600_000
+"""The most bytes of held-out text of each language."""
+CHUNK = 1_500
+"""The most bytes that are scored together."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The text of one language."""
+
+    language: str
+    train: list[str]
+    held_out: list[str]
+    sentences: list[str]
+    """Of FLORES."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The arms beside the unchanged tokenizer, by numbers of tokens."""
+
+    swap: Sequence[int] = (8_000,)
+    """Pruned, and as many learned."""
+    add: Sequence[int] = ()
+    """Learned."""
+    naive: Sequence[int] = ()
+    """Pruned, and as many inserted by `naive-regen`."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="folder of the model, or of its tokenizer")
+    parser.add_argument("--target", required=True, metavar="LANGUAGE=PARQUET")
+    parser.add_argument("--keep", required=True, metavar="LANGUAGE=PARQUET")
+    parser.add_argument("--flores", type=Path, required=True, help="folder of FLORES-200 devtest")
+    parser.add_argument("--target-bytes", type=int, default=45_000_000)
+    parser.add_argument("--keep-bytes", type=int, default=5_000_000)
+    for name in ("swap", "add", "naive"):
+        parser.add_argument(f"--{name}", type=int, nargs="*", default=getattr(Sizes(), name))
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    corpora = []
+    for role, size in ((options.target, options.target_bytes), (options.keep, options.keep_bytes)):
+        language, path = role.split("=")
+        texts = documents(path)
+        lines = (options.flores / f"{language_of(language).flores}.devtest").read_text(encoding="utf-8").splitlines()
+        # One document in 20 is a candidate to be scored.
+        parts = texts[len(texts) // 20 :], texts[: len(texts) // 20]
+        corpora.append(corpus(language, *parts, lines, size))
+    write_data(options.out, tg.load(options.model), *corpora, Sizes(options.swap, options.add, options.naive))
+
+
+def corpus(language: str, train: Iterable[str], held_out: Iterable[str], sentences: Iterable[str], size: int) -> Corpus:
+    """So many bytes of text to train on, and held-out documents that are not nearly among them."""
+    chosen = list(up_to(train, size))
+    seen = {sequence for text in chosen for sequence in sequences(text)}
+    apart = [text for text in held_out if share(text, seen) < 1 / 3]
+    found = Corpus(language, chosen, list(up_to(apart, HELD_BYTES)), [*sentences])
+    sizes = [sum(len(text.encode()) for text in texts) for texts in (found.train, found.held_out)]
+    print(f"{language}: {len(chosen):,} documents, {sizes[0]:,} bytes; {len(found.held_out):,}, {sizes[1]:,} held out")
+    return found
+
+
+def write_data(out: Path, base: tg.Tokenizer, target: Corpus, keep: Corpus, sizes: Sizes) -> None:
+    """Writes the folder that `train.py` reads."""
+    out.mkdir(parents=True)
+    for text in (target, keep):
+        scored = [chunk for document in text.held_out for chunk in chunks(document)]
+        write_json(out / f"{text.language}_held.json", scored)
+        write_json(out / f"{text.language}_flores.json", text.sentences)
+    texts = target.train + keep.train
+    random.Random(0).shuffle(texts)
+    with lzma.open(out / "train.json.xz", "wt", encoding="utf-8") as file:
+        json.dump(texts, file, ensure_ascii=False)
+    write_arms(out / "arms", base, target.train, keep.train, sizes)
+
+
+def documents(path: str) -> list[str]:
+    """All documents of a file, in an order that depends only on their text."""
+    texts = {text.strip() for text in pq.read_table(path, columns=["text"]).column("text").to_pylist()}
+    return sorted((text for text in texts if text), key=digest)
+
+
+def digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def up_to(texts: Iterable[str], size: int) -> Iterator[str]:
+    for text in texts:
+        size -= len(text.encode())
+        if size < 0:
+            return
+        yield text
+
+
+def sequences(text: str) -> Iterator[int]:
+    words = text.split()
+    return (hash(tuple(words[at : at + 8])) for at in range(max(1, len(words) - 7)))
+
+
+def share(text: str, seen: set[int]) -> float:
+    found = [sequence in seen for sequence in sequences(text)]
+    return sum(found) / len(found)
+
+
+def chunks(text: str) -> Iterator[str]:
+    """Parts of at most `CHUNK` bytes that end at white space where there is some. The same for every tokenizer."""
+    data = text.encode()
+    while len(data) > CHUNK:
+        at = max(data.rfind(b" ", 1, CHUNK), data.rfind(b"\n", 1, CHUNK))
+        if at < 0:
+            at = next(place for place in range(CHUNK, 0, -1) if data[place] & 0xC0 != 0x80)
+        yield data[:at].decode()
+        data = data[at:]
+    yield data.decode()
+
+
+def write_arms(arms: Path, base: tg.Tokenizer, target: list[str], keep: list[str], sizes: Sizes) -> None:
+    counts = tg.count(base, iter(target))
+    arms.mkdir()
+    counts.save(arms / "counts.parquet")
+    save_arm(base, base, arms / "base")
+    with tempfile.TemporaryDirectory() as scratch:
+        for kind in ("swap", "add"):
+            for size in getattr(sizes, kind):
+                name = f"{kind}-{size}"
+                save_arm(base, adapted(Path(scratch), base, target, keep, name, **{kind: size}), arms / name)
+    bare = tg.Protection(defaults=False)
+    read = tg.count(base, iter(target + keep)) if sizes.naive else None
+    order = tg.prune_order(base, read, "leaf-frequency", protection=bare) if read else []
+    for size in sizes.naive:
+        save_arm(base, tg.learn.extend_naively(order[:size].apply(base), counts, size), arms / f"naive-{size}")
+
+
+def adapted(
+    folder: Path, base: tg.Tokenizer, target: list[str], keep: list[str], name: str, **size: int
+) -> tg.Tokenizer:
+    """The tokenizer that `tg.adapt` makes."""
+    if not (folder / "tokenizer").exists():
+        tg.save(base, folder / "tokenizer")
+        for role, texts in (("target", target), ("keep", keep)):
+            lines = (json.dumps({"text": text}) + "\n" for text in texts)
+            (folder / f"{role}.jsonl").write_text("".join(lines), encoding="utf-8")
+    text = {role: folder / f"{role}.jsonl" for role in ("target", "keep")}
+    options = tg.AdaptOptions(
+        hold_out=tg.counts.HoldOut(one_in=max(2, min(50, len(keep) // 8)))
+    )  # 50 unless there is little
+    return tg.adapt(folder / "tokenizer", out=folder / name, options=options, **text, **size).tokenizer
+
+
+def save_arm(base: tg.Tokenizer, tokenizer: tg.Tokenizer, folder: Path) -> None:
+    """The tokenizer, and where its rows come from."""
+    tg.save(tokenizer, folder, verify=False)
+    tg.plan(base, tokenizer).save(folder / "plan.json")
+
+
+def write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

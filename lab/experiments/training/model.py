@@ -1,0 +1,117 @@
+"""The model of a run: like Llama, with tied tables and the rows of an arm; compiled once for each number of rows."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer
+from torch.nn import functional as F  # noqa: N812
+from transformers import AutoModelForCausalLM
+
+import tokengraft as tg
+from lab.experiments.rows import init_for
+
+END_OF_TEXT = "<|endoftext|>"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Arm:
+    """A tokenizer, where the rows of its tokens come from, and the tokens of all documents."""
+
+    def __init__(self, folder: Path, documents: list[str], separator: int) -> None:
+        self.separator = separator
+        self.folder = folder
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.sources = json.loads((folder / "plan.json").read_text())["sources"]
+        self.new = torch.tensor(
+            [i for i, source in enumerate(self.sources) if isinstance(source, list)], dtype=torch.long
+        )
+        encoded = self.tokenizer.encode_batch_fast(documents, add_special_tokens=False)
+        self.documents = [np.array([separator, *item.ids], np.int32) for item in encoded]
+
+    def stream(self, order: list[int]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate([self.documents[i] for i in order])).long()
+
+
+class Models:
+    """One model for each number of rows. Its weights are set anew for every run, so that it is compiled once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.original = loaded(folder).to(DEVICE).requires_grad_(False).eval()
+        self.folder, self.made = folder, {}
+        config = self.original.config
+        if not config.tie_word_embeddings:
+            raise tg.TokengraftError("the model has an output of its own", hint="pass a model with tied tables")
+        self.separator = separator_of(Tokenizer.from_file(str(folder / "tokenizer.json")), config.bos_token_id)
+        """The token between two documents, and before every scored text."""
+
+    def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
+        """The model with the rows of an arm. The output is tied."""
+        rows = new_table(self.folder, arm, init)
+        if len(rows) not in self.made:
+            self.made[len(rows)] = compiled(loaded(self.folder), rows)
+        model = self.made[len(rows)]
+        with torch.no_grad():
+            for weight, old in zip(
+                model.model.layers.parameters(), self.original.model.layers.parameters(), strict=True
+            ):
+                weight.copy_(old)
+            model.model.norm.weight.copy_(self.original.model.norm.weight)
+            model.get_input_embeddings().weight.copy_(rows)
+        return model
+
+
+def separator_of(tokenizer: Tokenizer, start: int) -> int:
+    """The token that separated documents in pre-training, if it can be told by its name; else the start token.
+
+    The config of a chat model, such as SmolLM2's, names the token that begins a turn instead.
+    """
+    found = tokenizer.token_to_id(END_OF_TEXT)
+    return start if found is None else found
+
+
+def new_table(folder: Path, arm: Arm, init: str) -> torch.Tensor:
+    """The embedding as `tg.transplant` writes it, or that of a folder: ``folder:PATH``."""
+    if init.startswith("folder:"):
+        return embedding(Path(init.removeprefix("folder:")))
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "model"
+        tg.transplant(folder, arm.folder, out, init=init_for(folder, arm.folder, init))
+        return embedding(out)
+
+
+def embedding(folder: Path) -> torch.Tensor:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return file.get_tensor("model.embed_tokens.weight").float().to(DEVICE)
+
+
+def loaded(folder: Path) -> torch.nn.Module:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    model.config.use_cache = False
+    return model
+
+
+def compiled(model: torch.nn.Module, rows: torch.Tensor) -> torch.nn.Module:
+    weight = torch.nn.Parameter(rows.clone())
+    model = model.to(DEVICE)
+    model.get_input_embeddings().weight = weight
+    model.lm_head.weight = weight
+    if DEVICE == "cuda":  # every layer has the same code: it is compiled once
+        for layer in model.model.layers:
+            layer.compile()
+    return model
+
+
+def hidden(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    return model.model(input_ids=ids, use_cache=False).last_hidden_state
+
+
+def next_token_loss(states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(F.linear(states, weight).float(), labels, reduction="sum", ignore_index=-1)
+
+
+if DEVICE == "cuda":
+    next_token_loss = torch.compile(next_token_loss, dynamic=True)

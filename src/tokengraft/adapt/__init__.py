@@ -1,1 +1,0 @@
-"""The complete pipeline in one call: `adapt`. `estimate` is its dry run."""

@@ -1,1 +1,0 @@
-"""Verifies a tokenizer: alone and against its base (`check`), in other loaders (`verify`), when written (`save`)."""

@@ -1,0 +1,302 @@
+"""GGUF files, llama.cpp's format of models: keys with values, then the bytes of every tensor.
+
+Keys are kept as the bytes they were read from, so that unchanged ones are written back exactly. The reader of the
+`gguf` package makes an array for every token and needs half a minute for the vocabulary of Qwen-2.5; its writer needs
+whole tensors. The package is used for its table of quantisations, and the tests read the results with it.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tokengraft.checkpoint.tensors import TensorFile, TensorInfo
+from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+ALIGNMENT = "general.alignment"
+STRING, ARRAY = 8, 9
+INT32, FLOAT32 = 5, 6
+_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""The formats of values of fixed size, by the number of their type."""
+_BUFFER = 1 << 20
+_MOST_DIMENSIONS, _MOST_NESTED = 4, 8
+
+
+@dataclass(frozen=True)
+class GgufKey:
+    """A key with its value."""
+
+    name: str
+    type: int
+    value: Any
+    """A number, a bool, the bytes of a string, an array of numpy, or a tuple of bytes or of arrays."""
+    raw: bytes
+    """The bytes of the value in the file, without name and type."""
+    item_type: int | None = None
+    """The type of the items of an array."""
+
+    @property
+    def text(self) -> str:
+        """The value of a string, as text."""
+        return self.value.decode(errors="replace") if isinstance(self.value, bytes) else repr(self.value)
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """The keys of a GGUF file, and where its tensors are."""
+
+    path: Path
+    version: int
+    keys: Mapping[str, GgufKey]
+    """In the order of the file."""
+    tensors: Mapping[str, TensorInfo]
+    """In the order of the file. The first axis of a shape is that of the rows, the last of ggml's dimensions."""
+    type_numbers: Mapping[str, int]
+    """The number of the type of each tensor."""
+
+    @classmethod
+    def open(cls, path: Path) -> "GgufFile":
+        """Reads everything except the data of tensors, and checks it against the size of the file."""
+        if not path.exists():
+            raise SourceNotFoundError(f"there is no file `{path}`", hint="check the path of the GGUF file")
+        block_sizes()
+        try:
+            with path.open("rb") as stream:
+                return _parse(path, _Cursor(stream, path.stat().st_size))
+        except (OSError, ValueError, struct.error, OverflowError, MemoryError) as error:
+            raise CheckpointError(
+                f"`{path}` is not a complete GGUF file: {error}", hint="download or convert the model again"
+            ) from error
+
+    @property
+    def alignment(self) -> int:
+        """The start of every tensor is a multiple of this."""
+        return self.keys[ALIGNMENT].value if ALIGNMENT in self.keys else 32
+
+    def as_tensor_file(self) -> TensorFile:
+        """The tensors in the order of their data, as those of a safetensors file."""
+        ordered = sorted(self.tensors.values(), key=lambda tensor: (tensor.start, tensor.size, tensor.name))
+        return TensorFile(self.path, MappingProxyType({tensor.name: tensor for tensor in ordered}), None)
+
+    def with_changes(self, keys: Mapping[str, GgufKey], rows: Mapping[str, int]) -> "GgufFile":
+        """The file with other values of some keys and other numbers of rows of some tensors, placed one by one."""
+        changed = replace(self, keys=MappingProxyType({**self.keys, **keys}))
+        resized = {name: t.with_rows(rows[name]) if name in rows else t for name, t in self.tensors.items()}
+        at = _aligned(len(changed._head(resized)), self.alignment)
+        placed = {}
+        for name in self.as_tensor_file().tensors:
+            placed[name] = replace(resized[name], start=at)
+            at = _aligned(at + resized[name].size, self.alignment)
+        return replace(changed, tensors=MappingProxyType({name: placed[name] for name in self.tensors}))
+
+    def head(self) -> bytes:
+        """The bytes before the data of tensors, padding included."""
+        raw = self._head(self.tensors)
+        return raw.ljust(_aligned(len(raw), self.alignment), b"\0")
+
+    def _head(self, tensors: Mapping[str, TensorInfo]) -> bytes:
+        parts = [MAGIC, struct.pack("<IQQ", self.version, len(tensors), len(self.keys))]
+        for key in self.keys.values():
+            parts += [_string(key.name.encode()), struct.pack("<I", key.type), key.raw]
+        first = min((tensor.start for tensor in tensors.values()), default=0)
+        for name, tensor in tensors.items():
+            dimensions = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *reversed(tensor.shape))
+            place = struct.pack("<IQ", self.type_numbers[name], tensor.start - first)
+            parts += [_string(name.encode()), dimensions, place]
+        return b"".join(parts)
+
+
+def wrong_file(found: str) -> CheckpointError:
+    """The error for a file whose content llama.cpp's converter would not write."""
+    return CheckpointError(found, hint="convert the model again with a current llama.cpp")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a path is that of a GGUF file, by its first bytes; by its name if there is no such file."""
+    try:
+        if path.is_file():
+            with path.open("rb") as stream:
+                return stream.read(4) == MAGIC
+    except (OSError, ValueError):
+        pass
+    return path.suffix.lower() == ".gguf" and not path.is_dir()
+
+
+@cache
+def block_sizes() -> Mapping[int, tuple[str, int, int]]:
+    """For every number of a type of tensors its name, the numbers in a block, and the bytes of a block."""
+    try:
+        import gguf
+    except ImportError as error:
+        raise OptionError(
+            "GGUF files need the package `gguf`, which is not installed", hint="pip install 'tokengraft[gguf]'"
+        ) from error
+    return {int(number): (number.name, *sizes) for number, sizes in gguf.GGML_QUANT_SIZES.items()}
+
+
+def string_key(name: str, value: bytes) -> GgufKey:
+    """A key with a string."""
+    return GgufKey(name, STRING, value, _string(value))
+
+
+def strings_key(name: str, values: list[bytes]) -> GgufKey:
+    """A key with an array of strings."""
+    return GgufKey(name, ARRAY, tuple(values), struct.pack("<IQ", STRING, len(values)) + _packed(values), STRING)
+
+
+def numbers_key(name: str, item_type: int, values: Any) -> GgufKey:
+    """A key with an array of numbers of a type."""
+    array = np.asarray(values, f"<{_FORMATS[item_type]}")
+    return GgufKey(name, ARRAY, array, struct.pack("<IQ", item_type, len(array)) + array.tobytes(), item_type)
+
+
+def number_key(key: GgufKey, value: int) -> GgufKey:
+    """A key with another number of the same type."""
+    try:
+        return replace(key, value=value, raw=struct.pack(f"<{_FORMATS[key.type]}", value))
+    except (struct.error, KeyError) as error:
+        raise wrong_file(f"the key `{key.name}` of the type {key.type} cannot hold {value:,}") from error
+
+
+def _string(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+def _packed(values: list[bytes]) -> bytes:
+    pack = struct.Struct("<Q").pack
+    return b"".join([part for value in values for part in (pack(len(value)), value)])
+
+
+def _aligned(at: int, alignment: int) -> int:
+    return -(-at // alignment) * alignment
+
+
+class _Cursor:
+    """Reads a file from the beginning, with a buffer; refuses to read beyond its end."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self.stream, self.size = stream, size
+        self.buffer, self.begin, self.at = b"", 0, 0
+
+    @property
+    def place(self) -> int:
+        """The position in the file."""
+        return self.begin + self.at
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        if size > self.size - self.place:
+            raise ValueError(f"it ends within the {size:,} bytes at {self.place:,}")
+        if self.at + size > len(self.buffer):
+            rest = self.buffer[self.at :]
+            self.begin, self.at = self.place, 0
+            self.buffer = rest + self.stream.read(max(size - len(rest), _BUFFER))
+        self.at += size
+        return self.buffer[self.at - size : self.at]
+
+    def number(self, form: str) -> Any:
+        """The next number of a format of `struct`."""
+        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
+
+    def string(self) -> bytes:
+        """The next string."""
+        return self.take(self.number("Q"))
+
+    def strings(self, n: int) -> list[bytes]:
+        """The next strings. A loop of its own: a vocabulary has hundreds of thousands."""
+        found: list[bytes] = []
+        length = struct.Struct("<Q").unpack_from
+        while len(found) < n:
+            buffer, at, end = self.buffer, self.at, len(self.buffer)
+            while at + 8 <= end and len(found) < n and (stop := at + 8 + length(buffer, at)[0]) <= end:
+                found.append(buffer[at + 8 : stop])
+                at = stop
+            self.at = at
+            if len(found) < n:
+                found.append(self.string())  # the buffer ends within it
+        return found
+
+
+def _parse(path: Path, cursor: _Cursor) -> GgufFile:
+    if cursor.take(4) != MAGIC:
+        raise ValueError("it does not begin with GGUF")
+    version = cursor.number("I")
+    if version not in VERSIONS:
+        other = " and the bytes of numbers in the other order" if version & 0xFFFF == 0 else ""
+        raise ValueError(f"it has the version {version}{other}; the versions 2 and 3 are supported")
+    n_tensors, n_keys = cursor.number("Q"), cursor.number("Q")
+    keys: dict[str, GgufKey] = {}
+    for _ in range(n_keys):
+        name, key_type = cursor.string().decode(), cursor.number("I")
+        if name in keys:
+            raise ValueError(f"it has the key `{name}` twice")
+        keys[name] = GgufKey(name, key_type, *_read_value(cursor, key_type, 0))
+    tensors: dict[str, tuple[int, TensorInfo]] = {}
+    for _ in range(n_tensors):
+        number, tensor = _read_tensor(cursor)
+        if tensor.name in tensors:
+            raise ValueError(f"it has the tensor `{tensor.name}` twice")
+        tensors[tensor.name] = (number, tensor)
+    alignment = keys[ALIGNMENT].value if ALIGNMENT in keys else 32
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1) or alignment > 1 << 20:
+        raise ValueError(f"`{ALIGNMENT}` is {alignment!r}, not a power of two")
+    data, placed = _aligned(cursor.place, alignment), {}
+    for name, (_, tensor) in tensors.items():
+        if tensor.start % alignment or data + tensor.start + tensor.size > cursor.size:
+            raise ValueError(f"the tensor `{name}` at {tensor.start:,} is not aligned or not inside the file")
+        placed[name] = replace(tensor, start=data + tensor.start)
+    for before, after in pairwise(sorted(placed.values(), key=lambda tensor: (tensor.start, tensor.size))):
+        if before.start + before.size > after.start:
+            raise ValueError(f"the tensors `{before.name}` and `{after.name}` overlap")
+    numbers = {name: number for name, (number, _) in tensors.items()}
+    return GgufFile(path, version, MappingProxyType(keys), MappingProxyType(placed), MappingProxyType(numbers))
+
+
+def _read_value(cursor: _Cursor, value_type: int, depth: int) -> tuple[Any, bytes, int | None]:
+    """A value, its bytes, and for an array the type of its items."""
+    if value_type == STRING:
+        value = cursor.string()
+        return value, _string(value), None
+    if value_type in _FORMATS:
+        raw = cursor.take(struct.calcsize(f"<{_FORMATS[value_type]}"))
+        return struct.unpack(f"<{_FORMATS[value_type]}", raw)[0], raw, None
+    if value_type != ARRAY or depth == _MOST_NESTED:
+        raise ValueError(f"the value before byte {cursor.place:,} has the unknown type {value_type}")
+    item_type, n = cursor.number("I"), cursor.number("Q")
+    head = struct.pack("<IQ", item_type, n)
+    if item_type in _FORMATS:
+        raw = cursor.take(n * struct.calcsize(f"<{_FORMATS[item_type]}"))
+        return np.frombuffer(raw, f"<{_FORMATS[item_type]}"), head + raw, item_type
+    if n * 8 > cursor.size - cursor.place:  # a string or an array has 8 bytes or more
+        raise ValueError(f"an array of {n:,} items at {cursor.place:,} reaches beyond its end")
+    if item_type == STRING:
+        strings = cursor.strings(n)
+        return tuple(strings), head + _packed(strings), item_type
+    items = [_read_value(cursor, item_type, depth + 1) for _ in range(n)]
+    return tuple(value for value, _, _ in items), head + b"".join(raw for _, raw, _ in items), item_type
+
+
+def _read_tensor(cursor: _Cursor) -> tuple[int, TensorInfo]:
+    """The number of the type of a tensor, and the tensor with its offset as its start."""
+    name = cursor.string().decode()
+    n_dimensions = cursor.number("I")
+    if not 1 <= n_dimensions <= _MOST_DIMENSIONS:
+        raise ValueError(f"the tensor `{name}` has {n_dimensions:,} dimensions")
+    dimensions = struct.unpack(f"<{n_dimensions}Q", cursor.take(8 * n_dimensions))
+    number, offset = cursor.number("I"), cursor.number("Q")
+    if number not in block_sizes():
+        raise ValueError(f"the tensor `{name}` has the type {number}, which this version of `gguf` does not know")
+    dtype, block, block_bytes = block_sizes()[number]
+    if dimensions[0] % block:
+        raise ValueError(f"the tensor `{name}` has rows of {dimensions[0]:,}, no multiple of the {block} of {dtype}")
+    size = prod(dimensions) // block * block_bytes
+    return number, TensorInfo(name, dtype, tuple(reversed(dimensions)), offset, size)

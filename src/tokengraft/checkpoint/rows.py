@@ -1,0 +1,220 @@
+"""Initialisers for new embedding rows: functions that make the rows of new tokens from the old rows of their pieces.
+
+`INITIALISERS` has those of the package by name. `init=` also takes any other function with the same signature.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokengraft.checkpoint.tensors import Ids, Rows
+from tokengraft.errors import OptionError
+from tokengraft.vocab_plan import VocabPlan
+
+Table = Literal["input", "output"]
+BLOCK = 2048
+
+
+class NewToken(NamedTuple):
+    """A token that needs a row."""
+
+    id: int
+    pieces: Rows
+    """The old rows of its pieces, in order; there may be none."""
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """Tokens that need rows. Iterate over them, or use the arrays."""
+
+    ids: Sequence[int]
+    n_pieces: Ids
+    """Of each token; it may be 0."""
+    places: Ids
+    """Where the rows of the pieces are in ``rows``, one token after the other."""
+    rows: Rows
+    """The old rows of all pieces, each once."""
+    old_ids: Ids | None = None
+    """The old id of each of these rows. None if ``rows`` is the complete old table."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[NewToken]:
+        places = np.split(self.places, np.cumsum(self.n_pieces))
+        return (NewToken(token_id, self.rows[part]) for token_id, part in zip(self.ids, places, strict=False))
+
+    @property
+    def piece_ids(self) -> Ids:
+        """The old ids of the pieces, one token after the other."""
+        return self.places if self.old_ids is None else self.old_ids[self.places]
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """The old table that new rows belong to. Statistics are computed on first use, one block at a time."""
+
+    ids: Ids
+    """The rows of tokens, without padding."""
+    read: Callable[[Ids], Rows]
+    """Gives the old rows with some ids."""
+    width: int
+    spread: float = 0.02
+    """The standard deviation of the model's initial weights (`initializer_range`)."""
+    seed: int = 0
+    table: Table = "input"
+    plan: VocabPlan | None = None
+
+    @cached_property
+    def kept(self) -> Ids:
+        """The rows of kept tokens."""
+        return self.ids if self.plan is None else np.array([i for i in self.ids if i in self.plan.moved], np.int64)
+
+    def generator(self, token_id: int) -> np.random.Generator:
+        """A random generator that depends only on the seed, the table and the token, not on the order of work."""
+        return np.random.default_rng([self.seed, ("input", "output").index(self.table), token_id])
+
+    @cached_property
+    def mean(self) -> Rows:
+        """The mean row."""
+        return self._mean(self.ids)
+
+    @cached_property
+    def kept_mean(self) -> Rows:
+        """The mean row of the kept tokens; of all tokens if none is kept."""
+        return self._mean(self.kept) if len(self.kept) else self.mean
+
+    def _mean(self, ids: Ids) -> Rows:
+        total = np.zeros(self.width)
+        for block in self.blocks(ids):
+            total += block.sum(axis=0, dtype=np.float64)
+        return (total / max(len(ids), 1)).astype(np.float32)
+
+    def blocks(self, ids: Ids) -> Iterator[Rows]:
+        """The old rows with some ids, a block at a time, so that no table has to fit into memory."""
+        return (self.read(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK))
+
+
+Initialiser = Callable[[NewTokens, TableInfo], Rows]
+"""Rows for new tokens, one for each, as 32-bit floats. A pure function: the rows do not depend on the batch."""
+
+
+def fvt(tokens: NewTokens, info: TableInfo) -> Rows:
+    """The mean of each token's pieces (Fast Vocabulary Transfer, Gee et al., 2022); without any, that of the table.
+
+    >>> rows = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+    >>> fvt(NewTokens([7], np.array([2]), np.array([0, 1]), rows), TableInfo(np.arange(0), lambda ids: rows[ids], 2))
+    array([[2., 3.]], dtype=float32)
+    """
+    means = np.empty((len(tokens), info.width), np.float32)
+    starts = np.cumsum(tokens.n_pieces) - tokens.n_pieces
+    for count in np.unique(tokens.n_pieces):
+        alike = tokens.n_pieces == count
+        pieces = tokens.places[starts[alike, None] + np.arange(count)]
+        means[alike] = _means(tokens.rows, pieces) if count else info.mean
+    return means
+
+
+def _means(rows: Rows, pieces: Ids) -> npt.NDArray[np.float64]:
+    """For each group of rows the mean that `rows[group].mean(axis=0, dtype=np.float64)` computes."""
+    if rows.shape[1] == 1:  # a bias: numpy adds in another order, which rounds differently
+        means: npt.NDArray[np.float64] = rows[pieces].mean(axis=1, dtype=np.float64)
+        return means
+    total = rows[pieces[:, 0]].astype(np.float64)
+    for place in range(1, pieces.shape[1]):
+        total += rows[pieces[:, place]]
+    total /= pieces.shape[1]
+    return total
+
+
+def length_weighted(tokens: NewTokens, info: TableInfo) -> Rows:
+    """The mean of each token's pieces, weighted by their length in characters; without any, that of the table."""
+    if info.plan is None or not info.plan.lengths:
+        raise OptionError(
+            "the initialiser length-weighted needs the lengths of tokens, and the plan has none",
+            hint="make the plan from the tokenizers: tg.plan(old, new)",
+        )
+    lengths = np.array(info.plan.lengths, np.float64)[tokens.piece_ids]
+    rows = np.empty((len(tokens), info.width), np.float32)
+    for row, token, end in zip(rows, tokens, np.cumsum(tokens.n_pieces), strict=True):
+        weights = lengths[end - len(token.pieces) : end]
+        row[:] = (weights / weights.sum()) @ token.pieces if weights.any() else info.mean
+    return rows
+
+
+def mean(tokens: NewTokens, info: TableInfo) -> Rows:
+    """The mean row of the table, for each token."""
+    return np.tile(info.mean, (len(tokens), 1))
+
+
+def random(tokens: NewTokens, info: TableInfo) -> Rows:
+    """For each token a sample from the normal distribution around 0 with the model's `initializer_range`."""
+    rows = np.empty((len(tokens), info.width), np.float32)
+    for row, token in zip(rows, tokens, strict=True):
+        row[:] = info.spread * info.generator(token.id).standard_normal(info.width)
+    return rows
+
+
+INITIALISERS: Mapping[str, Initialiser] = MappingProxyType(
+    {"fvt": fvt, "length-weighted": length_weighted, "mean": mean, "random": random}
+)
+DEFAULT = "fvt"
+Init = str | Initialiser
+"""The name of an initialiser, or a function."""
+FUNCTION = "function "
+
+
+def require_initialisers(*chosen: Init | None) -> None:
+    """Refuses names of initialisers that do not exist. None and functions are accepted."""
+    for init in chosen:
+        if init is not None and not callable(init) and init not in [*INITIALISERS]:
+            raise OptionError(
+                f"there is no initialiser {init!r}", hint=f"pass one of {', '.join(INITIALISERS)}, or a function"
+            )
+
+
+def require_untied(output_init: Init | None, *, tied: bool) -> None:
+    """Refuses an initialiser for the output of a model whose output shares its rows with the input."""
+    if tied and output_init is not None:
+        raise OptionError(
+            f"an initialiser for the output ({init_name(output_init)}) was given, but the model's output is tied to "
+            "its input",
+            hint="leave out --output-init (output_init)",
+        )
+
+
+def initialiser_of(init: Init) -> Initialiser:
+    """The function of an initialiser that was chosen by name or as a function."""
+    return INITIALISERS[init] if isinstance(init, str) else init
+
+
+def init_name(init: Init) -> str:
+    """The name of an initialiser, for results and records.
+
+    >>> init_name("fvt"), init_name(fvt)
+    ('fvt', 'function fvt')
+    """
+    return init if isinstance(init, str) else FUNCTION + getattr(init, "__name__", type(init).__name__)
+
+
+def rows_by(initialiser: Initialiser, tokens: NewTokens, info: TableInfo) -> Rows:
+    """The rows that an initialiser gives, after refusing an array that is not a row for each token."""
+    given = initialiser(tokens, info)
+    try:
+        rows = np.asarray(given).astype(np.float32, copy=False)
+        found = f"an array of the shape {rows.shape}"
+    except (TypeError, ValueError) as error:
+        rows, found = np.empty(0, np.float32), f"a {type(given).__name__} that numpy cannot read ({error})"
+    wanted = len(tokens), info.width
+    if rows.shape != wanted:
+        raise OptionError(
+            f"the initialiser `{init_name(initialiser)}` gave {found} for {len(tokens):,} new tokens; it must give an "
+            f"array of numbers of the shape {wanted}",
+            hint="return one row for each new token, as in docs/initialisers.md",
+        )
+    return rows

@@ -1,1 +1,0 @@
-"""Measures tokenizers on text: `evaluate` returns an `Evaluation`."""

@@ -1,1 +1,0 @@
-"""New tokens for a tokenizer: `extend` learns them, `Extension` is what it learned."""

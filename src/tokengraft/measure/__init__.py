@@ -1,0 +1,8 @@
+"""Measures tokenizers on text: `evaluate` returns an `Evaluation`."""
+
+from tokengraft.measure.choose_size import SizeChoice, SizeOptions, choose_size
+from tokengraft.measure.compare import Comparison
+from tokengraft.measure.evaluate import Score
+from tokengraft.measure.sizes import Curve, Curves, curve, curves
+
+__all__ = ["Comparison", "Curve", "Curves", "Score", "SizeChoice", "SizeOptions", "choose_size", "curve", "curves"]

@@ -1,0 +1,272 @@
+"""`Segmenter`: the tokens of documents, in batches. Texts: documents in memory, or read when they are needed."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from tokengraft import _core
+from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.options import ReadOptions, Totals
+from tokengraft.corpus.read import input_documents
+from tokengraft.counts.count import count, reading_warnings
+from tokengraft.counts.fingerprint import cutter, may_be_cut, piece_rules
+from tokengraft.counts.pretoken_counts import PretokenCounts, split_counts
+from tokengraft.errors import CorpusError, OptionError, require_type
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BATCH_CHARACTERS = 4 << 20
+"""Documents are processed in batches of this many characters, or one document if that is longer."""
+LONGEST_DOCUMENT = 1 << 25
+"""Bytes of a document. Documents are compared as a whole: each needs up to 35 times its size in memory."""
+LONGEST_TEXT = 1 << 28
+"""Characters of a text that is held in memory."""
+LINES = ReadOptions(documents="lines")
+"""The default options for reading an evaluation text."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """An evaluation text: its documents."""
+
+    name: str
+    documents: tuple[str, ...]
+    totals: Totals = field(default_factory=Totals)
+    """How much was read, replaced and skipped."""
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Bytes in UTF-8, newlines between documents not counted."""
+        return sum(len(document.encode()) for document in self.documents)
+
+
+def n_words(document: str) -> int:
+    """Words of a document, separated by white space. Those of a long one are not all in memory at once.
+
+    >>> n_words("a b\\u3000 c ")
+    3
+    """
+    if len(document) <= BATCH_CHARACTERS:
+        return len(document.split())
+    return sum(1 for _ in re.finditer(r"\S+", document))
+
+
+def batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    """The documents in batches of about `BATCH_CHARACTERS`."""
+    batch, size = list[str](), 0
+    for document in documents:
+        batch.append(document)
+        size += len(document)
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class StreamedText:
+    """A text whose documents are read when they are needed, once."""
+
+    def __init__(self, name: str, source: Corpus, read_options: ReadOptions) -> None:
+        self.name, self.totals = name, Totals()
+        """How much was read, replaced and skipped, as soon as all documents are read."""
+        self._inputs, self._read_options = open_corpus(source, read_options), read_options
+
+    def _read(self) -> Iterator[str]:
+        self.totals = yield from input_documents(self._inputs, self._read_options, longest=LONGEST_DOCUMENT)
+
+    @property
+    def documents(self) -> Iterator[str]:
+        """The documents. A text without any is refused at its end."""
+        is_empty = True
+        for document in self._read():
+            is_empty = is_empty and not document.strip()
+            yield document
+        if is_empty:
+            raise CorpusError(f"the text `{self.name}` is empty", hint="pass text that has documents")
+
+
+def read_text(name: str, source: Corpus, read_options: ReadOptions | None = None) -> Text:
+    """The documents of a corpus, as `count` reads them; by default one document per line of text files."""
+    options = _reading(read_options)
+    if counted := split_counts(source)[0]:
+        raise CorpusError(f"`{counted[0]}` is a file of counts, which has no documents", hint="pass the text itself")
+    streamed, documents, n_characters = StreamedText(name, source, options), list[str](), 0
+    for document in streamed.documents:
+        documents.append(document)
+        n_characters += len(document)
+        if n_characters > LONGEST_TEXT:
+            raise CorpusError(
+                f"the text has over {LONGEST_TEXT:,} characters, and all of it would be held in memory",
+                hint="pass a part of it; `tokengraft evaluate` without a report takes text of any length",
+            )
+    return Text(name, tuple(documents), streamed.totals)
+
+
+def _reading(read_options: ReadOptions | None) -> ReadOptions:
+    require_type("read_options", read_options, ReadOptions, NoneType)
+    read_options = read_options or LINES
+    if read_options.normalize or read_options.rules:
+        raise OptionError(
+            "normalization and piece rules are for counting, not for evaluation",
+            hint="leave out `normalize` and `rules`",
+        )
+    return read_options
+
+
+def open_text(
+    name: str, source: "Text | PretokenCounts | Corpus", read_options: ReadOptions | None
+) -> Text | PretokenCounts:
+    """The text or counts to evaluate on: given as such, loaded from files of counts, or read from a corpus."""
+    given = _given(name, source)
+    return read_text(name, source, read_options) if given is None else given
+
+
+def stream_text(
+    name: str, source: "Text | PretokenCounts | Corpus", read_options: ReadOptions | None
+) -> Text | StreamedText | PretokenCounts:
+    """As `open_text`, but the documents of a corpus are read when they are needed."""
+    given = _given(name, source)
+    return StreamedText(name, source, _reading(read_options)) if given is None else given
+
+
+def _given(name: str, source: "Text | PretokenCounts | Corpus") -> Text | PretokenCounts | None:
+    """The source if it is a text, its counts if it has counts; None if it is a corpus."""
+    files, text = split_counts(source)
+    if files and text is not None:
+        raise CorpusError(
+            f"the text `{name}` has counts (`{files[0]}`) and text (`{text[0]}`)",
+            hint="give each its own name: NAME=FILES",
+        )
+    if files:
+        parts = [PretokenCounts.load(file) for file in files]
+        source = sum(parts[1:], parts[0])
+    if isinstance(source, PretokenCounts):
+        source.require_unchanged()
+    return source if isinstance(source, Text | PretokenCounts) else None
+
+
+def text_warnings(name: str, text: Text | StreamedText | PretokenCounts) -> tuple[str, ...]:
+    """Warnings about text that was replaced or skipped, with the name of the text."""
+    return tuple(f"{name}: {warning}" for warning in reading_warnings(text.totals))
+
+
+def lost_bytes(lost: Mapping[bytes, int]) -> int:
+    """Bytes of characters that a tokenizer drops or replaces by its unknown token."""
+    return sum(len(text) * count for text, count in lost.items())
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The tokens of some documents with one tokenizer."""
+
+    ids: "np.ndarray"
+    """The ids of all documents, one after the other."""
+    starts: "np.ndarray"
+    """Where each document begins in ``ids``, and where the last one ends."""
+    n_pretokens: int
+    """Pretokens and added tokens."""
+    n_by_merges: int
+    """Tokens with merge skipping off."""
+
+    @property
+    def lengths(self) -> "np.ndarray":
+        """Tokens of each document."""
+        import numpy as np
+
+        return np.diff(self.starts)
+
+    def document(self, place: int) -> "np.ndarray":
+        """The ids of a document."""
+        return self.ids[self.starts[place] : self.starts[place + 1]]
+
+    def counted(self) -> Counter[int]:
+        """How often each token occurs."""
+        import numpy as np
+
+        if len(self.ids) and self.ids.max() < 1 << 20:  # faster than sorting, and a table of at most 8 MB
+            table = np.bincount(self.ids)
+            found = table.nonzero()[0]
+            counts = table[found]
+        else:
+            found, counts = np.unique(self.ids, return_counts=True)
+        return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+
+class Segmenter:
+    """Splits documents into tokens. Keeps the tokens of frequent pretokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._core = _core.Segmenter(
+            tokenizer.bpe,
+            tokenizer.skeleton,
+            cutter=cutter(tokenizer, piece_rules(tokenizer)) if may_be_cut(tokenizer) else None,
+        )
+
+    def segment(self, documents: list[str]) -> Segments:
+        """The tokens of documents."""
+        import numpy as np
+
+        ids, lengths, n_pretokens, n_by_merges = self._core.segment(documents)
+        ends = np.cumsum(np.frombuffer(lengths, np.uint64).astype(np.int64))
+        return Segments(np.frombuffer(ids, np.uint32), np.concatenate(([0], ends)), n_pretokens, n_by_merges)
+
+
+class TokenTotals:
+    """The tokens of a text with one tokenizer: the sum of its batches."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.counted, self.n_pretokens, self.n_by_merges = Counter[int](), 0, 0
+        self.lost, self.lost_by_merges = Counter[bytes](), Counter[bytes]()
+        """How often each character occurs that the tokenizer drops or replaces by its unknown token."""
+        self._lengths: list[np.ndarray] = []
+
+    @classmethod
+    def of_counts(cls, tokenizer: Tokenizer, counts: PretokenCounts) -> "TokenTotals":
+        """The tokens of counted text. The lengths of its documents are not known."""
+        found, skips = cls(tokenizer), tokenizer.ignore_merges
+        found.counted.update(counts.tokens(tokenizer))
+        found.n_pretokens = counts.totals.pretokens + sum(counts.added.values())
+        found.n_by_merges = sum((counts.tokens(tokenizer, by_merges=True) if skips else found.counted).values())
+        found.lost.update(counts.lost(tokenizer))
+        found.lost_by_merges.update(counts.lost(tokenizer, by_merges=True) if skips else found.lost)
+        return found
+
+    @cached_property
+    def _segmenter(self) -> "Segmenter":
+        return Segmenter(self.tokenizer)
+
+    def add(self, batch: list[str]) -> Segments:
+        """Adds a batch of documents, and returns their tokens."""
+        segments = self._segmenter.segment(batch)
+        self._lengths.append(segments.lengths)
+        self.counted.update(segments.counted())
+        self.n_pretokens += segments.n_pretokens
+        self.n_by_merges += segments.n_by_merges
+        if not self.tokenizer.spells_everything:
+            counts = count(self.tokenizer, iter(batch))
+            self.lost.update(counts.lost(self.tokenizer))
+            self.lost_by_merges.update(counts.lost(self.tokenizer, by_merges=True))
+        return segments
+
+    @property
+    def lengths(self) -> "np.ndarray":
+        """Tokens of each document."""
+        import numpy as np
+
+        return np.concatenate([np.zeros(0, np.int64), *self._lengths])
+
+
+def token_totals(tokenizer: Tokenizer, documents: Iterable[str]) -> TokenTotals:
+    """The tokens of documents with one tokenizer."""
+    totals = TokenTotals(tokenizer)
+    for batch in batches(documents):
+        totals.add(batch)
+    return totals

@@ -1,0 +1,364 @@
+"""Extensions by number of new tokens, from one training run: bytes per token of held-out text, and rare tokens.
+
+`curve` measures one text and finds the knee, `curves` compares several languages. `support` is how often each new token
+occurs in the text that it was learned from. A token that occurs rarely is rarely trained: its embedding row stays close
+to what it was initialised with.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import log, log1p
+from typing import Any, NamedTuple
+
+from tokengraft.corpus.open import Corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import OptionError, positive, require_list, require_type, whole_number
+from tokengraft.learn.continued import extend
+from tokengraft.learn.extension import Extension
+from tokengraft.learn.limits import Limits
+from tokengraft.measure.metrics import share
+from tokengraft.measure.segments import Text, lost_bytes, open_text, text_warnings, token_totals
+from tokengraft.progress import stage
+from tokengraft.representation import FrozenDict, Table, sentences, shown
+from tokengraft.tokenizer.edit import require_base
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+KNEE = 0.01
+"""The knee is where 1,000 more tokens gain less than this share."""
+Support = Callable[[int], list[int]]
+"""For a number of new tokens: how often each of them occurs, as the tokenizer of that size encodes the text."""
+
+
+class CurvePoint(NamedTuple):
+    """An extension of one size."""
+
+    tokens: int
+    bytes_per_token: float
+    gain: float
+    """Relative increase of bytes per token against the base."""
+    parameters: int | None
+    """Parameters that the new rows add to the model; None if its width was not given."""
+    below_10: float | None = None
+    """The share of the new tokens that occur fewer than 10 times in the text that they were learned from, as the
+    tokenizer of this size encodes it; None without new tokens."""
+    below_100: float | None = None
+    """The same for fewer than 100 times."""
+    below_1000: float | None = None
+    """The same for fewer than 1,000 times."""
+
+
+@shown
+@dataclass(frozen=True)
+class Curve:
+    """Bytes per token by the number of new tokens, 0 first."""
+
+    text: str
+    points: tuple[CurvePoint, ...]
+    extension: Extension
+    warnings: tuple[str, ...] = ()
+    """What was replaced or skipped when the held-out text was read."""
+
+    def _facts(self) -> dict[str, Any]:
+        return {"text": self.text, "knee": self.knee, "tokens learned": len(self.extension)}
+
+    def _tables(self) -> Iterator[Table]:
+        yield Table("sizes", CurvePoint._fields, self.points, len(self.points))
+        yield from sentences("warnings", self.warnings)
+
+    @property
+    def knee(self) -> int | None:
+        """The smallest size after which 1,000 more tokens gain less than 1 %; None if no point is past the knee."""
+        return knee_of(self.points)
+
+
+def knee_of(points: Sequence[CurvePoint]) -> int | None:
+    """The smallest size from which no larger one gains 1 % for every 1,000 tokens more; None if there is none.
+
+    All larger sizes are compared, not only the next: a few tokens that the text lacks do not make a knee.
+    """
+
+    def is_flat(here: CurvePoint, after: CurvePoint) -> bool:
+        thousands = (after.tokens - here.tokens) / 1000
+        # subtle: logarithms, because the power may be too large for a float
+        return log(after.bytes_per_token / here.bytes_per_token) / thousands < log1p(KNEE)
+
+    for place, here in enumerate(points[:-1], start=1):
+        if all(is_flat(here, after) for after in points[place:]):
+            return here.tokens
+    return None
+
+
+@stage("measuring sizes")
+def curve(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts,
+    text: Text | PretokenCounts | Corpus,
+    sizes: Iterable[int],
+    *,
+    limits: Limits | None = None,
+    rows_width: int | None = None,
+    read_options: ReadOptions | None = None,
+) -> Curve:
+    """Bytes per token of held-out text by number of new tokens. Trains once, for the largest size.
+
+    Args:
+        tokenizer: The base.
+        counts: The text to learn from.
+        text: The held-out text: whatever `count` reads, a `Text`, or counts of the same pipeline.
+        sizes: Numbers of new tokens.
+        limits: As for `extend`.
+        rows_width: Parameters per token: the hidden size, or twice that if the output is untied.
+        read_options: How to read the held-out text; by default text files have one document per line.
+
+    Raises:
+        OptionError: No size was given, or one below 1.
+    """
+    require_type("tokenizer", tokenizer, Tokenizer)
+    require_type("counts", counts, PretokenCounts)
+    rows_width = positive("rows_width", rows_width) if rows_width else None
+    wanted = _checked_sizes(sizes)
+    measured = open_text("text", text, read_options)
+    extension = extend(tokenizer, counts, wanted[-1], limits=limits)
+    return curve_of_extension(tokenizer, extension, counts, measured, wanted, rows_width=rows_width)
+
+
+def curve_of_extension(
+    tokenizer: Tokenizer,
+    extension: Extension,
+    counts: PretokenCounts,
+    text: Text | PretokenCounts,
+    sizes: Sequence[int],
+    *,
+    rows_width: int | None = None,
+) -> Curve:
+    """As `curve`, of what was learned already."""
+    occurrences = support(tokenizer, extension, counts)
+    return measured_curve(tokenizer, extension, occurrences, text, _reached(sizes, extension), rows_width)
+
+
+def measured_curve(
+    tokenizer: Tokenizer,
+    extension: Extension,
+    occurrences: Support,
+    text: Text | PretokenCounts,
+    sizes: Iterable[int],
+    rows_width: int | None = None,
+) -> Curve:
+    """The curve of an extension at sizes that it has, given how often its tokens occur."""
+    base = base_rate(tokenizer, text)
+
+    def point(rate: float, occurring: Sequence[int]) -> CurvePoint:
+        size = len(occurring)
+        rare = (rare_share(occurring, below) for below in (10, 100, 1000))
+        return CurvePoint(size, rate, rate / base - 1, size * rows_width if rows_width else None, *rare)
+
+    measured = (point(bytes_per_token(extension[:size].apply(tokenizer), text), occurrences(size)) for size in sizes)
+    name = text.name if isinstance(text, Text) else "counts"
+    return Curve(name, (point(base, ()), *measured), extension, text_warnings(name, text))
+
+
+def _checked_sizes(sizes: Iterable[int]) -> list[int]:
+    require_list("sizes", sizes, "whole numbers")
+    wanted = sorted({whole_number("sizes", size) for size in sizes})
+    if not wanted or wanted[0] < 1:
+        raise OptionError(
+            f"the sizes are {wanted}; at least one is needed, and all must be at least 1",
+            hint="pass numbers of tokens: --sizes 1000 2000 4000",
+        )
+    return wanted
+
+
+def _reached(sizes: Sequence[int], extension: Extension) -> list[int]:
+    """The sizes that an extension has; if it has none of them, its own size, unless that is 0."""
+    return [size for size in sizes if size <= len(extension)] or [len(extension)] * bool(len(extension))
+
+
+def default_sizes(largest: int) -> Sequence[int]:
+    """1,000, 2,000, 4,000 and so on, up to the largest.
+
+    >>> default_sizes(16_000)
+    [1000, 2000, 4000, 8000, 16000]
+    """
+    sizes = [1000 * 2**step for step in range(40) if 1000 * 2**step < largest]
+    return [*sizes, largest]
+
+
+class CurvesPoint(NamedTuple):
+    """An extension of one size, measured on several languages."""
+
+    tokens: int
+    bytes_per_token: Mapping[str, float]
+    gain: Mapping[str, float]
+    """Relative increase of bytes per token against the base."""
+
+    @property
+    def spread(self) -> float:
+        """The largest bytes per token divided by the smallest."""
+        return max(self.bytes_per_token.values()) / min(self.bytes_per_token.values())
+
+    @property
+    def gain_spread(self) -> float:
+        """The largest ratio of bytes per token to those of the base, divided by the smallest; 1 if all gain alike."""
+        ratios = [1 + gain for gain in self.gain.values()]
+        return max(ratios) / min(ratios)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return self._asdict() | {"spread": self.spread, "gain_spread": self.gain_spread}
+
+
+@shown
+@dataclass(frozen=True)
+class Curves:
+    """Bytes per token of every language by number of new tokens, 0 first."""
+
+    languages: tuple[str, ...]
+    points: tuple[CurvesPoint, ...]
+
+    def _facts(self) -> dict[str, str]:
+        return {"languages": ", ".join(self.languages)}
+
+    def _tables(self) -> Iterator[Table]:
+        rows = ((point.tokens, *point.bytes_per_token.values(), point.spread) for point in self.points)
+        yield Table("bytes per token", ("tokens", *self.languages, "spread"), rows, len(self.points))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {"languages": list(self.languages), "points": [point.as_dict() for point in self.points]}
+
+
+@stage("measuring sizes")
+def curves(
+    tokenizer: Tokenizer, extension: Extension, texts: Mapping[str, Text | PretokenCounts], sizes: Iterable[int]
+) -> Curves:
+    """Bytes per token of every language by number of new tokens, and the spread. Nothing is trained.
+
+    Args:
+        tokenizer: The base of the extension.
+        extension: The learned tokens.
+        texts: Held-out text of each language: a `Text`, or counts of the same pipeline.
+        sizes: Numbers of new tokens. Those that the extension does not have are left out.
+
+    Raises:
+        OptionError: There is no language or no size, a size is below 1, or a text has no tokens.
+        InvalidTokenizerError: The extension was learned for another tokenizer.
+        CountsError: Counts were made for another pipeline, were weighted, or lack rare pretokens.
+
+    Examples:
+        >>> tok = tg.load("model")
+        >>> texts = {"et": tg.count(tok, "et.txt"), "en": tg.count(tok, "en.txt")}
+        >>> both = tg.measure.curves(tok, tg.extend(tok, texts["et"], 16), texts, [4, 16])
+        >>> [(point.tokens, round(point.spread, 2), round(point.gain_spread, 2)) for point in both.points]
+        [(0, 2.36, 1.0), (4, 1.85, 1.28), (16, 1.24, 1.9)]
+    """
+    require_type("extension", extension, Extension)
+    require_type("texts", texts, Mapping, hint="pass texts by name: {'et': counts}")
+    if not texts:
+        raise OptionError("no text was given", hint="pass at least one, with the name of its language")
+    wanted = _checked_sizes(sizes)
+    require_base(tokenizer, extension.base_hash, what="extension")
+    opened = {name: open_text(name, text, None) for name, text in texts.items()}
+    base = {name: base_rate(tokenizer, text, name) for name, text in opened.items()}
+
+    def point(size: int, measured: Mapping[str, float]) -> CurvesPoint:
+        gain = {name: value / base[name] - 1 for name, value in measured.items()}
+        return CurvesPoint(size, FrozenDict(measured), FrozenDict(gain))
+
+    points = [point(0, base)]
+    for size in _reached(wanted, extension):
+        extended = extension[:size].apply(tokenizer)
+        points.append(point(size, {name: bytes_per_token(extended, text) for name, text in opened.items()}))
+    return Curves(tuple(texts), tuple(points))
+
+
+def bytes_per_token(tokenizer: Tokenizer, text: Text | PretokenCounts) -> float:
+    """Bytes per token of a text, without the bytes that the tokenizer drops or replaces by its unknown token."""
+    if isinstance(text, PretokenCounts):
+        n_bytes, n_tokens, lost = text.totals.bytes, sum(text.tokens(tokenizer).values()), text.lost(tokenizer)
+    else:
+        found = token_totals(tokenizer, text.documents)
+        n_bytes, n_tokens, lost = text.n_bytes, found.counted.total(), found.lost
+    return share(max(n_bytes - lost_bytes(lost), 0), n_tokens) or 0.0
+
+
+def base_rate(tokenizer: Tokenizer, text: Text | PretokenCounts, name: str = "held-out") -> float:
+    """Bytes per token of the base. Refuses a text without tokens."""
+    base = bytes_per_token(tokenizer, text)
+    if not base:
+        raise OptionError(f"the {name} text has no tokens", hint="pass text that the tokenizer can encode")
+    return base
+
+
+def support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts) -> Support:
+    """A function from a number of new tokens to the occurrences of each.
+
+    An occurrence inside a longer token does not count, so this is not the frequency of the token's merge. If all new
+    merges rank after those of the base, one encoding of the text serves all sizes. Otherwise each size needs its own.
+    """
+    extended = extension.apply(tokenizer)
+    counts.require(extended)
+    if not _ranks_last(tokenizer, extended, extension):
+        return cache(lambda size: encoded_support(tokenizer, extension, counts, size))
+    ids = [extended.ids[token] for token in extension.tokens]
+    numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
+    changes = counts.table.growth(
+        extended.bpe,
+        first_rank=tokenizer.core_vocabulary.n_merges,
+        new_tokens=list(zip(ids, numbers, strict=True)),
+    )
+    places = {token_id: place for place, token_id in enumerate(ids)}
+
+    @cache
+    def occurrences(size: int) -> list[int]:
+        occurring, last = [0] * size, numbers[size - 1] if size else -1
+        for number, token_id, change in changes:
+            if number > last:
+                break
+            occurring[places[token_id]] += change
+        return occurring
+
+    return occurrences
+
+
+def encoded_support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, size: int) -> list[int]:
+    """How often each of the first tokens of an extension occurs, by encoding the text with them."""
+    cut = extension[:size]
+    extended = cut.apply(tokenizer)
+    total = counts.tokens(extended)
+    return [total.get(extended.ids[token], 0) for token in cut.tokens]
+
+
+def _ranks_last(tokenizer: Tokenizer, extended: Tokenizer, extension: Extension) -> bool:
+    """Whether the merges of an extension follow those of the base, in the order they were learned."""
+    base, vocabulary = tokenizer.core_vocabulary, extended.core_vocabulary
+    if extension.characters or vocabulary.common_merges(base) != base.n_merges:
+        return False
+    return extended.merge_strings()[base.n_merges :] == [(merge.left, merge.right) for merge in extension.merges]
+
+
+def rare_share(occurring: Sequence[int], below: int) -> float | None:
+    """The share of tokens with fewer than ``below`` occurrences; None if there are no tokens.
+
+    >>> rare_share([3, 10, 250, 99], 100)
+    0.75
+    """
+    return share(sum(times < below for times in occurring), len(occurring))
+
+
+def most_frequent_in(
+    token_ids: Iterable[int], frequencies: Mapping[str, Mapping[int, int]], n_bytes: Mapping[str, int]
+) -> dict[str, int]:
+    """For each text, how many of the tokens are more frequent in it than in any other, relative to its bytes.
+
+    >>> most_frequent_in([1, 2, 3], {"et": {1: 4, 2: 1}, "lv": {1: 2, 2: 1}}, {"et": 400, "lv": 100})
+    {'et': 0, 'lv': 2}
+    """
+    found = dict.fromkeys(frequencies, 0)
+    for token_id in token_ids:
+        rates = {name: times.get(token_id, 0) / (n_bytes[name] or 1) for name, times in frequencies.items()}
+        best = max(rates, key=rates.__getitem__, default="")
+        if best and rates[best]:
+            found[best] += 1
+    return found

@@ -1,0 +1,1 @@
+"""`report`: two tokenizers in one HTML page that needs no network."""

@@ -1,0 +1,162 @@
+"""`adapt`: the complete pipeline in one function: count, prune, extend, check, evaluate, transplant.
+
+Every step is also available alone. This module only connects them. `estimate` is the dry run.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tokengraft.corpus.open import Corpus
+from tokengraft.pipeline.cache import clear, count_corpora, write_work
+from tokengraft.pipeline.measure import measured
+from tokengraft.pipeline.options import AdaptOptions, Job, Size, Source, Target, new_job, work_folder
+from tokengraft.pipeline.prepare import prepare
+from tokengraft.pipeline.record import hashing, request_of
+from tokengraft.pipeline.result import Adaptation
+from tokengraft.pipeline.texts import open_tests, texts_of
+from tokengraft.pipeline.vocabulary import new_vocabulary
+from tokengraft.pipeline.write import write_result
+from tokengraft.progress import logger, stage, stages
+from tokengraft.representation import FrozenDict, shown
+from tokengraft.verify.transformers_loader import transformers_started
+
+
+@stage("adapting")
+def adapt(
+    source: Source,
+    *,
+    target: Corpus | Mapping[str, Target | Corpus],
+    out: str | os.PathLike[str],
+    keep: Corpus | Mapping[str, Corpus] | None = None,
+    swap: Size = 0,
+    add: Size = 0,
+    remove: int = 0,
+    options: AdaptOptions | None = None,
+) -> Adaptation:
+    """Adapts a model, or only a tokenizer, to text: prunes, extends, checks, evaluates, and writes the result.
+
+    Everything that can be checked is checked before any text is read. Documents are held out of every corpus before it
+    is counted, and the result is evaluated on them. Counts are cached in a folder beside the output until it is
+    complete, so that an interrupted run can resume.
+
+    Args:
+        source: A model folder with weights, or a tokenizer.
+        target: The text to learn from, or several by name, each with a weight. The share of each target in the mix
+            depends on its weight, not on its size.
+        out: The folder to write.
+        keep: Text whose tokens should be kept, or several by name. All of them together have the same weight as all
+            targets together. Without pruning, they are only used for evaluation.
+        swap: Replace N tokens: prune N, then learn N new ones, which take their ids. No shape and no other id changes.
+            If the text yields fewer new tokens, fewer are replaced, with a warning. ``"auto"`` chooses N.
+        add: Learn N tokens. Not together with ``swap``. ``"auto"`` chooses N on the held-out documents, as
+            `choose_size` does.
+        remove: Prune N tokens. Not together with ``swap``. If more are pruned than learned, ids are renumbered without
+            holes.
+        options: How to read text, protection, initialiser and more.
+
+    Raises:
+        OptionError: No size is given, or options contradict each other.
+        CorpusError: A corpus cannot be read, or is too small to hold out a part of it.
+        TokengraftError: A step failed.
+
+    Examples:
+        >>> done = tg.adapt("model", target="et.txt", keep="en.txt", swap=16, out="adapted")
+        >>> done.plan.summary.added, done.plan.summary.removed
+        (16, 16)
+    """
+    job = new_job(source, target, keep, out, (add, remove, swap), options)
+    with _progress(job.options) as options:
+        return _adapt(replace(job, options=options))
+
+
+@contextmanager
+def _progress(options: AdaptOptions) -> Iterator[AdaptOptions]:
+    """The options with callbacks that show each step, if nothing else does."""
+    if options.quiet or options.on_step or options.progress or logger.isEnabledFor(logging.INFO):
+        yield options
+        return
+    with stages(quiet=False) as shown:
+
+        def start(step: str) -> None:
+            shown.start(step, "tokens" if step.startswith("learning") else "bytes")
+
+        yield replace(options, on_step=start, progress=shown.update)
+
+
+def _adapt(asked: Job) -> Adaptation:
+    """All steps."""
+    job = prepare(asked)
+    tests = open_tests(job)  # before the corpora: what is wrong with them is known at once
+    with hashing(job, job.base) as inputs:
+        parts = count_corpora(job, job.base)
+        with transformers_started():  # it is imported while the core learns
+            texts = texts_of(job, parts, tests)
+            result = measured(job, texts, new_vocabulary(job, texts))
+            request = request_of(job, inputs.result(), texts, result.test)
+            done = write_result(job, texts, replace(result, request=FrozenDict(request)))
+            # Last: an interrupted run must not leave a folder that the same command refuses to replace.
+            if job.options.keep_work is not None:
+                write_work(Path(job.options.keep_work), done, parts, force=job.options.force)
+    clear(work_folder(job.out))
+    return done
+
+
+_BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6
+"""Seconds for loading and checking, bytes of text read per second, and bytes of weights written per second. Rough
+values for two cores."""
+_BASE_MEMORY = 500_000_000
+
+
+@shown
+@dataclass(frozen=True)
+class Estimate:
+    """The size and cost of an adaptation."""
+
+    rows_before: int
+    """Rows of the embedding; without weights, rows that the tokenizer needs."""
+    rows_after: int
+    """Assumes that the text yields as many tokens as asked for, or as `auto` may choose."""
+    text_bytes: int
+    """Size of all corpora on disk, up to --max-bytes each."""
+    weights_bytes: int
+    """Size of the checkpoint; 0 without weights."""
+    parameters_added: int
+    memory_bytes: int
+    """Roughly twice the text, up to the memory for counting."""
+    seconds: float
+    """Roughly, on two cores."""
+    warnings: tuple[str, ...] = ()
+
+
+def estimate(
+    source: Source,
+    *,
+    target: Corpus | Mapping[str, Target | Corpus],
+    out: str | os.PathLike[str],
+    keep: Corpus | Mapping[str, Corpus] | None = None,
+    swap: Size = 0,
+    add: Size = 0,
+    remove: int = 0,
+    options: AdaptOptions | None = None,
+) -> Estimate:
+    """The estimate for `adapt` with the same arguments. Reads no text and writes nothing.
+
+    Raises:
+        TokengraftError: `adapt` would raise the same error before reading any text.
+    """
+    job = prepare(new_job(source, target, keep, out, (add, remove, swap), options))
+    base, weights, weights_bytes = job.base, job.weights, job.weights.bytes if job.weights else 0
+    return Estimate(
+        rows_before=weights.rows if weights else base.n_rows,
+        rows_after=weights.rows_after if weights else job.sizes.rows(base.n_rows, len(base.ids)),
+        text_bytes=job.text_bytes,
+        weights_bytes=weights_bytes,
+        parameters_added=weights.parameters_added if weights else 0,
+        memory_bytes=_BASE_MEMORY + min(2 * job.text_bytes, job.options.count_options.memory),
+        seconds=_BASE_SECONDS + job.text_bytes / _TEXT_RATE + weights_bytes / _WEIGHTS_RATE,
+        warnings=job.warnings,
+    )

@@ -1,0 +1,309 @@
+"""The inputs of an adaptation: text, sizes and options. Values are checked when they are created."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from types import NoneType
+from typing import Literal, NamedTuple
+
+from tokengraft.checkpoint.rows import Init
+from tokengraft.checkpoint.unused import HoleRows
+from tokengraft.corpus.open import STDIN, Corpus, open_corpus
+from tokengraft.corpus.options import ReadOptions
+from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
+from tokengraft.counts.threads import CountOptions, HoldOut
+from tokengraft.errors import OptionError, Progress, number, positive, require_type, whole_number
+from tokengraft.learn.include import WordList
+from tokengraft.learn.limits import Limits
+from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
+from tokengraft.progress import logger
+from tokengraft.pruning.removable import Protection
+from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
+
+KEEP = "keep"
+"""The name of the text to keep, if it has no other. No target may have it."""
+
+Source = str | os.PathLike[str]
+Balance = Literal["weights", "parity"]
+Size = int | Literal["auto"]
+"""A number of tokens, or `auto` to choose it on held-out text."""
+OnStep = Callable[[str], object]
+"""Called with the name of each step when it starts."""
+
+
+@shown
+class Target(NamedTuple):
+    """A text to learn tokens from, such as one language."""
+
+    corpus: Corpus
+    weight: int | Fraction | str = 1
+    """Its share of the mix is its weight divided by the sum of all weights. Its size has no effect."""
+
+
+@shown
+@dataclass(frozen=True)
+class Sizes:
+    """How many tokens to learn and to prune."""
+
+    add: int = 0
+    remove: int = 0
+    swap: int = 0
+    """Prune N tokens and give their ids to N new ones. No shape and no other id changes."""
+    auto: bool = False
+    """``add`` or ``swap`` is the largest number of tokens to learn; the number is chosen on held-out text."""
+
+    def __post_init__(self) -> None:
+        _require_alone(self.swap, self.add, self.remove)
+        set_fields(self, whole_number, "add", "remove", "swap")
+        require_fields(self)
+        sizes = {"--swap": self.swap, "--add": self.add, "--remove": self.remove}
+        if negative := next((name for name, n in sizes.items() if n < 0), None):
+            raise OptionError(
+                f"{negative} is {sizes[negative]}; it must be at least 1", hint=f"pass {negative} 1 or more, or drop it"
+            )
+        if not any(sizes.values()):
+            raise OptionError(
+                "no number of tokens was given: how many to replace, to add or to remove",
+                hint="pass --swap auto, which chooses how many tokens to replace; or --swap N, --add N or --remove N",
+            )
+
+    @classmethod
+    def of(cls, add: Size, remove: int, swap: Size, largest: int) -> "Sizes":
+        """The sizes that the arguments of `adapt` say. `auto` is at most ``largest``."""
+        _require_alone(swap, add, remove)
+        given = {"add": add, "swap": swap}
+        numbers = {name: largest if n == "auto" else whole_number(name, n, "'auto'") for name, n in given.items()}
+        return cls(**numbers, remove=remove, auto="auto" in given.values())
+
+    def chosen(self, n: int) -> "Sizes":
+        """The sizes with the number of tokens to learn that was chosen."""
+        return replace(self, **({"swap": n} if self.swap else {"add": n}), auto=False)
+
+    @property
+    def learn(self) -> int:
+        """Tokens to learn."""
+        return self.swap or self.add
+
+    @property
+    def prune(self) -> int:
+        """Tokens to prune."""
+        return self.swap or self.remove
+
+    @property
+    def least_prune(self) -> int:
+        """The fewest tokens that may be pruned: one, if a swap chooses their number."""
+        return 1 if self.auto and self.swap else self.prune
+
+    def rows(self, before: int, tokens: int) -> int:
+        """Rows that the new tokenizer needs, if enough tokens can be learned.
+
+        Args:
+            before: Rows that the base needs: its highest id plus one.
+            tokens: Tokens of the base. Fewer than its rows if some ids have no token.
+
+        >>> Sizes(swap=10).rows(100, 90), Sizes(add=15).rows(100, 90), Sizes(remove=10).rows(100, 90)
+        (100, 105, 80)
+        """
+        growth = self.learn - self.prune
+        return max(before, tokens + growth) if growth >= 0 else tokens + growth
+
+
+def _require_alone(swap: Size, add: Size, remove: int) -> None:
+    if swap and (add or remove):
+        raise OptionError(
+            f"--swap {swap} was given together with --add {add} --remove {remove}",
+            hint="pass --swap N alone, or --add N and --remove N without it",
+        )
+
+
+@shown
+@dataclass(frozen=True)
+class AdaptOptions:
+    """All options of an adaptation except its text and sizes."""
+
+    init: Init | None = None
+    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
+    output_init: Init | None = None
+    """The initialiser for new rows of an untied output, as for `transplant`."""
+    hole_rows: HoleRows | None = None
+    """What rows without a token get, as for `transplant`; by default `lowest`."""
+    read_options: ReadOptions = field(default_factory=lambda: ReadOptions(documents="lines"))
+    """How to read the corpora."""
+    count_options: CountOptions = field(default_factory=CountOptions)
+    """Engine, workers, memory and limits for counting, for each corpus."""
+    limits: Limits = field(default_factory=Limits)
+    """Which tokens may be learned."""
+    preserve: Corpus | PretokenCounts | None = None
+    """Text that must keep its tokens: none of them is pruned, and no pair of tokens in it is merged. It keeps its ids
+    too, unless more tokens are pruned than learned; then there is a warning. Text files are preserved as a whole, and
+    by line if that is how the corpora are read."""
+    preserve_keep: bool = False
+    """Preserve the text to keep, without its held-out documents."""
+    preserve_exactly: bool = False
+    """Preserve every pretoken, whatever it costs. By default, pretokens in a script that a target is written in are not
+    preserved if they have less than 1 % of the letters of the text, and a result is refused that has less than a tenth
+    of the gain that is possible without preserved text."""
+    include: WordList | None = None
+    """Words that become tokens before any is learned."""
+    balance: Balance = "weights"
+    """Several targets: add them up by weight, or learn every next token for the one with the smallest gain."""
+    parity_text: Mapping[str, Corpus] | None = None
+    """With `parity`: the same sentences for every target, and in one more language, the reference."""
+    max_share: float | None = None
+    """With `parity`: the largest share of the new tokens that one target may get."""
+    keep_llama_cpp_hash: bool | None = None
+    """Keep the tokens and ids of the check text of llama.cpp's converter, so that it recognises the result. By default
+    for a swap, if it recognises the base."""
+    stacks: tuple[str, ...] = ()
+    """Serving stacks that should be able to use the result, as for `check_serving`."""
+    size: SizeOptions = field(default_factory=lambda: SizeOptions(multiple=64))
+    """How `auto` chooses the number of new tokens."""
+    max_add: int = MAX_ADD
+    """The largest number of new tokens that `auto` may choose."""
+    protection: Protection = field(default_factory=Protection)
+    """Tokens that are not pruned, in addition to those that are never pruned."""
+    by_merges: bool = False
+    """Prune by the paper's counts, which turn merge skipping off, as for `prune_order`."""
+    hold_out: HoldOut = field(default_factory=HoldOut)
+    """Which text is held out for evaluation."""
+    report: bool | None = None
+    """Write `report.html`; by default it is written."""
+    test: Mapping[str, Corpus | PretokenCounts] | None = None
+    """Texts of your choice to measure the result on, by name, in addition to held-out documents: whatever `evaluate`
+    reads."""
+    seed: int | None = None
+    """The seed of initialisers that are random, and of functions; by default 0."""
+    keep_work: str | os.PathLike[str] | None = None
+    """A folder for the results of the single steps: counts, held-out documents, prune order, extension and the pruned
+    tokenizer."""
+    command: str | None = None
+    """The command line of the request, for the record."""
+    force: bool = False
+    """Replace an earlier result."""
+    quiet: bool = False
+    """Show no progress. By default, each step and what is done of it are shown on stderr, unless ``on_step`` or
+    ``progress`` is given, or `logging` shows messages of the level INFO."""
+    on_step: OnStep | None = None
+    """Called at the start of each step."""
+    progress: Progress | None = None
+    """Called as text is read and weights are written, in bytes, and as tokens are learned, in tokens."""
+
+    def __post_init__(self) -> None:
+        require_fields(self)
+        set_fields(self, positive, "max_add")
+        set_fields(self, frozen_strings, "stacks")
+        set_fields(self, number, "max_share")
+        set_fields(self, whole_number, "seed")
+        if self.seed is not None and self.seed < 0:
+            raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The arguments of an adaptation, with all defaults filled in."""
+
+    source: Source
+    targets: Mapping[str, Target]
+    kept: Mapping[str, Corpus]
+    """Texts to keep, by name."""
+    out: Path
+    sizes: Sizes
+    options: AdaptOptions
+
+    @property
+    def corpora(self) -> dict[str, Corpus]:
+        """Every text by name, targets first. Lists of paths are sorted, so that their order changes no result."""
+        texts = {name: target.corpus for name, target in self.targets.items()}
+        return {name: _sorted(corpus) for name, corpus in (texts | dict(self.kept)).items()}
+
+    @property
+    def other_texts(self) -> dict[str, Corpus]:
+        """Texts that are read as a whole, by what they are for: to preserve, the same sentences, and to measure on."""
+        preserve, parity = self.options.preserve, self.options.parity_text or {}
+        texts = {} if preserve is None or isinstance(preserve, PretokenCounts) else {"text to preserve": preserve}
+        texts |= {f"parity text {name}": corpus for name, corpus in parity.items()}
+        tests = {name: text for name, text in self.tests.items() if not isinstance(text, PretokenCounts)}
+        return texts | {f"test text {name}": corpus for name, corpus in tests.items()}
+
+    @property
+    def tests(self) -> Mapping[str, Corpus | PretokenCounts]:
+        """Texts to measure on besides held-out documents, by name."""
+        return self.options.test or {}
+
+    def role(self, name: str) -> Literal["target", "keep"]:
+        """Whether a text is a target or kept."""
+        return "target" if name in self.targets else "keep"
+
+    def start(self, step: str) -> None:
+        """Reports that a step starts."""
+        logger.info("%s", step)
+        if self.options.on_step:
+            self.options.on_step(step)
+
+
+def work_folder(out: Path) -> Path:
+    """The folder for cached counts, beside the output."""
+    whole = out.resolve()
+    return whole.with_name(whole.name + ".work")
+
+
+def new_job(
+    source: Source,
+    target: Corpus | Mapping[str, Target | Corpus],
+    keep: Corpus | Mapping[str, Corpus] | None,
+    out: str | os.PathLike[str],
+    sizes: tuple[Size, int, Size],
+    options: AdaptOptions | None,
+) -> Job:
+    """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
+    require_type("source", source, str, os.PathLike)
+    require_type("options", options, AdaptOptions, NoneType)
+    options = options or AdaptOptions()
+    named = target if isinstance(target, Mapping) else {"target": target}
+    targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
+    kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
+    return Job(source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
+
+
+def _sorted(corpus: Corpus) -> Corpus:
+    if isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
+        return sorted(corpus, key=os.fspath)
+    return corpus
+
+
+def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
+    """The inputs of a corpus that can be read only once: names of pipes, or the identity of an iterator."""
+    if isinstance(corpus, Iterator):
+        return [id(corpus)]
+    if not isinstance(corpus, str | os.PathLike | list | tuple):
+        return []
+    return [
+        source.name
+        for source in open_corpus(corpus, read_options)
+        if source.name == STDIN or (source.file is not None and Path(source.name).is_fifo())
+    ]
+
+
+SMALLEST_SHARE = Fraction(1, 1_000_000)
+
+
+def shares(weights: Mapping[str, int | Fraction | str]) -> dict[str, Fraction]:
+    """Weights as shares of 1.
+
+    >>> shares({"et": 2, "lv": "1"})
+    {'et': Fraction(2, 3), 'lv': Fraction(1, 3)}
+
+    Raises:
+        OptionError: A weight is not a number above 0, or less than a millionth of all weights.
+    """
+    ratios = {name: as_weight(weight) for name, weight in weights.items()}
+    total = sum(ratios.values(), Fraction(0))
+    for name, ratio in ratios.items():
+        if ratio < SMALLEST_SHARE * total:
+            raise OptionError(
+                f"the weight {weights[name]} of `{name}` is less than a millionth of all weights",
+                hint=f"give `{name}` a larger weight, as NAME=FILES:WEIGHT, or leave it out",
+            )
+    return {name: ratio / total for name, ratio in ratios.items()}

@@ -1,0 +1,353 @@
+"""`prepare`: every check of an adaptation that is possible before any text is read."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
+from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
+from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
+from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.rows import DEFAULT, init_name, require_initialisers
+from tokengraft.checkpoint.transplant import transplant
+from tokengraft.checkpoint.unused import require_hole_rows
+from tokengraft.corpus.files import local_name
+from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.strings import paths_of
+from tokengraft.counts.count import require_engine
+from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
+from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
+from tokengraft.formats.sources import is_tokenizer_file, load
+from tokengraft.learn.continued import require_extendable
+from tokengraft.learn.limits import Limits, reference_of, require_max_share
+from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.pipeline.cache import is_work_file
+from tokengraft.pipeline.options import KEEP, Balance, Job, read_once, shares, work_folder
+from tokengraft.pruning.removable import Protection, removable_tokens
+from tokengraft.tokenizer.edit import free_ids
+from tokengraft.tokenizer.inspect import spelling_warning
+from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, require_known
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.serving.stacks import choices_for
+
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Sizes of the checkpoint, as far as they are known before the new vocabulary is."""
+
+    bytes: int
+    """Size of all weight files."""
+    rows: int
+    """Rows of the embedding, padding included."""
+    rows_after: int
+    parameters_added: int
+    bytes_added: int
+
+
+@dataclass(frozen=True)
+class Prepared(Job):
+    """A job after all checks, with what they found out."""
+
+    base: Tokenizer
+    protection: Protection
+    """Tokens that are not pruned: those of the options, and those that configs and llama.cpp's converter need."""
+    text_bytes: int
+    """Size of all corpora on disk; 0 if unknown."""
+    weights: Weights | None
+    """None if only a tokenizer is adapted."""
+    keep_hash: bool
+    """Whether llama.cpp's converter must recognise the result as it recognises the base."""
+    warnings: tuple[str, ...]
+
+
+def prepare(job: Job) -> Prepared:
+    """The job, after refusing everything that would fail later. Reads file names, headers and configs, but no text.
+
+    Raises:
+        TokengraftError: An input or an option is wrong.
+    """
+    _require_targets(job)
+    choices_for(job.options.stacks)
+    require_initialisers(job.options.init, job.options.output_init)
+    if job.options.hole_rows is not None:
+        require_hole_rows(job.options.hole_rows)
+    base = load(job.source)
+    weights = _weights(job, base)
+    _require_options(job, weighted=weights is not None)
+    _require_output(job, weighted=weights is not None)
+    for corpus in job.corpora.values():
+        require_engine(corpus, job.options.count_options)
+    text_bytes = _require_text(job)
+    keep_hash = _keep_hash(job, base)
+    asked, named = job.options.protection, config_tokens(base, job.source)
+    protection = replace(asked, tokens=[*asked.tokens, *named, *(check_tokens(base) if keep_hash else ())])
+    _require_vocabulary(job, base, protection)
+    if weights:
+        _require_named_holes(job, base)
+        _require_space(job.out, weights)
+    warnings = tuple(_warnings(job, base, weights))
+    return Prepared(
+        **vars(job),
+        base=base,
+        protection=protection,
+        text_bytes=text_bytes,
+        weights=weights,
+        keep_hash=keep_hash,
+        warnings=warnings,
+    )
+
+
+def _require(condition: bool, message: str, hint: str) -> None:
+    if not condition:
+        raise OptionError(message, hint=hint)
+
+
+def _keep_hash(job: Job, base: Tokenizer) -> bool:
+    """Whether to keep the hash of llama.cpp's converter: if asked for, or for a swap of a tokenizer that it knows."""
+    asked = job.options.keep_llama_cpp_hash
+    _require(
+        not asked or job.sizes.learn >= job.sizes.prune,
+        "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
+        "learned",
+        "pass --swap N, or drop --keep-llama-cpp-hash",
+    )
+    if asked:
+        require_known(base)
+    return bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
+
+
+def _require_targets(job: Job) -> None:
+    _require(bool(job.targets), "no target was given; at least one is needed", "pass --target FILES")
+    _require(
+        KEEP not in job.targets,
+        f"a target is called {KEEP!r}, which is reserved for the text to keep",
+        "use another name: --target NAME=FILES",
+    )
+    for name in (*job.targets, *job.kept, *job.tests):
+        _require(
+            isinstance(name, str) and bool(_NAME.fullmatch(name)),
+            f"{name!r} is not a valid name for a text: it becomes part of a file name",
+            "use letters, digits, - _ and . only, as in --target et=FILES",
+        )
+    for name in job.kept:
+        message = f"a target and a text to keep are called {name!r}"
+        _require(name not in job.targets, message, "give each a different name: NAME=FILES")
+    shares({name: target.weight for name, target in job.targets.items()})
+
+
+def _require_options(job: Job, *, weighted: bool) -> None:
+    """Refuses options that would have no effect."""
+    options, sizes = job.options, job.sizes
+    inits = {"--init": options.init, "--output-init": options.output_init}
+    given = {flag: init and init_name(init) for flag, init in inits.items()}
+    for flag, value in (given | {"--hole-rows": options.hole_rows, "--seed": options.seed}).items():
+        _require(
+            value is None or weighted,
+            f"{flag} {value} was given, but `{job.source}` has no weights",
+            f"leave out {flag}, or pass a model folder with weights",
+        )
+    _require(
+        options.seed is None or any(init == "random" or callable(init) for init in inits.values()),
+        f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
+        "leave it out, or pass --init random",
+    )
+    asked = options.protection != Protection()
+    flag = "--protect, --protect-pattern or --no-protect-defaults" if asked else "--by-merges"
+    idle = (asked or options.by_merges) and not sizes.prune
+    _require(not idle, f"{flag} was given, but nothing is pruned", "leave it out, or pass --swap or --remove")
+    _require(
+        bool(job.kept) or not options.preserve_keep,
+        "--preserve-keep was given without text to keep",
+        "pass --keep FILES, or leave it out",
+    )
+    _require(
+        options.preserve_keep or options.preserve is not None or not options.preserve_exactly,
+        "--preserve-exactly has no effect without text to preserve",
+        "pass --preserve TEXT or --preserve-keep, or drop --preserve-exactly",
+    )
+    for_new = (options.include, options.init, options.output_init)
+    learning = options.limits != Limits() or options.balance == "parity" or any(one is not None for one in for_new)
+    message = "options for new tokens were given, but none are learned"
+    _require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")
+    _require_balance(job)
+
+
+def _require_balance(job: Job) -> None:
+    options = job.options
+    _require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
+    if options.balance == "weights":
+        hint = "pass --balance parity too"
+        _require(not options.parity_text, "--parity-text is for --balance parity", hint)
+        _require(options.max_share is None, "--max-share is for --balance parity", hint)
+        return
+    message = "--balance parity needs several targets, and 1 was given"
+    _require(len(job.targets) > 1, message, "repeat --target NAME=FILES")
+    for name, target in job.targets.items():
+        _require(
+            as_weight(target.weight) == 1,
+            f"the target {name!r} has a weight, which has no effect with --balance parity",
+            "leave out the weight, or pass --balance weights",
+        )
+    require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
+    if options.parity_text is not None:
+        reference_of(job.targets, options.parity_text)
+
+
+def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
+    """A test whether a file in an existing output may be replaced: only files that an earlier run wrote."""
+    if weighted:
+        ours = written_before(out)
+        return lambda path: path.as_posix() in ours
+    return lambda path: is_tokenizer_file(path) or path.as_posix() in ADAPT_FILES
+
+
+def _require_output(job: Job, *, weighted: bool) -> None:
+    if not job.out.resolve().name:
+        raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
+    keep_work, force = job.options.keep_work, job.options.force
+    require_distinct([*_input_paths(job)], job.out, keep_work)
+    if keep_work is not None:
+        require_distinct([], Path(keep_work), work_folder(job.out))
+        require_new(keep_work, force=force, replaceable=is_work_file)
+    require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
+
+
+def _input_paths(job: Job) -> Iterator[Path]:
+    if Path(job.source).exists():
+        yield Path(job.source)
+    for corpus in (*job.corpora.values(), *job.other_texts.values()):
+        items = paths_of(corpus)
+        if items is not None:
+            sources = open_corpus(corpus, job.options.read_options)  # refuses names that are too long for the system
+            # Folders too: a later run would read what this one wrote into them.
+            names = dict.fromkeys([*(os.fspath(item) for item in items), *(source.name for source in sources)])
+            paths = (local_name(name) for name in names)
+            yield from (Path(path) for path in paths if os.path.isdir(path) or os.path.isfile(path))  # noqa: PTH112, PTH113
+
+
+def _require_text(job: Job) -> int:
+    """The size of all corpora on disk, after refusing files that are missing, not readable, or a pipe given twice."""
+    total, limit, options = 0, job.options.count_options.max_bytes, job.options.read_options
+    once = set[str | int]()
+    for name, corpus in (job.corpora | job.other_texts).items():
+        inputs = open_corpus(corpus, options)
+        if not inputs:
+            raise CorpusError(f"the corpus `{name}` has no files in this shard", hint="pass another --shard, or none")
+        for path in dict.fromkeys(source.name for source in inputs):
+            if not options.skip_bad and os.path.isfile(path) and not os.access(path, os.R_OK):  # noqa: PTH113
+                raise CorpusError(f"no permission to read `{path}`", hint="change its permissions, or pass --skip-bad")
+        for again in read_once(corpus, options):
+            if again in once:  # the second text would be empty
+                raise CorpusError(
+                    f"{again if isinstance(again, str) else 'an iterator'} is given twice, but can be read only once",
+                    hint="write the text to a file, and pass the file twice",
+                )
+            once.add(again)
+        size = sum(source.size for source in inputs)
+        total += min(size, limit) if limit else size
+    return total
+
+
+class _Needed(NamedTuple):
+    rows_before: int
+    rows_after: int
+
+
+def _weights(job: Job, base: Tokenizer) -> Weights | None:
+    """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
+    if not has_weights(job.source):
+        return None
+    # An initialiser has no effect yet; one for a tied output is refused.
+    current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
+    needed = _Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
+    rows = padded_rows(needed, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
+    growth = rows - current.rows_before
+    files, names = open_checkpoint(Path(job.source)).files, {name for name, *_ in current.tensors}
+    shapes = [tensor.shape for file in files for name, tensor in file.tensors.items() if name in names]
+    return Weights(
+        bytes=sum(file.path.stat().st_size for file in files),
+        rows=current.rows_before,
+        rows_after=rows,
+        parameters_added=growth * sum(shape[1] if len(shape) > 1 else 1 for shape in shapes),
+        bytes_added=growth * sum(before // current.rows_before for *_, before, _ in current.tensors),
+    )
+
+
+def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> None:
+    if job.sizes.learn:
+        require_extendable(base, job.sizes.learn)
+    if job.sizes.prune:
+        removable, needed = removable_tokens(base, protection), job.sizes.least_prune
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
+        _require(
+            needed <= len(removable.ids),
+            f"{needed:,} tokens to prune asked, {len(removable.ids):,} can be pruned; the others are {reasons}",
+            f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens: "
+            "--no-protect-defaults protects no white space, punctuation and source code",
+        )
+
+
+def _require_named_holes(job: Job, base: Tokenizer) -> None:
+    """Refuses a config that names an id without a token, if a new token would take that id or it would be removed."""
+    used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
+    below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
+    taken = set(islice(below, min(max(growth, 0), base.n_rows)))
+    for name, config in model_configs(job.source).items():
+        holes = {token_id for token_id in used_ids(config) - used if 0 <= token_id < base.n_rows}
+        lost = sorted(holes if growth < 0 else holes & taken)
+        if lost:
+            raise CheckpointError(
+                f"`{name}` names the id {lost[0]:,}, which has no token, and the new vocabulary would "
+                + ("remove it" if growth < 0 else "give it to a new token"),
+                hint=f"pass --swap N, which does not change ids without a token, or correct `{name}`",
+            )
+
+
+def _require_space(out: Path, weights: Weights) -> None:
+    needed = weights.bytes + max(weights.bytes_added, 0)
+    parent = next(folder for folder in out.resolve().parents if folder.exists())
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise OutputError(
+            f"the adapted model needs {needed / 1e9:,.1f} GB and `{parent}` has {free / 1e9:,.1f} GB free",
+            hint="free some space, or pass --out on another disk",
+        )
+
+
+def _files(corpus: Corpus | PretokenCounts, job: Job) -> set[str]:
+    """The names of the local files of a corpus, with links resolved."""
+    if paths_of(corpus) is None:
+        return set()
+    sources = open_corpus(corpus, replace(job.options.read_options, shard=None))
+    return {str(Path(source.name).resolve()) for source in sources if Path(source.name).is_file()}
+
+
+def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
+    rows = weights.rows_after if weights else 0
+    if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
+        yield (
+            f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
+            "number of tokens"
+        )
+    counted = {name for corpus in job.corpora.values() for name in _files(corpus, job)}
+    for name, text in job.tests.items():
+        if shared := sorted(counted & _files(text, job)):
+            yield f"the test text {name} has `{shared[0]}`, which is counted: its figures say nothing about other text"
+    if job.sizes.prune and not job.kept:
+        yield (
+            f"no text to keep was given: only the text of {', '.join(job.targets)} decides which tokens are removed; "
+            "pass --keep FILES with text of everything else that the model must handle"
+        )
+    if not Path(job.source).exists():
+        yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
+    elif not weights and (Path(job.source) / "config.json").is_file():
+        yield f"`{job.source}` has no weights, such as `{SINGLE}`: only its tokenizer is adapted"
+    if warning := spelling_warning(base, is_base=True):
+        yield warning

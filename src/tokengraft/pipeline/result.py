@@ -1,0 +1,154 @@
+"""`Adaptation`: the result of adapting a model, as plain data."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from tokengraft import _core
+from tokengraft.checkpoint.result import Transplant
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.learn.extension import Extension
+from tokengraft.learn.preserve import PreserveCost
+from tokengraft.measure.choose_size import SizeChoice
+from tokengraft.measure.evaluate import Evaluation
+from tokengraft.measure.sample_texts import SampleChange
+from tokengraft.measure.sizes import most_frequent_in
+from tokengraft.pipeline.options import KEEP
+from tokengraft.pruning.order import PruneOrder
+from tokengraft.pruning.summary import RemovedTokens, removed_summary
+from tokengraft.representation import FrozenDict, Table, sentences, shown
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.finding import Check
+from tokengraft.vocab_plan import VocabPlan
+
+Role = Literal["target", "keep", "test"]
+HELD_OUT = "held-out documents of the corpora that were counted"
+TEST = "texts given by --test"
+
+
+@shown
+@dataclass(frozen=True)
+class TargetResult:
+    """The result for one target."""
+
+    gain: float | None
+    """Relative increase of bytes per token on held-out text."""
+    tokens: int
+    """New tokens that are more frequent here than in any other target, relative to the bytes of the texts."""
+
+
+@shown
+@dataclass(frozen=True)
+class Adaptation:
+    """The adapted tokenizer, how it was made, and how it was checked and measured."""
+
+    base: Tokenizer
+    tokenizer: Tokenizer
+    order: PruneOrder | None
+    """The pruned tokens; None if none were asked for."""
+    extension: Extension | None
+    """The learned tokens; None if none were asked for."""
+    plan: VocabPlan
+    check: Check
+    evaluation: Evaluation
+    """Scores of the tokenizers `base` and `new` on held-out documents of the corpora. Other text usually gains less."""
+    targets: Mapping[str, TargetResult]
+    transplant: Transplant | None
+    """None without weights."""
+    test: Evaluation | None = None
+    """Scores on texts of the user's choice; None if there are none."""
+    choice: SizeChoice | None = None
+    """How the number of new tokens was chosen; None if it was given."""
+    warnings: tuple[str, ...] = ()
+    """One sentence each."""
+    samples: tuple[SampleChange, ...] = ()
+    """The tokens of the built-in sample texts before and after, the largest increase first."""
+    request: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """What was asked for: inputs with sizes and hashes, weights, options and versions, as `adaptation.json` has it."""
+    cost: PreserveCost | None = None
+    """What text that the user preserves costs; None if there is none, or nothing was learned."""
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows before and after: of the embedding with padding; without weights, those that the tokenizer needs."""
+        if self.transplant:
+            return self.transplant.rows_before, self.transplant.rows_after
+        return self.plan.rows_before, self.plan.rows_after
+
+    @property
+    def removed(self) -> RemovedTokens:
+        """The pruned tokens that were not learned again, by kind and by script."""
+        gone = set(self.plan.removed)
+        return removed_summary(
+            self.base, (each.id for each in self.order.removals if each.id in gone) if self.order else ()
+        )
+
+    @property
+    def scores(self) -> Evaluation:
+        """The scores on test texts, then on held-out documents, by the names that terminal and report show."""
+        held_out, test = self.evaluation, self.test or Evaluation(())
+        named = [replace(score, text=shown_name(score.text, "test")) for score in test.scores]
+        for score in held_out.scores:
+            role: Role = "target" if score.text in self.targets else "keep"
+            named.append(replace(score, text=shown_name(score.text, role)))
+        notes = tuple(dict.fromkeys((*test.notes, *held_out.notes)))
+        return replace(held_out, scores=tuple(named), notes=notes, warnings=(*test.warnings, *held_out.warnings))
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "rows": self.rows,
+            "passed": self.check.passed,
+        } | self.plan.summary._asdict()
+
+    def _tables(self) -> Iterator[Table]:
+        yield from self.evaluation._tables()
+        rows = ((name, target.gain, target.tokens) for name, target in self.targets.items())
+        yield Table("targets", ("target", "gain", "new tokens most frequent here"), rows, len(self.targets))
+        notable = [
+            f"{each.outcome}: {each.name}: {each.detail}" for each in self.check.findings if each.outcome != "pass"
+        ]
+        yield from sentences("checks", notable)
+        yield from sentences("warnings", self.warnings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON-ready data."""
+        return {
+            "tokengraft": _core.__version__,
+            "request": dict(self.request),
+            "plan": self.plan.summary._asdict(),
+            "checks_passed": self.check.passed,
+            "findings": [asdict(finding) for finding in self.check.findings],
+            "evaluation": {"measured_on": HELD_OUT, **self.evaluation.as_dict()},
+            "test": {"measured_on": TEST, **self.test.as_dict()} if self.test else None,
+            "targets": {name: asdict(target) for name, target in self.targets.items()},
+            "transplant": self.transplant.as_dict() if self.transplant else None,
+            "size": self.choice.as_dict() if self.choice else None,
+            "included": [word._asdict() for word in self.extension.included] if self.extension else [],
+            "refused": len(self.extension.refused) if self.extension else 0,
+            "kept": dict(self.order.kept) if self.order else {},
+            "removed_tokens": self.removed.as_dict(),
+            "samples": [sample._asdict() for sample in self.samples],
+            "not_preserved": self.extension.provenance.get("not_preserved") if self.extension else None,
+            "preserve_cost": self.cost.as_dict() if self.cost else None,
+            "warnings": list(self.warnings),
+        }
+
+
+def shown_name(text: str, role: Role) -> str:
+    """What terminal and report call a text. A target and a test text may have the same name.
+
+    >>> shown_name("et", "target"), shown_name("et", "test"), shown_name("en", "keep"), shown_name("keep", "keep")
+    ('et', 'et (test)', 'en (keep)', 'keep')
+    """
+    return text if role == "target" or (text, role) == (KEEP, "keep") else f"{text} ({role})"
+
+
+def target_results(
+    base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
+) -> dict[str, TargetResult]:
+    """The gain of each target, and the number of new tokens that are most frequent in it."""
+    added = [token_id for string, token_id in new.ids.items() if string not in base.ids]
+    frequencies = {name: part.tokens(new) for name, part in counts.items()}
+    own = most_frequent_in(added, frequencies, {name: part.totals.bytes for name, part in counts.items()})
+    return {name: TargetResult(evaluation["new", name].gain, own[name]) for name in counts}

@@ -1,0 +1,114 @@
+"""`training_file`: `training.json`, which tells a training run about the new rows, with settings to start from.
+
+`next_step`: what to do with the result of an adaptation.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tokengraft import _core
+from tokengraft.checkpoint.model_files import TRAINING
+from tokengraft.checkpoint.result import Transplant
+from tokengraft.checkpoint.tensors import ITEM_BYTES
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.measure.choose_size import MIN_SUPPORT
+from tokengraft.page.content import NextStep
+from tokengraft.pipeline.result import Adaptation
+
+RARE_BELOW = MIN_SUPPORT
+"""Tokens that occur less often are rare: a training run that reads the text once hardly changes their rows."""
+ROWS_SHARE, ROWS_LEARNING_RATE, NEW_ROWS_FACTOR = 0.0, 1e-3, 4.0
+"""By `lab/experiments/results/training.jsonl`: new rows that learn four times as fast as the rest end better than
+without, and better than after a stage of their own, which costs text."""
+MEASURED_RATE, MEASURED_WIDTH = 1.2e-3, 576
+"""A learning rate that worked for all weights of SmolLM2-135M, at 180 kB of text per step, and its hidden size."""
+LORA = {"task_type": "CAUSAL_LM", "r": 64, "lora_alpha": 128, "lora_dropout": 0.0, "target_modules": "all-linear"}
+_LIBRARIES = ("torch", "transformers", "peft")
+
+
+def training_file(result: Adaptation, transplant: Transplant, counts: Mapping[str, PretokenCounts]) -> bytes:
+    """The content of `training.json`, by the counts of every text without held-out documents."""
+    new = [row for row, source in enumerate(result.plan.sources) if isinstance(source, tuple)]
+    seen = Counter[int]()
+    for part in counts.values():
+        seen.update(part.tokens(result.tokenizer))
+    frequency = [seen[token_id] for token_id in new]
+    settings = {
+        "versions": _versions(),
+        "embedding_rows": transplant.rows_after,
+        "tied": transplant.tied,
+        "counted": {name: part.totals.bytes for name, part in counts.items()},
+        "counted_tokens": seen.total(),
+        "new_ids": new,
+        "frequency": frequency,
+        "rare_below": RARE_BELOW,
+        "rare_ids": [token_id for token_id, times in zip(new, frequency, strict=True) if times < RARE_BELOW],
+        "lora": LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), new)},
+        "stages": _stages(transplant),
+    }
+    return (json.dumps(settings, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def next_step(result: Adaptation, folder: str) -> NextStep:
+    """What to do with a result in a folder: transplant, train, or measure."""
+    if not result.transplant:
+        command = ["tokengraft", "transplant", "MODEL", folder, "--out", "NEW_MODEL"]
+        return NextStep("transplant", "Only the tokenizer is adapted: the source has no weights.", command)
+    tests = [f"{name}={paths[0]}" for name, paths in _paths(result, "test") if len(paths) == 1] or ["NAME=FILES"]
+    if not result.plan.summary.added:
+        command = ["tokengraft", "probe", str(result.request.get("source", "MODEL")), folder, "--text", *tests]
+        why = "The model has never read the words of removed tokens as shorter tokens: compare bits per byte."
+        return NextStep("measure the model", why, command)
+    train = [path for role in ("target", "keep") for _, paths in _paths(result, role) for path in paths] or ["FILES"]
+    command = ["python", "examples/continue_pretraining.py", folder, f"{folder}-trained", "--train", *train]
+    why = f"New embedding rows are only initialised; `{TRAINING}` has their ids and settings to start from."
+    return NextStep("train the model", why, [*command, "--held-out", *tests])
+
+
+def _paths(result: Adaptation, role: str) -> Iterator[tuple[str, list[str]]]:
+    """The name and the paths of every text of a role that was read from files."""
+    for item in result.request.get("inputs", ()):
+        if item["role"] == role and item["path"]:
+            yield item["name"], [item["path"]] if isinstance(item["path"], str) else item["path"]
+
+
+def _versions() -> dict[str, str]:
+    """The versions of tokengraft, and of the libraries for training that are installed."""
+    versions = {"tokengraft": _core.__version__}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def _modules(transplant: Transplant) -> list[str]:
+    """The names of the modules with new rows, as PEFT finds them: of a tied output, the embedding alone.
+
+    >>> from types import SimpleNamespace
+    >>> tensors = [("model.embed_tokens.weight", "input"), ("lm_head.weight", "output")]
+    >>> _modules(SimpleNamespace(tied=False, tensors=tensors)), _modules(SimpleNamespace(tied=True, tensors=tensors))
+    (['embed_tokens', 'lm_head'], ['embed_tokens'])
+    """
+    roles = ("input",) if transplant.tied else ("input", "output")
+    names = [next((name for name, kind, *_ in transplant.tensors if kind == role), None) for role in roles]
+    return [name.removesuffix(".weight").rpartition(".")[2] for name in names if name is not None]
+
+
+def _stages(transplant: Transplant) -> list[dict[str, Any]]:
+    """Two stages of training: new rows first, then all weights."""
+    _, _, dtype, _, size = next(tensor for tensor in transplant.tensors if tensor[1] == "input")
+    width = size // transplant.rows_after // ITEM_BYTES[dtype]
+    rate = float(f"{MEASURED_RATE * MEASURED_WIDTH / max(width, MEASURED_WIDTH):.1e}")
+    return [
+        {"train": "new rows", "share_of_text": ROWS_SHARE, "learning_rate": ROWS_LEARNING_RATE},
+        {
+            "train": "everything",
+            "share_of_text": 1 - ROWS_SHARE,
+            "learning_rate": rate,
+            "new_rows_factor": NEW_ROWS_FACTOR,
+        },
+    ]

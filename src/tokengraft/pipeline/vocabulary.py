@@ -1,0 +1,184 @@
+"""`new_vocabulary`: prunes and extends the tokenizer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokengraft.errors import CorpusError, OptionError, TokengraftError
+from tokengraft.learn.continued import extend
+from tokengraft.learn.extension import Extension
+from tokengraft.learn.preserve import PreserveCost, Preserved, cost_of, is_restricted, lost_gain, trained_freely
+from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
+from tokengraft.pipeline.prepare import Prepared
+from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
+from tokengraft.pruning.order import PruneOrder, prune_order
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.serving.stacks import choices_for
+
+
+@dataclass(frozen=True)
+class NewVocabulary:
+    """The new tokenizer, with the prune order and the extension that produced it."""
+
+    tokenizer: Tokenizer
+    order: PruneOrder | None
+    extension: Extension | None
+    choice: SizeChoice | None = None
+    """How the number of new tokens was chosen, if it was not given."""
+    warnings: tuple[str, ...] = ()
+    cost: PreserveCost | None = None
+    """What preserving text costs."""
+
+
+def new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
+    """The tokenizer after pruning and extension.
+
+    A swap gives the ids of the pruned tokens to new ones. Without a swap, ids change only if more tokens are pruned
+    than learned, or a serving stack cannot use ids with holes. Then all ids are renumbered without holes, as by
+    `prune`, including holes of the base.
+
+    Raises:
+        OptionError: More tokens should be pruned than can be.
+        CorpusError: A swap was asked for, and no token can be learned.
+    """
+    made = _with_cost(job, texts, _new_vocabulary(job, texts))
+    made = replace(made, warnings=(*made.warnings, *_rare(job, texts, made)))
+    has_holes = len(made.tokenizer.ids) < made.tokenizer.n_rows
+    if has_holes and choices_for(job.options.stacks).no_holes:
+        return replace(made, tokenizer=made.tokenizer.compact())
+    return made
+
+
+def _with_cost(job: Prepared, texts: Texts, made: NewVocabulary) -> NewVocabulary:
+    """The vocabulary with the cost of text that the user preserves: the same is made without that text, to compare.
+
+    Raises:
+        OptionError: Nearly all of the gain is lost, and that was not asked for.
+    """
+    preserve, extension = texts.preserve, made.extension
+    if preserve is None or extension is None or not (job.options.preserve_keep or job.options.preserve is not None):
+        return made
+    extension = preserve.noted_in(extension)
+    free = made
+    if made.order or is_restricted(extension) or len(extension) < job.sizes.learn:
+        job.start("learning without the preserved text, to compare")
+        without = Preserved(preserve.always, preserve.always) if preserve.always else None
+        silent = replace(job, options=replace(job.options, on_step=None))
+        free = _new_vocabulary(silent, replace(texts, preserve=without, for_comparison=True))
+    cost = cost_of([*texts.targets.values()], job.base, made.tokenizer, free.tokenizer)
+    error = lost_gain(cost, len(extension.refused))
+    if error and not job.options.preserve_exactly:
+        raise error
+    warnings = (*made.warnings, *([error.message] if error else []))
+    return replace(made, extension=extension, cost=cost, warnings=warnings)
+
+
+def _new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
+    base, sizes, choice, first = job.base, job.sizes, None, None
+    order = _order(job, texts) if sizes.prune else None
+    if sizes.auto:
+        # A swap cannot replace more tokens than can be pruned.
+        first = _learned(job, texts, base, min(sizes.swap, len(order)) if sizes.swap and order else sizes.learn)
+        job.start("choosing the number of tokens")
+        choice = _choice(job, texts, base, first)
+        sizes = sizes.chosen(choice.size)
+    order = in_occurrences(order[: sizes.prune], texts.keep.unit) if order else None
+    if sizes.swap and order:
+        return replace(_swapped(job, texts, order), choice=choice)
+    pruned = order.apply(base) if order else base
+    if not sizes.add:
+        return NewVocabulary(pruned.compact(), order, None)
+    extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
+    new = extension.apply(pruned)
+    warnings = (extension.stopped,) if len(extension) < extension.asked else ()
+    closed = new.compact() if len(extension) < sizes.remove else new
+    return NewVocabulary(closed, order, extension, choice, warnings)
+
+
+def _order(job: Prepared, texts: Texts) -> PruneOrder:
+    """All tokens that may be pruned, rare ones first, and none of the preserved text."""
+    job.start("choosing tokens to prune")
+    base, protection = job.base, job.protection
+    if texts.preserve is not None:
+        used = sorted(base.strings[token_id] for token_id in texts.preserve.counts.tokens(base))
+        protection = replace(protection, tokens=[*protection.tokens, *used])
+    order = prune_order(base, texts.keep.counts, protection=protection, by_merges=job.options.by_merges)
+    needed = job.sizes.least_prune
+    if len(order) < needed:
+        raise OptionError(
+            f"{needed:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
+            "preserved text uses them",
+            hint=f"pass --swap or --remove with at most {len(order):,}, or preserve less text",
+        )
+    return order
+
+
+def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Extension:
+    """The extension by n tokens: by parity, or from the mix."""
+    job.start(f"learning {n:,} tokens")
+    options, preserve = job.options, texts.preserve.counts if texts.preserve else None
+    more: dict[str, Any] = {"preserve": preserve, "include": options.include, "progress": options.progress}
+
+    def train(n: int) -> Extension:
+        if texts.parity:
+            return extend(tokenizer, texts.parity, n, limits=options.limits, **more)
+        return extend_by_mix(tokenizer, texts.learn, n, options.limits, **more)
+
+    return trained_freely(train, n) if texts.for_comparison else train(n)
+
+
+def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) -> SizeChoice:
+    size = job.options.size
+    return choose_size(
+        base,
+        extension,
+        texts.support,
+        texts.held_out,
+        max_rare=size.max_rare,
+        min_support=size.min_support,
+        multiple=size.multiple,
+        min_size=max(size.min_size, extension.n_listed),
+    )
+
+
+def _rare(job: Prepared, texts: Texts, made: NewVocabulary) -> Iterator[str]:
+    """A warning if a size that was given leaves many new tokens rare, with the size that `auto` would choose."""
+    if made.extension is None or made.choice is not None:
+        return
+    base, ids, seen = job.base, made.tokenizer.ids, texts.support.tokens(made.tokenizer)
+    found = rare_warning([seen.get(ids[token], 0) for token in made.extension.tokens if token not in base.ids])
+    if not found:
+        return
+    try:
+        size = _choice(job, texts, made.order.apply(base) if made.order else base, made.extension).size
+    except TokengraftError:  # no size is supported
+        size = len(made.extension)
+    fewer = f"`auto` would choose about {size:,}" if size < len(made.extension) else "give more text"
+    yield f"{found}; {fewer}"
+
+
+def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> NewVocabulary:
+    """A vocabulary with as many tokens replaced as can be learned.
+
+    The tokens that can be learned depend on those that are pruned, so both steps are repeated until the numbers agree.
+    The number decreases in every round.
+    """
+    n = len(order)
+    while n:
+        pruned = order[:n].apply(job.base)
+        extension = _learned(job, texts, pruned, n)
+        if len(extension) == n:
+            fewer = f"{len(order):,} tokens to swap asked, {n:,} replaced: {_shortage(job, extension)}"
+            warnings = (fewer,) if n < len(order) else ()
+            return NewVocabulary(extension.apply(pruned), order[:n], extension, warnings=warnings)
+        n = len(extension)
+    raise CorpusError(
+        f"{len(order):,} tokens to swap asked, and none can be learned: {_shortage(job, extension)}",
+        hint="give more text of the target, or pass --remove N to prune only",
+    )
+
+
+def _shortage(job: Prepared, extension: Extension) -> str:
+    refused = f"{len(extension.refused):,} were refused because they occur in the preserved text"
+    pairs = f"the target text has no more pairs seen at least {job.options.limits.min_count:,} times"
+    return f"{pairs}, and {refused}" if extension.refused else pairs

@@ -1,0 +1,125 @@
+"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json`, `report.html` and `training.json`.
+
+`adaptation_content`: what the report shows.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokengraft.checkpoint.model_files import ADAPT_FILES, TRAINING
+from tokengraft.checkpoint.rows import DEFAULT
+from tokengraft.checkpoint.transplant import transplant
+from tokengraft.formats.sources import folder_files
+from tokengraft.output.atomic import write_folder
+from tokengraft.page.content import Content, ReportText
+from tokengraft.page.page import report_page
+from tokengraft.pipeline.prepare import Prepared, replaceable
+from tokengraft.pipeline.result import Adaptation, shown_name
+from tokengraft.pipeline.texts import Texts
+from tokengraft.pipeline.training import next_step, training_file
+from tokengraft.verify.loaders import verify_folder
+from tokengraft.verify.serving.check_serving import check_serving
+from tokengraft.verify.serving.stacks import choices_for
+
+
+def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
+    """Writes the folder and returns the result; with weights, including the result of the transplant.
+
+    Raises:
+        TokengraftError: A file cannot be written, or the written folder fails its verification.
+    """
+    options, rows = job.options, _row_options(job)
+    if job.weights:
+        # A dry run gives the tables that will change, which the report shows.
+        planned = transplant(job.source, result.tokenizer, None, **rows)
+        result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
+    files = {ADAPT_FILES[0]: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
+    if options.report is not False:
+        job.start("making the report")
+        files[ADAPT_FILES[1]] = report_page(adaptation_content(job, texts, result)).encode()
+    if result.transplant and result.plan.summary.added:
+        counts = {name: part.counts for name, part in texts.parts.items()}
+        files[TRAINING] = training_file(result, result.transplant, counts)
+    job.start("writing")
+    if job.weights:
+        more: dict[str, Any] = {"force": options.force, "progress": options.progress}
+        done = transplant(job.source, result.tokenizer, job.out, others=files, request=result.request, **rows, **more)
+        return _with_serving(job, replace(result, transplant=done))
+    write_folder(
+        folder_files(result.tokenizer) | files,
+        job.out,
+        replaceable=replaceable(job.out, weighted=False) if options.force else None,
+        check=lambda folder: verify_folder(folder, result.tokenizer, base=result.base).raise_for_failures(),
+    )
+    return _with_serving(job, result)
+
+
+def _row_options(job: Prepared) -> dict[str, Any]:
+    """The options of `transplant` for rows."""
+    options = job.options
+    return {
+        "init": options.init or DEFAULT,
+        "output_init": options.output_init,
+        "hole_rows": options.hole_rows,
+        "pad_multiple": choices_for(options.stacks).pad_multiple or "keep",
+        "seed": options.seed or 0,
+    }
+
+
+def _with_serving(job: Prepared, result: Adaptation) -> Adaptation:
+    """The result with a warning for everything that a serving stack cannot use, with its fix."""
+    if not job.options.stacks:
+        return result
+    failures = check_serving(job.out, *job.options.stacks, base=result.base).failures
+    warnings = (f"{finding.name}: {finding.detail}; {finding.fix}" for finding in failures)
+    return replace(result, warnings=(*result.warnings, *warnings))
+
+
+def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Content:
+    """What the report of an adaptation shows."""
+    extension, record = result.extension, dict(result.request)
+    return Content(
+        title=f"{Path(job.source).resolve().name}, adapted to {', '.join(result.targets)}",
+        base=result.base,
+        new=result.tokenizer,
+        plan=result.plan,
+        texts=tuple(_report_texts(job, texts)),
+        evaluation=result.scores,
+        check=result.check,
+        pruned=result.order.apply(result.base) if result.order and extension else None,
+        extension=extension,
+        size_reason=result.choice.reason if result.choice else None,
+        transplant=result.transplant,
+        next_step=next_step(result, "adapted"),  # not the path: the same request gives the same page
+        warnings=result.warnings,
+        record=record | {"inputs": [_input(job, texts, entry) for entry in record["inputs"]]},
+    )
+
+
+def _report_texts(job: Prepared, texts: Texts) -> Iterator[ReportText]:
+    for name, text in texts.tests.items():
+        yield ReportText.of(shown_name(name, "test"), "text given with --test", text)
+    for name, part in texts.parts.items():
+        role = job.role(name)
+        yield ReportText(shown_name(name, role), "held-out documents", role, part.held_out, part.counts)
+
+
+def _input(job: Prepared, texts: Texts, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """An input of the request with what is known of its text.
+
+    `bytes` are those of the text without what is held out, `documents` are all of its documents, and `file_bytes` those
+    of the files, as recorded.
+    """
+    role, name = recorded["role"], recorded["name"]
+    entry = {**recorded, "bytes": None, "file_bytes": recorded["bytes"] or None}
+    if role == "test":
+        totals = texts.tests[name].totals
+        return entry | {"bytes": totals.bytes, "documents": totals.documents}
+    if role not in ("target", "keep"):
+        return entry
+    part = texts.parts[name]
+    entry |= {"bytes": part.counts.totals.bytes, "held_out_bytes": sum(len(text.encode()) for text in part.held_out)}
+    return entry | ({"weight": str(job.targets[name].weight)} if role == "target" else {})

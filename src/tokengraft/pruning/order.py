@@ -1,0 +1,404 @@
+"""`prune_order`: which tokens are removed first. `PruneOrder` is the result."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, chain
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args
+
+from tokengraft import _core
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import CountsError, OptionError, number, require_type, whole_number
+from tokengraft.progress import stage
+from tokengraft.pruning.expected import usefulness
+from tokengraft.pruning.leaves import RemainingMerges, by_frequency, by_id, by_uses
+from tokengraft.pruning.removable import Protection, removable_tokens, token_text
+from tokengraft.representation import FrozenDict, Table, shown
+from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
+from tokengraft.tokenizer.inspect import is_whole_pretoken
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+
+@shown
+class Removal(NamedTuple):
+    """A token to remove, and the number that decided its position in the order."""
+
+    token: str
+    id: int
+    decided_by: int
+    """The count or the id that the order is sorted by."""
+
+
+@shown
+@dataclass(frozen=True)
+class PruneOrder(EditResult):
+    """Which tokens to remove, first to last. The order of n tokens is the beginning of the order of more.
+
+    Examples:
+        >>> tok = tg.load("model")
+        >>> order = tg.prune_order(tok, tg.count(tok, "en.txt"))
+        >>> [(removal.token, removal.id) for removal in order.removals[-2:]]
+        [('th', 257), ('at', 256)]
+        >>> len(tok.tokens) - len(order[:16].apply(tok).tokens)
+        16
+    """
+
+    _what = "a prune order"
+    _command = "tokengraft prune --order FILE"
+    method: str
+    removals: tuple[Removal, ...]
+    base_hash: str
+    """The `Tokenizer.content_hash` of the tokenizer it was made for; `apply` refuses any other."""
+    kept: Mapping[str, int] = field(default_factory=FrozenDict)
+    """How many tokens are never removed, by reason."""
+    provenance: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """Version, totals of the counted text, and whether tokens were counted by merges alone (`by_merges`)."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens, as the vocabulary spells them."""
+        return tuple(removal.token for removal in self.removals)
+
+    def __len__(self) -> int:
+        return len(self.removals)
+
+    def stops(self) -> str:
+        """A message: why the other tokens are kept."""
+        reasons = [f"{count:,} {reason}" for reason, count in self.kept.items() if count]
+        return "kept are " + ", ".join(reasons) if reasons else "there are no others"
+
+    def covering(self, tokenizer: Tokenizer, share: float, *texts: PretokenCounts) -> "PruneOrder":
+        """The longest beginning of the order that leaves this share of the tokens of every text as it is.
+
+        Pass text that the order was not made from: its own text keeps all of its tokens much longer. Text without
+        tokens is refused, because it could do without all of them.
+
+        Examples:
+            >>> tok = tg.load("model")
+            >>> order = tg.prune_order(tok, tg.count(tok, "en.txt"))
+            >>> [len(order.covering(tok, share, tg.count(tok, "et.txt"))) for share in (1, 0.9, 0.5)]
+            [39, 79, 109]
+        """
+        share = number("share", share)
+        if not 0 < share <= 1:
+            raise OptionError(
+                f"the share is {share}; it must be above 0 and at most 1", hint="pass 0.9995, for instance"
+            )
+        require_base(tokenizer, self.base_hash, what="prune order")
+        if not texts:
+            raise OptionError("no text was given to choose a size by", hint="pass counts of held-out text")
+        n = len(self)
+        for counts in texts:
+            found = counts.tokens(tokenizer)
+            total = sum(found.values())
+            if not total:
+                raise OptionError("a text to choose the size by has no tokens", hint="pass held-out text")
+            lost = accumulate(found.get(removal.id, 0) for removal in self.removals[:n])
+            n = next((at for at, removed in enumerate(lost) if removed > (1 - share) * total), n)
+        return self._first(n)
+
+    def _first(self, n: int) -> "PruneOrder":
+        if n < 0:
+            raise self._cannot_cut(slice(n))
+        if n > len(self):
+            raise OptionError(
+                f"{n:,} tokens are to be removed, `{self.method}` can remove {len(self):,}; {self.stops()}",
+                hint=f"pass --remove {len(self)} or less, protect fewer tokens (--no-protect-defaults), or choose "
+                "another --method",
+            )
+        return replace(self, removals=self.removals[:n])
+
+    def _facts(self) -> dict[str, Any]:
+        return {"method": self.method, "tokens": len(self), "others": self.stops(), "base": self.base_hash[:12]}
+
+    def _tables(self) -> Iterator[Table]:
+        yield Table("tokens, first removed first", ("token", "id", "decided by"), self.removals, len(self))
+
+    def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
+        return remove_tokens(tokenizer, self.tokens)
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "base_hash": self.base_hash,
+            "kept": self.kept,
+            "provenance": self.provenance,
+            "removals": self.removals,
+        }
+
+    @classmethod
+    def _parsed(cls, document: Any, base_hash: str) -> "PruneOrder":
+        return cls(
+            method=str(document["method"]),
+            removals=tuple(_removal(*removal) for removal in document["removals"]),
+            base_hash=base_hash,
+            kept=FrozenDict({str(reason): int(count) for reason, count in document["kept"].items()}),
+            provenance=FrozenDict(document["provenance"]),
+        )
+
+
+def _removal(token: str, token_id: int, decided_by: int) -> Removal:
+    """A removal out of a file, if it is one."""
+    if not (isinstance(token, str) and isinstance(token_id, int) and isinstance(decided_by, int)):
+        raise TypeError(f"{(token, token_id, decided_by)!r} is no removal")
+    return Removal(token, token_id, decided_by)
+
+
+Method = Literal[
+    "leaf-expected",
+    "leaf-frequency",
+    "frequency",
+    "merge",
+    "last-id",
+    "last-id-leaf",
+    "script",
+    "script-leaf",
+    "unreachable",
+]
+METHODS: tuple[Method, ...] = get_args(Method)
+COUNTED: tuple[Method, ...] = ("leaf-expected", "leaf-frequency", "frequency", "merge")
+"""Methods that use how often tokens occur in a text."""
+COMMON = frozenset(("Common", "Inherited", "Unknown"))
+"""Scripts that are always kept."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The input of a method."""
+
+    tokenizer: Tokenizer
+    candidates: frozenset[int]
+    """Tokens that may be removed."""
+    counts: PretokenCounts | None
+    scripts: Collection[str]
+    by_merges: bool
+    """Count tokens with merge skipping off."""
+
+    def frequencies(self, *, by_merges: bool | None = None, uses: bool = False) -> Mapping[int, int]:
+        """How often each token occurs in the text."""
+        if self.counts is None:
+            raise CountsError("this order is decided by counts, and none were given", hint="pass --counts or --corpus")
+        return self.counts.tokens(
+            self.tokenizer, by_merges=self.by_merges if by_merges is None else by_merges, uses=uses
+        )
+
+
+Steps = Iterable[tuple[int, int]]
+"""Tokens in order, each with the number that decided its position."""
+
+
+@stage("ordering tokens for pruning")
+def prune_order(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts | None = None,
+    method: Method = "leaf-expected",
+    *,
+    scripts: Collection[str] = (),
+    protection: Protection | None = None,
+    by_merges: bool = False,
+) -> PruneOrder:
+    """The order in which tokens are removed, for all tokens that may be removed.
+
+    Leaf orders and `merge` leave every kept token reachable. The other methods are baselines for comparison.
+
+    Args:
+        tokenizer: The tokenizer. It is not changed.
+        counts: The text whose tokens are to be kept, for the methods that count.
+        method: `leaf-expected`: the rarest leaves, and among those that do not occur, first those that are least
+            expected in other text of the same kind, by their parts and ids. `leaf-frequency` (the paper's Algorithm 1):
+            the rarest leaves, by id where none occurs. `frequency`, `merge` (Algorithm 2), `last-id`, `last-id-leaf`,
+            `script`, `script-leaf`, `unreachable`.
+        scripts: For the script orders: Unicode names of the scripts to keep, such as ``["Latin", "Cyrillic"]``.
+        protection: What is never removed, and what may be removed although by default it is kept.
+        by_merges: Count tokens with merge skipping (`ignore_merges`) off, as the paper does. Tokens that only merge
+            skipping produces then count 0 and are removed first. By default tokens count as the tokenizer encodes.
+
+    Raises:
+        OptionError: There is no such method or script, a protected token does not exist, or ``by_merges`` is set for a
+            method that does not count.
+        CountsError: The order needs counts, or they were made for another pipeline.
+
+    Examples:
+        >>> tok = tg.load("model")
+        >>> small = tg.prune_order(tok, tg.count(tok, ["et.txt", "en.txt"]))[:16].apply(tok)
+        >>> len(tok.tokens), len(small.tokens)
+        (397, 381)
+    """
+    require_type("tokenizer", tokenizer, Tokenizer)
+    require_type("counts", counts, PretokenCounts, NoneType)
+    require_type("protection", protection, Protection, NoneType)
+    _require_options(method, scripts, by_merges)
+    removable = removable_tokens(tokenizer, protection or Protection(), counts)
+    question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
+    reserved = ((token_id, token_id) for token_id in removable.reserved)
+    removals = tuple(Removal(tokenizer.strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
+    kept = {**removable.kept, "others": len(removable.ids) - len(removals)}
+    provenance = {
+        "tokengraft": _core.__version__,
+        "counted": asdict(counts.totals) if counts else None,
+        "by_merges": by_merges if method in COUNTED else None,
+    }
+    return PruneOrder(method, removals, tokenizer.content_hash, FrozenDict(kept), FrozenDict(provenance))
+
+
+def prune(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts | None,
+    n: int,
+    *,
+    method: Method = "leaf-expected",
+    scripts: Collection[str] = (),
+    protection: Protection | None = None,
+    by_merges: bool = False,
+) -> PruneOrder:
+    """The first n tokens of the `prune_order`, to be applied to the tokenizer as an extension is.
+
+    Args:
+        tokenizer: The tokenizer. It is not changed.
+        counts: The text whose tokens are to be kept; None for a method that does not count.
+        n: How many tokens to remove.
+        method: As for `prune_order`, and so are the other options.
+        scripts: For the script orders: Unicode names of the scripts to keep.
+        protection: What is never removed, and what may be removed although by default it is kept.
+        by_merges: Count tokens with merge skipping off.
+
+    Raises:
+        OptionError: Fewer than n tokens can be removed, or as `prune_order`.
+        CountsError: As `prune_order`.
+
+    Examples:
+        >>> tok = tg.load("model")
+        >>> small = tg.prune(tok, tg.count(tok, ["et.txt", "en.txt"]), 16).apply(tok)
+        >>> len(tok), len(small)
+        (397, 381)
+    """
+    n = whole_number("n", n)
+    if n < 0:
+        raise OptionError(f"{n} tokens are to be removed; it must be 0 or more", hint="pass n=1000, for instance")
+    order = prune_order(tokenizer, counts, method, scripts=scripts, protection=protection, by_merges=by_merges)
+    return order[:n]
+
+
+def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> None:
+    if method not in METHODS:
+        raise OptionError(f"there is no method {method!r}", hint=f"choose one of {', '.join(METHODS)}")
+    if isinstance(scripts, str) or bool(scripts) != method.startswith("script"):
+        raise OptionError(
+            f"the method is {method} and the scripts are {scripts!r}",
+            hint="pass --scripts, or a list of scripts, with the methods script and script-leaf and with no other",
+        )
+    if by_merges and method not in COUNTED:
+        raise OptionError(
+            f"the method {method} counts no tokens, and counting by merges was asked for",
+            hint=f"leave out --by-merges, or choose one of {', '.join(COUNTED)}",
+        )
+
+
+def _leaf_expected(question: Question) -> Steps:
+    frequencies = question.frequencies()
+    return _by_frequency(question, frequencies, usefulness(question.tokenizer, frequencies))
+
+
+def _leaf_frequency(question: Question) -> Steps:
+    return _by_frequency(question, question.frequencies(), None)
+
+
+def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:
+    merges = RemainingMerges(question.tokenizer)
+    return by_frequency(
+        question.tokenizer.structure.splits,
+        question.candidates,
+        frequencies,
+        lambda token, removed: merges.encode(token, removed).tokens,
+        expected,
+    )
+
+
+def _frequency(question: Question) -> Steps:
+    frequencies = question.frequencies()
+    return ((-negative, count) for count, negative in sorted((frequencies.get(i, 0), -i) for i in question.candidates))
+
+
+def _merge(question: Question) -> Steps:
+    """Uses by merges, but for the pretokens that merge skipping makes tokens that merges do not: those use one token.
+
+    Other pretokens that are tokens count with the merges they skip, which make the same token. Without them a token
+    could have more uses than its parts, and these would be removed before it.
+    """
+    merges, uses = RemainingMerges(question.tokenizer), Counter(question.frequencies(by_merges=True, uses=True))
+    frequencies = {} if question.by_merges else question.frequencies()
+    skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
+    for token, count in skipped.items():
+        uses[token] += count
+        uses.subtract(_times(count, merges.encode(token, ()).uses))
+
+    def more(token: int, removed: Collection[int]) -> Mapping[int, int]:
+        return _times(skipped[token], merges.encode(token, removed).uses) if token in skipped else {}
+
+    lengths = {token.id: len(token.string) for token in question.tokenizer.tokens}
+    return by_uses(lengths, question.candidates, uses, more)
+
+
+def _times(count: int, tokens: Iterable[int]) -> dict[int, int]:
+    return {token: count * times for token, times in Counter(tokens).items()}
+
+
+def _last_id(question: Question) -> Steps:
+    return ((token_id, token_id) for token_id in sorted(question.candidates, reverse=True))
+
+
+def _last_id_leaf(question: Question) -> Steps:
+    return by_id(question.tokenizer.structure.splits, question.candidates)
+
+
+def _script(question: Question) -> Steps:
+    return ((token_id, token_id) for token_id in sorted(_foreign(question), reverse=True))
+
+
+def _script_leaf(question: Question) -> Steps:
+    return by_id(question.tokenizer.structure.splits, _foreign(question))
+
+
+def _foreign(question: Question) -> set[int]:
+    """Tokens with a character of another script. A token that is only part of a character has no script."""
+    tokens = question.tokenizer.tokens
+    written = _core.scripts([token_text(question.tokenizer, token.string) for token in tokens])
+    known = {name for names in written for name in names}
+    strange = sorted(set(question.scripts) - known)
+    if strange:
+        raise OptionError(
+            f"no token is written in {strange[0]!r}",
+            hint=f"name scripts as Unicode does; the tokenizer has {', '.join(sorted(known - COMMON))}",
+        )
+    allowed = COMMON | set(question.scripts)
+    foreign = {token.id for token, names in zip(tokens, written, strict=True) if not allowed.issuperset(names)}
+    return foreign & question.candidates
+
+
+def _unreachable(question: Question) -> Steps:
+    """Tokens that no input produces: neither by merges nor, where merges are skipped, as a whole pretoken."""
+    return ((token_id, token_id) for token_id in sorted(_unproduced(question), reverse=True))
+
+
+def _unproduced(question: Question) -> Iterator[int]:
+    failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
+    failing -= (
+        question.frequencies().keys() if question.counts else set()
+    )  # tokens that occur in the text are reachable
+    for token in question.tokenizer.tokens:
+        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
+            yield token.id
+
+
+_METHODS: Mapping[Method, Callable[[Question], Steps]] = {
+    "leaf-expected": _leaf_expected,
+    "leaf-frequency": _leaf_frequency,
+    "frequency": _frequency,
+    "merge": _merge,
+    "last-id": _last_id,
+    "last-id-leaf": _last_id_leaf,
+    "script": _script,
+    "script-leaf": _script_leaf,
+    "unreachable": _unreachable,
+}

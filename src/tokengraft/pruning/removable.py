@@ -1,0 +1,289 @@
+"""Which tokens may be removed, and which are kept by default: white space, punctuation, source code, chat templates."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import OptionError
+from tokengraft.output.json_file import read_settings
+from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
+from tokengraft.tokenizer.kind import SPACE, byte_token, processor_steps, token_bytes
+from tokengraft.tokenizer.rewrite import stale_files
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+PLAIN, CODE, CHAT = "white space, digits, punctuation", "source code", "chat template"
+"""The reasons, as `PruneOrder.kept` names them."""
+_NOT_LETTERS = "".join(chr(code) for code in range(128) if not chr(code).isalpha())
+_PLAIN = re.compile(rf"[{re.escape(_NOT_LETTERS)}\s]+")
+_SHORTEST_WORD = 3
+"""Letters. Shorter words, such as `fn`, are not protected: many tokens with other uses are equal to them."""
+_ROLES = ("system", "user", "assistant", "tool")
+_TAG = re.compile(r"\{[{%#]")
+_IN_TAG = re.compile(r"""'[^'\\]*(?:\\.[^'\\]*)*'?|"[^"\\]*(?:\\.[^"\\]*)*"?|[{}]|%\}""", re.DOTALL)
+_ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\\'"]))""")
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def default_tokens(tokenizer: Tokenizer, texts: Mapping[int, str]) -> dict[str, set[int]]:
+    """The tokens that are kept by default, by reason. They are decided by their text, not by their string.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: The text of every token by id. Invalid UTF-8 is U+FFFD.
+    """
+    words = _code_words()
+    chats = tokenizer.encode_batch([*dict.fromkeys(_chat_texts(tokenizer))])
+    return {
+        PLAIN: {token_id for token_id, text in texts.items() if _PLAIN.fullmatch(text)},
+        CODE: {token_id for token_id, text in texts.items() if text.strip(_NOT_LETTERS) in words},
+        CHAT: {token_id for ids in chats for token_id in ids if token_id in texts},
+    }
+
+
+@cache
+def _code_words() -> frozenset[str]:
+    """Keywords and frequent names of source code."""
+    lines = resources.files("tokengraft.pruning").joinpath("code_words.txt").read_text(encoding="utf-8").splitlines()
+    words = (word for line in lines if not line.startswith("#") for word in line.split())
+    return frozenset(word for word in words if len(word) >= _SHORTEST_WORD)
+
+
+def _chat_texts(tokenizer: Tokenizer) -> Iterator[str]:
+    """What the chat templates can write by themselves, at the beginning of a text and after a line break."""
+    for template in chat_templates(tokenizer):
+        for text in (*_ROLES, *template_texts(template)):
+            valid = text.encode(errors="replace").decode()  # a template may have half of a surrogate pair
+            yield from (valid, f"\n{valid}")
+
+
+def chat_templates(tokenizer: Tokenizer) -> Iterator[str]:
+    """The source of every chat template in the tokenizer's files."""
+    for name, raw in tokenizer.files.items():
+        if name.endswith(".jinja"):
+            yield raw.decode(errors="replace")
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        template = read_settings(tokenizer.files, name).get("chat_template")
+        for item in template if isinstance(template, list) else [template]:
+            text = item.get("template") if isinstance(item, dict) else item
+            if isinstance(text, str):
+                yield text
+
+
+def template_texts(template: str) -> Iterator[str]:
+    """The literal text of a Jinja template: what is outside its tags, and the strings inside them, without escapes.
+
+    The template is only searched, never run, and need not be valid.
+
+    >>> [*template_texts("{# no #}<s>{% if x == 'a' %}{{ '\\\\nuser: ' + x['b'] }}{% endif %} end")]
+    ['<s>', 'a', '\\nuser: ', 'b', ' end']
+    """
+    at = 0
+    while tag := _TAG.search(template, at):
+        yield from filter(None, [template[at : tag.start()]])
+        at = tag.end()
+        if tag[0] == "{#":
+            end = template.find("#}", at)
+            at = len(template) if end < 0 else end + 2
+            continue
+        depth = 2 if tag[0] == "{{" else 1  # of braces: `{{ {'a': {}} }}` ends with its last two
+        for found in _IN_TAG.finditer(template, at):
+            at = found.end()
+            if found[0][0] in "'\"":
+                yield from filter(None, [_ESCAPE.sub(_unescaped, found[0][1:].removesuffix(found[0][0]))])
+            elif tag[0] == "{%":
+                depth -= found[0] == "%}"
+            else:
+                depth += 1 if found[0] == "{" else -1
+            if not depth:
+                break
+        else:
+            return  # the tag has no end
+    yield from filter(None, [template[at:]])
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2]
+    return chr(int(code, 16)) if code else _ESCAPED.get(escape[3], escape[3])
+
+
+RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
+"""Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""
+
+
+@shown
+@dataclass(frozen=True)
+class Protection:
+    """What is never removed, and what may be removed although by default it is kept."""
+
+    tokens: Collection[str] = ()
+    """Tokens, as strings of the vocabulary or as text. The tokens that they are built from are kept too."""
+    pattern: str | None = None
+    """A regular expression; a token whose text matches it anywhere is kept, with what it is built from."""
+    characters: bool = False
+    """Single characters may be removed, where byte fallback can spell them."""
+    reuse_reserved: bool = False
+    """Reserved added tokens that nothing uses, such as ``<unused42>``, may be removed. They are removed first."""
+    highest_id: bool = False
+    """The token with the highest id is kept, so that the embedding keeps its number of rows if ids do not move."""
+    defaults: bool = True
+    """Tokens that cleaned text lacks are kept, with what they are built from: those of white space, digits and ASCII
+    punctuation, keywords and frequent names of source code, and what chat templates write. False for the order of the
+    paper."""
+
+    def __post_init__(self) -> None:
+        require_fields(self)
+        set_fields(self, frozen_strings, "tokens")
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise OptionError(
+                f"{self.pattern!r} is no regular expression: {error}", hint="correct --protect-pattern"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Removable:
+    """The tokens that may be removed, and why the others may not."""
+
+    ids: frozenset[int]
+    reserved: tuple[int, ...]
+    """The reserved added tokens among them, highest id first."""
+    kept: FrozenDict[str, int]
+    """How many tokens are kept, by reason."""
+
+
+def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: PretokenCounts | None = None) -> Removable:
+    """The tokens of a tokenizer that may be removed.
+
+    Added tokens, the unknown token and atomic tokens (bytes, `<0xNN>`, single characters) are always kept.
+
+    Args:
+        tokenizer: The tokenizer.
+        protection: What else is kept, and which exceptions there are.
+        counts: The counts of a text. Reserved tokens that occur in it are kept.
+
+    Raises:
+        OptionError: A protected token does not exist, or characters could not be encoded any more.
+    """
+    reserved = _reserved(tokenizer, counts) if protection.reuse_reserved else set()
+    added = {token.id for token in tokenizer.added} - reserved
+    named = {tokenizer.model.get("unk_token"), *_named(tokenizer)}
+    added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
+    if tokenizer.kind == "sentencepiece":
+        # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
+        added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
+    atomic = set(tokenizer.structure.atomic) - added
+    if protection.characters:
+        atomic -= _spelled_characters(tokenizer)
+    texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
+    reasons = {
+        "added or named": added,
+        "atomic": atomic,
+        "the only spelling of a character": _only_spelling(tokenizer),
+        **(default_tokens(tokenizer, texts) if protection.defaults else {}),
+        "protected": _protected(tokenizer, protection, texts),
+    }
+    reasons["parts of those"] = _with_parts(tokenizer, set[int]().union(*reasons.values()))
+    ids, kept = set(texts), dict[str, int]()
+    for reason, tokens in reasons.items():
+        kept[reason] = len(tokens & ids)
+        ids -= tokens
+    return Removable(
+        ids=frozenset(ids),
+        reserved=tuple(sorted(reserved & ids, reverse=True)),
+        kept=FrozenDict(kept),
+    )
+
+
+def _named(tokenizer: Tokenizer) -> Iterator[str]:
+    """Tokens that settings, special-token maps and post-processors name. Padding may be an ordinary token."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        for key, value in read_settings(tokenizer.files, name).items():
+            if key.endswith(("_token", "_tokens")):
+                for item in value if isinstance(value, list) else [value]:
+                    yield str(item.get("content") if isinstance(item, dict) else item)
+    for step in processor_steps(tokenizer.document.get("post_processor")):
+        specials = step.get("special_tokens")
+        for special in specials.values() if isinstance(specials, dict) else ():
+            yield from map(str, special.get("tokens") or ())
+        yield from (str(step[name][0]) for name in ("sep", "cls") if isinstance(step.get(name), list))
+
+
+def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
+    """Reserved added tokens that occur in no chat template, post-processor, setting or counted text."""
+    listings = ("added_tokens.json", "vocab.json", "merges.txt", tokenizer.piece_file, *stale_files(tokenizer.files))
+    settings = [raw for name, raw in tokenizer.files.items() if name not in listings]
+    # `added_tokens_decoder` lists every added token, as `added_tokens` does: being listed is not being used.
+    texts = [_without_listing(raw) for raw in settings]
+    texts.append(str({name: value for name, value in tokenizer.document.items() if name != "added_tokens"}))
+    candidates = [token for token in tokenizer.added if RESERVED.fullmatch(token.content)]
+    counted = counts.added if counts else {}
+    unused = [token for token in candidates if not counted.get(token.content)]
+    return {token.id for token in unused if not any(token.content in text for text in texts)}
+
+
+def _without_listing(raw: bytes) -> str:
+    return re.sub(r'"added_tokens_decoder"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}', "", raw.decode(errors="replace"))
+
+
+def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
+    """Single characters that byte fallback can encode once they are removed. Not ``▁``, which means a space."""
+    if not _spells_all_bytes(tokenizer):
+        raise OptionError(
+            "single characters cannot be removed: the tokenizer has no byte fallback that could spell them",
+            hint="leave out --prune-characters",
+        )
+    return {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
+
+
+def _only_spelling(tokenizer: Tokenizer) -> set[int]:
+    """Tokens that only merge skipping produces and that have a character that is no token by itself.
+
+    Without them, their text would be dropped or become the unknown token.
+    """
+    if not tokenizer.ignore_merges or _spells_all_bytes(tokenizer):
+        return set()
+    vocab, unreachable = tokenizer.vocab, set(tokenizer.structure.unreachable)
+    return {i for string, i in vocab.items() if i in unreachable and any(c not in vocab for c in string)}
+
+
+def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
+    return tokenizer.byte_fallback and all(byte_token(byte) in tokenizer.vocab for byte in range(256))
+
+
+def _protected(tokenizer: Tokenizer, protection: Protection, texts: Mapping[int, str]) -> set[int]:
+    highest = {tokenizer.n_rows - 1} if protection.highest_id and tokenizer.n_rows else set[int]()
+    if not protection.tokens and not protection.pattern:
+        return highest
+    by_text: dict[str, set[int]] = {}
+    for token_id, text in texts.items():
+        by_text.setdefault(text, set()).add(token_id)
+    protected: set[int] = set()
+    for wanted in protection.tokens:
+        ids = by_text.get(wanted, set()) | ({tokenizer.ids[wanted]} if wanted in tokenizer.ids else set())
+        if not ids:
+            raise OptionError(
+                f"{wanted!r} is to be protected and is no token", hint="write tokens as text, with any leading space"
+            )
+        protected |= ids
+    pattern = re.compile(protection.pattern) if protection.pattern else None
+    return highest | protected | {i for i, text in texts.items() if pattern and pattern.search(text)}
+
+
+def _with_parts(tokenizer: Tokenizer, roots: Iterable[int]) -> set[int]:
+    """The tokens and everything that they are built from."""
+    tokens, left = set[int](), list(roots)
+    while left:
+        token = left.pop()
+        if token not in tokens:
+            tokens.add(token)
+            left.extend(tokenizer.structure.splits.get(token, ()))
+    return tokens
+
+
+def token_text(tokenizer: Tokenizer, string: str) -> str:
+    """The text of a token. Invalid UTF-8 becomes U+FFFD."""
+    return token_bytes(string, tokenizer.kind).decode(errors="replace")

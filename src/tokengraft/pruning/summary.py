@@ -1,0 +1,87 @@
+"""`removed_summary`: how many tokens were removed, by kind and by script, with examples."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from unicodedata import category
+
+from tokengraft import _core
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+EXAMPLES = 6
+"""How many examples a group has."""
+_NO_SCRIPT = frozenset(("Common", "Inherited", "Unknown"))
+
+
+class TokenGroup(NamedTuple):
+    """Tokens of one kind or script."""
+
+    name: str
+    tokens: int
+    examples: tuple[str, ...]
+    """The text of the tokens that are most frequent in the counted text, most frequent first. A token that is not
+    valid UTF-8 is spelled as in the vocabulary."""
+
+
+class RemovedTokens(NamedTuple):
+    """Removed tokens by kind and by script, the largest group first."""
+
+    kinds: tuple[TokenGroup, ...] = ()
+    """Every token is in one of them."""
+    scripts: tuple[TokenGroup, ...] = ()
+    """By the Unicode name of the script. A token without letters is in none of them, and one of two scripts in both."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {name: [group._asdict() for group in groups] for name, groups in self._asdict().items()}
+
+
+def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
+    """A summary of removed tokens.
+
+    Args:
+        base: The tokenizer that they were removed from.
+        removed: Their ids, rare ones first, as a `PruneOrder` has them.
+    """
+    data, added = {token.id: token.bytes for token in base.tokens}, {token.id for token in base.added}
+    ids = [*removed][::-1]
+    texts = [_text(data[token_id]) for token_id in ids]
+    examples = [base.strings[i] if text is None else text for i, text in zip(ids, texts, strict=True)]
+    kinds = ["reserved" if i in added else _kind(text) for i, text in zip(ids, texts, strict=True)]
+    scripts = [set(names) - _NO_SCRIPT for names in _core.scripts([text or "" for text in texts])]
+    return RemovedTokens(
+        _groups(zip(kinds, examples, strict=True)),
+        _groups((name, text) for names, text in zip(scripts, examples, strict=True) for name in sorted(names)),
+    )
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _kind(text: str | None) -> str:
+    """The kind of a token.
+
+    >>> [_kind(text) for text in (" cat", "\\n\\n", "12", "):", ".append", None)]
+    ['words', 'white space', 'digits', 'punctuation', 'letters with punctuation', 'partial characters']
+    """
+    if text is None:
+        return "partial characters"
+    classes = {category(character)[0] for character in text.strip()}  # L letter, M mark, N number, P and S punctuation
+    if not classes:
+        return "white space"
+    if classes == {"N"}:
+        return "digits"
+    if not classes & {"L", "M"}:
+        return "punctuation"
+    return "words" if classes <= {"L", "M"} else "letters with punctuation"
+
+
+def _groups(named: Iterable[tuple[str, str]]) -> tuple[TokenGroup, ...]:
+    members = dict[str, list[str]]()
+    for name, text in named:
+        members.setdefault(name, []).append(text)
+    groups = (TokenGroup(name, len(texts), tuple(texts[:EXAMPLES])) for name, texts in members.items())
+    return tuple(sorted(groups, key=lambda group: (-group.tokens, group.name)))

@@ -1,0 +1,224 @@
+"""Checks of an edit: which tokens, ids and merges must be the same as in the base."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.tokenizer.added import FLAGS
+from tokengraft.tokenizer.kind import SPACE
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.finding import EVIDENCE, Finding, finding, note
+
+Pair = tuple[str, str]
+PRESERVED = "preserved text"
+
+
+def added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether merges can produce every new token."""
+    new = {string: i for string, i in tokenizer.ids.items() if string not in base.ids}
+    failing = set(tokenizer.structure.unreachable)
+    wrong = [string for string, i in new.items() if i in failing]
+    return finding("added tokens reachable", wrong, f"all of {len(new):,} new tokens", "{n} new tokens are unreachable")
+
+
+def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
+    """Whether the added tokens are those of the base, with the same flags.
+
+    An added token is split out of the text before BPE, also inside a word. So a new one changes segmentation, even if
+    it was a learned token before.
+    """
+    before, after = ({token.content: token for token in t.added} for t in (base, tokenizer))
+    # Other formats have no flag for what the pipeline does anyway; that added tokens are found in text is verified.
+    flags = [flag for flag in FLAGS if flag != "normalized" or tokenizer.main == base.main]
+    wrong = []
+    for content, token in before.items():
+        changed = [flag for flag in flags if content in after and getattr(after[content], flag) != getattr(token, flag)]
+        if content not in after:
+            wrong.append(f"{content!r} {'is not added now' if content in tokenizer.ids else 'was removed'}")
+        elif changed:
+            values = (f"{flag} {getattr(token, flag)} → {getattr(after[content], flag)}" for flag in changed)
+            wrong.append(f"{content!r}: {', '.join(values)}")
+    for content in (content for content in after if content not in before):
+        was = ", a learned token of the base, is an added token now" if content in base.ids else " was added"
+        wrong.append(f"{content!r}{was}")
+    return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
+
+
+class Learned(NamedTuple):
+    """Which tokens were learned, derived from the merges that apply.
+
+    The merge that makes a token is the same in every text (see docs/architecture.md), and all other merges that are
+    listed for it never apply. An edit keeps the order of the merges of kept tokens and places learned merges after
+    them, except that SentencePiece types merge runs of white space last. So if the merge of a token of the base follows
+    a learned one, the token was removed and learned again, or its merge was moved.
+    """
+
+    before: dict[str, Pair]
+    """The tokens that merges of the base make, each with its merge, in the order of these merges."""
+    after: dict[str, Pair]
+    """Those of the tokenizer."""
+    tokens: list[str]
+    """The learned tokens in order, new ones and those of the base."""
+    last_kept: list[str]
+    """The tokens that are made before the first learned one, last to first."""
+
+    @property
+    def again(self) -> list[str]:
+        """The tokens of the base that were learned again."""
+        return [string for string in self.tokens if string in self.before]
+
+
+def learned(tokenizer: Tokenizer, base: Tokenizer) -> Learned:
+    """The tokens that were learned."""
+    before, after = _applied(base), _applied(tokenizer)
+    ranks = {pair: rank for rank, pair in enumerate(before.values())}
+    products, places = [*after], [ranks.get(pair, -1) for pair in after.values()]
+    start, end, highest = 0, len(products), -1
+    for string, place in zip(products, places, strict=True):
+        # A token that merges could not make before gets its merge by its priority, perhaps among the kept ones.
+        if string not in base.ids or (place < 0 and string in before) or 0 <= place < highest:
+            break
+        start, highest = start + 1, max(highest, place)
+    following = len(ranks)
+    while end > start and not products[end - 1].strip(SPACE) and highest < places[end - 1] < following:
+        end, following = end - 1, places[end - 1]
+    tokens = [string for string in products[start:end] if string not in base.ids or string in before]
+    return Learned(before, after, tokens, products[:start][::-1])
+
+
+def _applied(tokenizer: Tokenizer) -> dict[str, Pair]:
+    """The tokens that merges make, each with its merge, in the order of the merges."""
+    strings, pairs = tokenizer.strings, set(tokenizer.structure.splits.values())
+    applied = ((strings[left], strings[right]) for left, right in tokenizer.merges if (left, right) in pairs)
+    return {left + right: (left, right) for left, right in applied}
+
+
+def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
+    """Whether kept tokens are made by the same merges, in the order of the base and before all learned ones.
+
+    If tokens were both removed and learned, some may have been learned again. These are a note, if they are no more
+    than the tokens that were removed and added: beyond that, merges were moved. Merges that never apply are a note.
+    """
+    new, removed = len(tokenizer.ids.keys() - base.ids.keys()), len(base.ids.keys() - tokenizer.ids.keys())
+    added = {token.content for token in tokenizer.added}
+    lost = [s for s in found.before if s in tokenizer.ids and s not in found.after and s not in added]
+    wrong = [f"{found.before[string]} no longer makes {string!r}" for string in lost]
+    if not new or not removed or len(found.again) > new + removed:
+        wrong += _moved(found)
+    more, fewer, moved = _listed(tokenizer, base, {*found.again})
+    notes = [f"{string!r} was removed and learned again" for string in found.again]
+    for string in (string for string in found.after if string in base.ids and string not in found.before):
+        pair = found.after[string]
+        explained = pair not in moved and bool(found.tokens or (removed and pair not in more))
+        (notes if explained else wrong).append(f"{pair} makes {string!r}, which no merge of the base makes")
+    if wrong:
+        return finding("merges", wrong, "", "{n} are missing, new or out of order")
+    applied = {*found.after.values(), *found.before.values()}
+    for pairs, how in ((more, "is new"), (fewer, "is gone"), (moved, "was moved")):
+        notes += [f"{pair}, which never applies, {how}" for pair in pairs if pair not in applied]
+    if notes:
+        return note("merges", f"{len(notes):,} differences that an edit explains", notes)
+    return Finding("merges", "pass", "unchanged, with learned merges after them")
+
+
+def _moved(found: Learned) -> list[str]:
+    """The merges that are not those of the base or not in its order: as few as explain the difference."""
+    ranks = {pair: rank for rank, pair in enumerate(found.before.values())}
+    in_order = {*_in_order([pair for pair in found.after.values() if pair in ranks], ranks)}
+    out = [s for s in found.after if s in found.before and found.after[s] not in in_order] or found.again
+    return [
+        f"{found.after[string]} is out of order"
+        if found.after[string] == found.before[string]
+        else f"{string!r} is made of {found.after[string]}, in the base of {found.before[string]}"
+        for string in out
+    ]
+
+
+def _listed(tokenizer: Tokenizer, base: Tokenizer, again: set[str]) -> tuple[set[Pair], set[Pair], set[Pair]]:
+    """Merges of kept tokens that are listed in one of the two alone, and those that are listed in another order."""
+    ranks, ids = {pair: rank for rank, pair in enumerate(base.merge_strings())}, tokenizer.ids
+    listed = tokenizer.merge_strings()
+    shared = [pair for pair in listed if pair in ranks and again.isdisjoint((*pair, "".join(pair)))]
+    # A rank file and a SentencePiece model list no merges: every pair that makes a token merges.
+    implies = tokenizer.main in (tokenizer.rank_file, tokenizer.piece_file)
+    known = (pair for pair in listed if pair not in ranks and "".join(pair) in base.ids and "".join(pair) not in again)
+    kept = (pair for pair in ranks.keys() - set(listed) if again.isdisjoint((*pair, "".join(pair))))
+    fewer = {pair for pair in kept if pair[0] in ids and pair[1] in ids and "".join(pair) in ids}
+    return set() if implies else {*known}, fewer, {*shared} - {*_in_order(shared, ranks)}
+
+
+def _in_order(pairs: list[Pair], ranks: Mapping[Pair, int]) -> list[Pair]:
+    """As many of the pairs as possible that are in the order of their ranks.
+
+    >>> _in_order([("c", "d"), ("a", "b"), ("b", "c")], {("a", "b"): 0, ("b", "c"): 1, ("c", "d"): 2})
+    [('a', 'b'), ('b', 'c')]
+    """
+    if all(ranks[a] < ranks[b] for a, b in pairwise(pairs)):
+        return pairs
+    ends, last, chain = list[int](), list[Pair](), dict[Pair, list[Pair]]()
+    for pair in pairs:
+        place = bisect_left(ends, ranks[pair])
+        chain[pair] = last[place - 1 : place]
+        ends[place : place + 1], last[place : place + 1] = [ranks[pair]], [pair]
+    longest, end = list[Pair](), last[-1:]
+    while end:
+        longest += end
+        end = chain[end[0]]
+    return longest[::-1]
+
+
+def kept_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
+    """Whether kept tokens have the same ids. A token that was removed and learned again may have any id."""
+    shared = {string: i for string, i in tokenizer.ids.items() if string in base.ids}
+    if all(base.ids[string] == i for string, i in shared.items()):
+        return Finding("kept ids", "pass", f"{len(shared):,} kept tokens have the same ids")
+    both, again = sorted((base.ids[s], i, s) for s, i in shared.items()), _with_new_ids(tokenizer, base, found)
+    kept = [(before, after) for before, after, string in both if string not in again]
+    moved = [f"{before} → {after}" for before, after in kept if before != after]
+    if not moved:
+        detail = f"{len(kept):,} kept tokens have the same ids; {len(again):,} were removed and learned again"
+        return note("kept ids", detail, sorted(again))
+    in_order = all(a < b for (_, a), (_, b) in pairwise(kept)) and all(after <= before for before, after in kept)
+    if in_order and len(tokenizer.ids) == tokenizer.n_rows:
+        return note("kept ids", f"renumbered in order without holes, {len(moved):,} changed", moved)
+    return finding("kept ids", moved, "", "{n} kept tokens have other ids")
+
+
+def _with_new_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> set[str]:
+    """Tokens of the base that were learned again and may have another id.
+
+    Learned tokens take free ids in ascending order. If theirs do not ascend, the ids are wrong, and the result is
+    empty. Added tokens and the alphabet are not learned.
+    """
+    tokens = list(found.tokens)
+    # subtle: the first ones learned again may still be in the order of the base. New ids ascend in the order of
+    # learning, so a token with a changed id right before a learned one with a higher id was learned too.
+    for string in found.last_kept if tokens else ():
+        if tokenizer.ids[string] == base.ids[string] or tokenizer.ids[string] >= tokenizer.ids[tokens[0]]:
+            break
+        tokens.insert(0, string)
+    given = [tokenizer.ids[string] for string in tokens if base.ids.get(string) != tokenizer.ids[string]]
+    if any(a > b for a, b in pairwise(given)):
+        return set()
+    return {string for string in tokens if string in base.ids} - {token.content for token in base.added}
+
+
+def preserved(tokenizer: Tokenizer, base: Tokenizer, counts: PretokenCounts) -> Finding:
+    """Whether every counted pretoken is encoded to the tokens and ids that it had.
+
+    Raises:
+        CountsError: The counts were made for another pipeline.
+    """
+    changed = counts.changed(base, tokenizer)
+    if len(changed):
+        occurrences, total = changed.table.total(), max(counts.table.total(), 1)
+        shown = (f"{text.decode(errors='replace')!r}, {count:,} times" for text, count in changed.top(EVIDENCE))
+        detail = f"{len(changed):,} of {len(counts):,} distinct pretokens ({occurrences / total:.2%} of all) have other"
+        return Finding(PRESERVED, "fail", f"{detail} tokens", tuple(shown))
+    same = f"all {len(counts):,} distinct pretokens have the same"
+    moved = [base.strings[i] for i in counts.tokens(base) if tokenizer.ids[base.strings[i]] != i]
+    if moved:
+        return note(PRESERVED, f"{same} tokens; {len(moved):,} of these have other ids", moved)
+    return Finding(PRESERVED, "pass", f"{same} ids")

@@ -1,0 +1,375 @@
+"""Checks of the files of an edit: whatever differs from the base and is not explained by the edit.
+
+Every file of the base is rewritten for the tokens of the edited tokenizer, as an edit does it, and compared key by key
+with the file that is there. A difference that can change ids, segmentation or decoding is a failure of the check it
+belongs to. All others are notes of one check, so that no difference is left out.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatch
+from typing import Any, NamedTuple
+
+from tokengraft.errors import UnreadableFileError
+from tokengraft.formats.ranks import split_pattern
+from tokengraft.output.json_file import parse_settings, read_settings
+from tokengraft.tokenizer.added import ADDITIONAL, EXTRA, FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
+from tokengraft.tokenizer.piece_model import NORMAL
+from tokengraft.tokenizer.rank_file import PATTERNS
+from tokengraft.tokenizer.rewrite import ID_FIELD, Change, renumbered, rewrite_files
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.finding import Finding, finding
+from tokengraft.verify.loaders import added_texts, sample_texts
+
+
+class Difference(NamedTuple):
+    """A difference from the base that the edit does not explain."""
+
+    place: str
+    """The file and the key."""
+    before: Any
+    after: Any
+    decides: bool = False
+    """Whether it can change ids, segmentation or decoding."""
+
+    def __str__(self) -> str:
+        values = [value if isinstance(value, _Word) else f"{value!r:.100}" for value in (self.before, self.after)]
+        return f"{self.place}: {values[0]} → {values[1]}"
+
+
+class _Word(str):
+    """What is shown without quotes in place of a value."""
+
+
+MISSING, THERE, OTHER = _Word("nothing"), _Word("there"), _Word("other content")
+MOST = 40
+"""Changes that are shown by name."""
+
+
+def file_findings(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> Iterator[Finding]:
+    """The findings about pipeline, settings, chat templates and SentencePiece model, and one with all other changes.
+
+    Tokens of the base that were removed and learned again are in ``again``.
+    """
+    replayed = _replayed(tokenizer, base)
+    others: list[Difference] = []
+
+    def found(name: str, fine: str, differences: Iterable[Difference], more: Iterable[str] = ()) -> Finding:
+        each = [*differences]
+        others.extend(one for one in each if not one.decides)
+        return finding(name, [*(str(one) for one in each if one.decides), *more], fine, "{n} differences")
+
+    yield found(
+        "pipeline", "normalizer, pre-tokenizer, post-processor and decoder are unchanged", _pipeline(tokenizer, base)
+    )
+    changed = (*_settings(tokenizer, base, replayed), *_other_files(tokenizer, base, replayed))
+    yield found("settings", "name the same tokens and classes", changed)
+    yield found("chat template", "unchanged", _templates(tokenizer, base), _names_removed(tokenizer, base))
+    if base.piece_model:
+        yield found("SentencePiece model", "kept pieces and rules are unchanged", _piece_model(tokenizer, base, again))
+    detail = f"{len(others):,}, none of which is known to change ids or decoding" if others else "none"
+    yield Finding("other changes", "note" if others else "pass", detail, tuple(map(str, others[:MOST])))
+
+
+# The pipeline: `tokenizer.json` without tokens and merges.
+
+_STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
+_MODEL = (
+    *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
+    *("fuse_unk", "byte_fallback", "ignore_merges"),
+)
+
+
+def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
+    # Renumbered first: a post-processor and padding name tokens with their ids.
+    before, after = ({**t.document, **renumbered(t.rest, tokenizer.ids)} for t in (base, tokenizer))
+    same = {"pre_tokenizer"} if _same_matches(tokenizer, base) else set()
+    same |= set() if tokenizer.structure.unreachable else {"ignore_merges"}  # then it skips nothing
+    if tokenizer.main != base.main and _same_pretokens(tokenizer, base):
+        same |= {*_STEPS, *_MODEL}  # formats write the same pipeline differently
+    for name, (old, new) in _changed(before, after).items():
+        if name not in ("model", "added_tokens"):
+            decides = name in _STEPS and name not in same and _effective(name, old) != _effective(name, new)
+            yield Difference(f"tokenizer.json: {name}", old, new, decides)
+    for name, (old, new) in _changed(base.model, tokenizer.model).items():
+        if name not in ("vocab", "merges"):
+            decides = name in _MODEL and name not in same and _model_setting(name, old) != _model_setting(name, new)
+            yield Difference(f"tokenizer.json: model.{name}", old, new, decides)
+    yield from _listed_tokens(tokenizer, base)
+
+
+def _same_matches(tokenizer: Tokenizer, base: Tokenizer) -> bool:
+    """Whether both split text by the matches of one pattern, which is known to match all text."""
+    patterns = {split_pattern(one) for one in (tokenizer, base) if one.kind == "byte-level"}
+    return len(patterns) == 1 and patterns <= {*PATTERNS.values()}
+
+
+def _same_pretokens(tokenizer: Tokenizer, base: Tokenizer) -> bool:
+    """Whether two pipelines split sample texts alike."""
+    texts = [*sample_texts(base)[:500], *added_texts(base), " a  b\n\n c\t1234 don't é\u0301 猫 ▁"]
+
+    def pretokens(one: Tokenizer, text: str) -> list[tuple[bool, str]]:
+        pieces = one.pretokenize(text)
+        return [(isinstance(piece, int), one.strings[piece] if isinstance(piece, int) else piece) for piece in pieces]
+
+    return all(pretokens(base, text) == pretokens(tokenizer, text) for text in texts)
+
+
+def _effective(name: str, step: Any) -> Any:
+    """A step of the pipeline without what changes neither ids nor text: offsets, and steps that do nothing."""
+    if not isinstance(step, dict):
+        return None if step is MISSING else step
+    plain = {key: _effective(name, value) for key, value in step.items() if key != "trim_offsets"}
+    for key in ("normalizers", "pretokenizers", "processors", "decoders"):
+        if isinstance(plain.get(key), list):
+            parts = [_effective(name, part) for part in plain[key]]
+            plain[key] = [part for part in parts if part is not None]
+    if step.get("type") == "ByteLevel":
+        # Of the three fields, a decoder reads none, and a post-processor changes only offsets.
+        defaults = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}
+        return defaults | plain if name == "pre_tokenizer" else None if name == "post_processor" else "ByteLevel"
+    if step.get("type") == "TemplateProcessing" and "SpecialToken" not in json.dumps([step["single"], step["pair"]]):
+        return None
+    return None if plain.get("processors") == [] else plain
+
+
+def _model_setting(name: str, value: Any) -> Any:
+    """A setting of the model; None for what is the default."""
+    return None if value is MISSING or not value or (name, value) == ("type", "BPE") else value
+
+
+def _listed_tokens(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
+    """Entries of `added_tokens` that differ where another file decides the flags."""
+    listed, before = ({e["content"]: e for e in t.document.get("added_tokens") or ()} for t in (tokenizer, base))
+    tokens, old = ({token.content: token for token in t.added} for t in (tokenizer, base))
+    for content, entry in listed.items():
+        token, was = tokens.get(content), old.get(content)
+        if token is None or was is None or any(getattr(token, flag) != getattr(was, flag) for flag in FLAGS):
+            continue
+        flags = {key: value for key, value in entry.items() if key not in ("id", "content")}
+        known = (before.get(content, {}), was._asdict())
+        if not any({key: e.get(key, MISSING) for key in flags} == flags for e in known):
+            yield Difference(f"tokenizer.json: added_tokens {content!r}", before.get(content, MISSING), entry)
+    for content in before.keys() & tokens.keys() - listed.keys():
+        yield Difference(f"tokenizer.json: added_tokens {content!r}", before[content], MISSING)
+
+
+# Settings: `tokenizer_config.json` and `special_tokens_map.json`.
+
+_DEFAULTS = {"add_prefix_space": False, "clean_up_tokenization_spaces": False, "split_special_tokens": False}
+"""What transformers assumes of settings that are missing."""
+_SWITCHES = ("add_bos_token", "add_eos_token")
+"""transformers 5 ignores them where there is a `tokenizer.json`. llama.cpp and transformers 4 do not."""
+_DECIDING = {
+    *_DEFAULTS,
+    *_SWITCHES,
+    *("tokenizer_class", "auto_map", "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"),
+    *("spaces_between_special_tokens", "do_lower_case", "strip_accents", "tokenize_chinese_chars", "remove_space"),
+    *("keep_accents", "errors", "legacy", "from_slow", "sp_model_kwargs", "add_dummy_prefix", "fix_mistral_regex"),
+    *(EXTRA, ADDITIONAL, OWN, "use_default_system_prompt", "tokenizer_file", "vocab_file", "merges_file"),
+}
+_PLAIN = {"PreTrainedTokenizer", "TokenizersBackend"}
+"""Classes that read `tokenizer.json` as it is; without the ending `Fast`, which transformers 5 ignores."""
+
+
+def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, bytes]) -> Iterator[Difference]:
+    decided = set[tuple[str, str]]()
+    if SETTINGS in tokenizer.files:
+        before, after = _loaded(expected), _loaded(tokenizer.files)
+        for name in {**before, **after}:
+            gone = name in _SWITCHES and name not in after
+            # Without settings in the base, only their defaults are known.
+            known = name in _DEFAULTS or (SETTINGS in base.files and _decides(name))
+            if known and not gone and _value(name, before.get(name)) != _value(name, after.get(name)):
+                decided |= {(file, name) for file in (SETTINGS, SPECIAL_MAP)}
+                yield Difference(f"{SETTINGS}: {name}", before.get(name), after.get(name), True)
+    if SPECIAL_MAP in tokenizer.files:
+        before = _loaded(expected) | read_settings(expected, SPECIAL_MAP)
+        after = read_settings(tokenizer.files, SPECIAL_MAP)
+        for name in after:
+            known = name in before or SETTINGS in base.files
+            if known and _decides(name) and _value(name, before.get(name)) != _value(name, after[name]):
+                decided.add((SPECIAL_MAP, name))
+                yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], True)
+    for file in (SETTINGS, SPECIAL_MAP):
+        if file in expected and file in tokenizer.files:
+            before, after = read_settings(expected, file), read_settings(tokenizer.files, file)
+            for name, values in _changed(before, after).items():
+                if (file, name) not in decided and name != "chat_template":
+                    yield from _changes(f"{file}: ", {name: values[0]}, {name: values[1]})
+
+
+def _decides(name: str) -> bool:
+    return name in _DECIDING or name.endswith(("_token", "_special_tokens")) or bool(ID_FIELD.search(name))
+
+
+def _loaded(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The settings as transformers merges them, with the switches that it reads only without a `tokenizer.json`."""
+    try:
+        merged = loader_settings(files)
+    except UnreadableFileError:
+        return {}
+    own = merged.pop(OWN, None)
+    switches = {name: value for name, value in read_settings(files, SETTINGS).items() if name in _SWITCHES}
+    return merged | (own if isinstance(own, dict) else {}) | switches
+
+
+def _value(name: str, value: Any) -> Any:
+    """A setting for comparison: tokens as their text, lists of tokens in order, defaults where there is none."""
+    if isinstance(value, dict) and "content" in value:
+        value = value["content"]
+    if isinstance(value, list) and name.endswith("_tokens"):
+        value = sorted({str(_value("", one)) for one in value})
+    if name == "tokenizer_class" and isinstance(value, str):
+        value = value.removesuffix("Fast")
+        return None if value in _PLAIN else value
+    return _DEFAULTS.get(name) if value in (None, [], {}) else value
+
+
+# Chat templates.
+
+_TEMPLATES = ("chat_template.*", "additional_chat_templates/*")
+
+
+def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
+    before, after = _effective_templates(base), _effective_templates(tokenizer)
+    # A single file, and formats other than `tokenizer.json`, have no settings and no templates.
+    alone = not base.files or (SETTINGS in base.files and SETTINGS not in tokenizer.files and not after)
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if name == "chat_template.json":  # for processors, which may have none of their own
+            old, new = (value or t.get("default") for value, t in ((old, before), (new, after)))
+        if old != new:
+            yield Difference(f"chat template {name!r}", old or MISSING, new or MISSING, not alone)
+    old, new = (read_settings(t.files, SETTINGS).get("chat_template") for t in (base, tokenizer))
+    if SETTINGS in base.files and SETTINGS in tokenizer.files and old != new and before == after:
+        yield Difference(f"{SETTINGS}: chat_template", old, new)
+    for name in sorted({*base.files, *tokenizer.files}):
+        if _is_template(name) and before == after and base.files.get(name) != tokenizer.files.get(name):
+            yield _file_difference(name, base.files, tokenizer.files)
+
+
+def _names_removed(tokenizer: Tokenizer, base: Tokenizer) -> list[str]:
+    text = "".join(_effective_templates(base).values())
+    removed = [t.content for t in base.added if t.content in text and t.content not in tokenizer.ids]
+    return [f"the template names {content!r}, which was removed" for content in removed]
+
+
+def _effective_templates(tokenizer: Tokenizer) -> dict[str, str]:
+    """The chat templates by name, as transformers finds them: files come before settings."""
+    found = {
+        "default" if name.startswith("chat_template.") else name.rpartition("/")[2].removesuffix(".jinja"): raw
+        for name, raw in tokenizer.files.items()
+        if _is_template(name) and name.endswith(".jinja")
+    }
+    texts: dict[str, Any] = {name: raw.decode(errors="replace") for name, raw in found.items()}
+    if not texts:
+        listed = read_settings(tokenizer.files, SETTINGS).get("chat_template")
+        entries = listed if isinstance(listed, list) else [{"name": "default", "template": listed}]
+        texts = {str(e.get("name")): e.get("template") for e in entries if isinstance(e, dict) and e.get("template")}
+    if "chat_template.json" in tokenizer.files:
+        texts["chat_template.json"] = read_settings(tokenizer.files, "chat_template.json").get("chat_template")
+    return {name: text if isinstance(text, str) else json.dumps(text) for name, text in texts.items() if text}
+
+
+def _is_template(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in _TEMPLATES)
+
+
+# The SentencePiece model.
+
+_SPECS = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}
+_DECIDING_FIELDS = {
+    "trainer_spec": {3: "model_type", 24: "treat_whitespace_as_suffix", 35: "byte_fallback", 40: "unk_id"}
+    | {41: "bos_id", 42: "eos_id", 43: "pad_id", 44: "unk_surface", 45: "unk_piece", 46: "bos_piece"}
+    | {47: "eos_piece", 48: "pad_piece", 53: "pretokenization_delimiter"},
+    "normalizer_spec": {2: "precompiled_charsmap", 3: "add_dummy_prefix", 4: "remove_extra_whitespaces"}
+    | {5: "escape_whitespaces"},
+    "denormalizer_spec": {2: "precompiled_charsmap"},
+}
+"""Fields that decide ids or decoding. The others were read when the model was trained."""
+
+
+def _piece_model(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> Iterator[Difference]:
+    before, after, file = base.piece_model, tokenizer.piece_model, tokenizer.piece_file
+    if before is None or after is None:
+        return
+    pieces = {piece.string: piece for i, piece in enumerate(after.pieces) if i not in after.holes}
+    added = {token.content for token in tokenizer.added}
+    for i, old in enumerate(before.pieces):
+        new = pieces.pop(old.string, None)
+        place = f"{file}: the piece {old.string!r}"
+        if new is None and old.string in tokenizer.ids and i not in before.holes:
+            yield Difference(place, THERE, MISSING, True)
+        elif new is not None and new.type != old.type:
+            yield Difference(f"{place}, type", old.type, new.type, True)
+        elif new is not None and new.raw != old.raw and old.string not in again:
+            yield Difference(f"{place}, score", old.score, new.score)
+    for string, new in pieces.items():
+        if (new.type == NORMAL) == (string in added):
+            yield Difference(f"{file}: the piece {string!r}, type", MISSING, new.type, True)
+    for (number, field), (old, new) in _changed(before.fields(), after.fields()).items():
+        spec = _SPECS.get(number, f"field {number}")
+        name = _DECIDING_FIELDS.get(spec, {}).get(field)
+        yield Difference(f"{file}: {spec}.{name or f'field {field}'}", old, new, name is not None)
+
+
+# All other files.
+
+
+def _other_files(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, bytes]) -> Iterator[Difference]:
+    for name in sorted({base.main, tokenizer.main, *base.files, *tokenizer.files}):
+        in_both = name in tokenizer.files and name in base.files
+        if not in_both and not (name == base.main == tokenizer.main) and not _is_template(name):
+            yield _file_difference(name, {**base.files, base.main: b""}, {**tokenizer.files, tokenizer.main: b""})
+        elif in_both and name not in (SETTINGS, SPECIAL_MAP, base.piece_file) and not _is_template(name):
+            yield from _file_changes(name, expected[name], tokenizer.files[name])
+
+
+def _file_changes(name: str, before: bytes, after: bytes) -> Iterator[Difference]:
+    if before == after:
+        return
+    try:
+        old, new = (parse_settings(raw, name) for raw in (before, after))
+    except UnreadableFileError:
+        # Files of lists of tokens are compared with `tokenizer.json` by another check.
+        yield Difference(name, THERE, OTHER, fnmatch(name, "tokenization_*.py"))
+        return
+    for each in _changes(f"{name}: ", old, new):
+        yield each._replace(decides=name == "tekken.json" and each.place.endswith(_TEKKEN))
+
+
+_TEKKEN = (": config.pattern", ": config.version", ": special_tokens")
+
+
+def _file_difference(name: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> Difference:
+    return Difference(name, THERE if name in before else MISSING, THERE if name in after else MISSING)
+
+
+def _replayed(tokenizer: Tokenizer, base: Tokenizer) -> dict[str, bytes]:
+    """The files of the base as an edit writes them for the tokens of the tokenizer."""
+    change = Change.of(base.ids, tokenizer.ids, base.added)
+    files = {name: raw for name, raw in base.files.items() if name != base.piece_file}
+    try:
+        replayed = dict(rewrite_files(files, change, tokenizer.merge_strings))
+    except UnreadableFileError:  # of the base; another check says so
+        replayed = {}
+    if tokenizer.ids == base.ids:  # nothing had to be rewritten
+        replayed |= {name: raw for name, raw in files.items() if tokenizer.files.get(name) == raw}
+    # A rank file that cannot express the change in one step may express it in several.
+    ranks = {name: tokenizer.files.get(name, b"") for name in files if name == base.rank_file}
+    return files | ranks | replayed
+
+
+def _changes(place: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    """The keys of two JSON objects that differ, also in objects inside them."""
+    for key, (old, new) in _changed(before, after).items():
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(f"{place}{key}.", old, new)
+        else:
+            yield Difference(f"{place}{key}", old, new)
+
+
+def _changed(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, tuple[Any, Any]]:
+    both = {key: (before.get(key, MISSING), after.get(key, MISSING)) for key in {**before, **after}}
+    return {key: (old, new) for key, (old, new) in both.items() if old != new and repr(old) != repr(new)}  # not for NaN

@@ -1,0 +1,416 @@
+"""`verify_folder`: loads a written tokenizer with every installed library and compares the ids of sample texts.
+
+`prove_conversion`: encodes text with a tokenizer and with its conversion, and compares every id.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tokengraft import _core
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import InvalidTokenizerError
+from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.ranks import require_rank_agreement, split_pattern
+from tokengraft.formats.sources import TOKENIZER_JSON, save
+from tokengraft.output.partial import temporary_folder
+from tokengraft.tokenizer.added import FLAGS
+from tokengraft.tokenizer.kind import SPACE, Kind, token_bytes
+from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.transformers_loader import (
+    CannotLoadError,
+    announce,
+    load_with_transformers,
+    summary,
+    transformers_installed,
+    transformers_started,
+)
+
+Encode = Callable[[str], list[int]]
+_LIBRARIES = {"tiktoken": ("tiktoken", "tiktoken"), "tekken": ("mistral-common", "mistral_common")}
+
+
+def rank_library(tokenizer: Tokenizer) -> str | None:
+    """The library of the rank file of a tokenizer; None if there is no such file, or the library is not installed."""
+    if tokenizer.ranks is None:
+        return None
+    name, module = _LIBRARIES[tokenizer.ranks.format]
+    return name if find_spec(module) else None
+
+
+def tiktoken_encoder(ranks: dict[bytes, int], pattern: str, specials: dict[str, int]) -> Encode:
+    """How tiktoken encodes text."""
+    import tiktoken
+
+    # Not by `load_tiktoken_bpe`, which keeps a copy of every file it reads, by its path.
+    encoding = tiktoken.Encoding("checked", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
+    return lambda text: encoding.encode(text, allowed_special="all")
+
+
+def tekken_encoder(path: Path) -> Encode:
+    """How mistral-common encodes text by a tekken file. It finds no special tokens in text."""
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+    tekkenizer = Tekkenizer.from_file(path)
+    return lambda text: tekkenizer.encode(text, bos=False, eos=False)
+
+
+def piece_encoder(raw: bytes) -> Callable[[list[str]], list[list[int]]]:
+    """How sentencepiece encodes texts by a model."""
+    from sentencepiece import SentencePieceProcessor
+
+    return SentencePieceProcessor(model_proto=raw).encode
+
+
+class Proof(NamedTuple):
+    """What was compared."""
+
+    tokens: int
+    """Tokens whose own text was encoded, added ones included."""
+    texts: int
+    """Texts of random tokens, and texts with added tokens."""
+    moved: int
+    """Tokens that have other ids in the conversion."""
+
+
+def prove_conversion(before: Tokenizer, after: Tokenizer) -> Proof:
+    """Compares the ids of both tokenizers, on the text of every token and on text of random tokens.
+
+    Raises:
+        InvalidTokenizerError: They encode a text to different tokens. Then the conversion is wrong.
+    """
+    new_ids = {token_id: after.ids.get(string, -1) for token_id, string in before.strings.items()}
+    own = [token.bytes.decode(errors="replace") for token in before.tokens]
+    texts = [*sample_texts(before), *added_texts(before)]
+    for text in [*own, *texts]:
+        if [new_ids[token_id] for token_id in before.encode(text)] != after.encode(text):
+            raise InvalidTokenizerError(f"the two encode {text!r} to different tokens", hint="please report this")
+    return Proof(len(own), len(texts), sum(old != new for old, new in new_ids.items()))
+
+
+SAMPLES = 2000
+LONGEST_SAMPLE = 256
+"""The maximum bytes of a pretoken, or characters of a token, in a sample. A pretoken may be a whole document."""
+PIECE_SAMPLES = 20_000
+"""Samples if there is a SentencePiece model, which must agree with `tokenizer.json`."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether other libraries load a written tokenizer and give the same ids."""
+
+    loaders: tuple[str, ...]
+    """The libraries that gave the same ids for every sample text."""
+    notes: tuple[str, ...]
+    """Every difference, and every library that cannot load the files."""
+    failures: tuple[str, ...] = ()
+    """The notes that are failures: differences that the base does not have. Without a base, every note that a library
+    gives different ids."""
+
+    def raise_for_failures(self) -> None:
+        """Raises an `InvalidTokenizerError` that lists the failures, if there are any."""
+        if self.failures:
+            raise InvalidTokenizerError(
+                "other libraries do not read the written tokenizer correctly:\n  " + "\n  ".join(self.failures),
+                hint="please report this, with the name of the model",
+            )
+
+
+class _Problem(NamedTuple):
+    loader: str
+    kind: Literal["not loaded", "refused", "other ids", "added tokens", "shared id", "unlisted"]
+    text: str
+
+
+_DAMAGE = ("refused", "other ids", "added tokens", "shared id")
+"""Problems that are failures if there is no base to compare with."""
+
+
+def verify_folder(
+    folder: Path, tokenizer: Tokenizer, texts: list[str] | None = None, *, base: Tokenizer | None = None
+) -> Verification:
+    """The verification of a folder that a tokenizer was written to.
+
+    Compares ids on text of random tokens, which reaches merges that ordinary text does not, and on text with every
+    added token.
+
+    Args:
+        folder: The folder.
+        tokenizer: The tokenizer that was written.
+        texts: Additional sample texts.
+        base: The tokenizer that it was made from. Its added tokens that still exist must be found in text as before.
+            A difference that the files of the base have too is a note, not a failure.
+
+    Raises:
+        InvalidTokenizerError: The `tokenizers` library gives different ids, the SentencePiece model merges differently
+            from `tokenizer.json`, or an added token of the base is no longer found in text.
+    """
+    with transformers_started():
+        return _verified(folder, tokenizer, texts or [], base)
+
+
+def _verified(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Verification:
+    problems = [*_problems(folder, tokenizer, texts, base)]
+    before = _base_problems(base, texts) if base is not None and problems else set()
+    different_ids = ("transformers", "other ids")
+    if base is not None and different_ids in before and any(problem[:2] == different_ids for problem in problems):
+        problems += _lost_in_transformers(folder, tokenizer, base)
+    fails = [p.kind in _DAMAGE if base is None else (p.loader, p.kind) not in before for p in problems]
+    wrong = {problem.loader for problem in problems}
+    return Verification(
+        loaders=tuple(name for name in _installed(tokenizer) if name not in wrong),
+        notes=tuple(problem.text for problem in problems),
+        failures=tuple(problem.text for problem, failed in zip(problems, fails, strict=True) if failed),
+    )
+
+
+def added_texts(tokenizer: Tokenizer) -> list[str]:
+    """Texts with every added token: alone, between words, inside a word, and surrounded by white space."""
+    contents = [token.content for token in tokenizer.added]
+    return [text for content in contents for text in (content, f"the {content} cat{content}sat  {content}\n")]
+
+
+def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
+    """Refuses a tokenizer that does not find the added tokens of its base in text, each with the right id."""
+    before = {token.id: token.content for token in base.added if token.content in tokenizer.ids}
+    after = {tokenizer.ids[content]: content for content in before.values()}
+    for text in added_texts(base):
+        was = [before[piece] for piece in base.pretokenize(text) if isinstance(piece, int) and piece in before]
+        now = [after[piece] for piece in tokenizer.pretokenize(text) if isinstance(piece, int) and piece in after]
+        if was != now:
+            raise InvalidTokenizerError(
+                f"in {text!r} the base finds the added tokens {was}, the new tokenizer {now}",
+                hint="compare `added_tokens` in tokenizer.json and `added_tokens_decoder` in tokenizer_config.json",
+            )
+
+
+def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Iterator[_Problem]:
+    """Differences between the tokenizer and what other libraries load from its folder."""
+    if tokenizer.main == TOKENIZER_JSON:
+        announce(folder)
+    with ThreadPoolExecutor(1) as thread:  # the library takes half a second to load a large vocabulary
+        loading = thread.submit(_upstream, folder, tokenizer)
+        if base is not None:
+            _require_added_found(tokenizer, base)
+        samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
+        expected = tokenizer.encode_batch(samples)
+        known = _without(samples, _unlisted(tokenizer))
+        upstream = dict(zip(known, loading.result().encode_batch(known), strict=True))
+    yield from _tokenizers_problems(tokenizer, dict(zip(samples, expected, strict=True)), upstream)
+    if tokenizer.main == TOKENIZER_JSON:
+        yield from _transformers_problems(folder, tokenizer, samples, expected)
+    if tokenizer.piece_file:
+        raw = (folder / tokenizer.piece_file).read_bytes()
+        _require_same_merging(raw, tokenizer, samples)
+        yield from _sentencepiece_problems(raw, tokenizer, samples)
+    if tokenizer.rank_file:
+        yield from _rank_problems(folder, tokenizer, samples)
+
+
+def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
+    """The problems of the base: pairs of library and kind."""
+    with temporary_folder() as parent:
+        folder = save(base, parent / "base")
+        return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts, None)}
+
+
+def _installed(tokenizer: Tokenizer) -> list[str]:
+    """The installed libraries that can load these files."""
+    others = ["transformers"] if tokenizer.main == TOKENIZER_JSON and transformers_installed() else []
+    others += ["sentencepiece"] if tokenizer.piece_file and find_spec("sentencepiece") else []
+    library = rank_library(tokenizer)
+    return ["tokenizers", *others, *([library] if library else [])]
+
+
+def _upstream(folder: Path, tokenizer: Tokenizer) -> _core.Upstream:
+    """The tokenizer as the `tokenizers` library reads it: from `tokenizer.json` alone."""
+    is_written = tokenizer.main == TOKENIZER_JSON
+    raw = (folder / TOKENIZER_JSON).read_bytes() if is_written else write_tokenizer_json(tokenizer)
+    return _core.Upstream(raw.decode())
+
+
+def _tokenizers_problems(
+    tokenizer: Tokenizer, expected: Mapping[str, list[int]], upstream: Mapping[str, list[int]]
+) -> Iterator[_Problem]:
+    """Compares with the `tokenizers` library, on text without tokens that only other files list.
+
+    Raises:
+        InvalidTokenizerError: It gives different ids.
+    """
+    for text, ids in upstream.items():
+        if ids != expected[text]:
+            raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
+    unlisted = _unlisted(tokenizer)
+    if unlisted:
+        yield _Problem(
+            "tokenizers",
+            "unlisted",
+            f"tokenizers reads {tokenizer.main} alone, which lacks {len(unlisted):,} added tokens that the other files "
+            f"name, or their flags, such as {unlisted[0]!r}",
+        )
+
+
+def _unlisted(tokenizer: Tokenizer) -> list[str]:
+    """Added tokens that `tokenizer.json` lacks or lists with other flags."""
+    listed = {entry["content"]: entry for entry in tokenizer.document.get("added_tokens") or ()}
+    return [
+        token.content
+        for token in tokenizer.added
+        if token.content not in listed or any(listed[token.content][flag] != getattr(token, flag) for flag in FLAGS)
+    ]
+
+
+def _without(texts: Iterable[str], contents: Iterable[str]) -> list[str]:
+    """The texts that have none of the contents in them.
+
+    Looks up the parts of a text by length: there may be ten thousand added tokens, and as many texts.
+
+    >>> _without(["the cat", "the<x>", "a <yy> b"], ["<x>", "<yy>"])
+    ['the cat']
+    """
+    by_length: dict[int, set[str]] = {}
+    for content in contents:
+        by_length.setdefault(len(content), set()).add(content)
+
+    def has_one(text: str) -> bool:
+        parts = ((text[at : at + n], some) for n, some in by_length.items() for at in range(len(text) - n + 1))
+        return any(part in some for part, some in parts)
+
+    return [text for text in texts if not has_one(text)]
+
+
+def sample_texts(tokenizer: Tokenizer) -> list[str]:
+    """Sample texts of random tokens; the same for the same vocabulary."""
+    generator = random.Random(0)
+    model = tokenizer.piece_model
+    strings = [string for string in (model.normal if model else tokenizer.vocab) if len(string) <= LONGEST_SAMPLE]
+    if not strings:
+        return []
+    chosen = (generator.choices(strings, k=8) for _ in range(PIECE_SAMPLES if model else SAMPLES))
+    joined = (b"".join(token_bytes(string, tokenizer.kind) for string in some) for some in chosen)
+    return [text.decode(errors="replace") for text in joined]
+
+
+def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
+    """Sample texts of random frequent pretokens of a corpus; the same for the same counts.
+
+    Of a long pretoken only the beginning is used, so that all samples together take a few megabytes.
+    """
+    generator = random.Random(0)
+    frequent = [pretoken for pretoken, _ in counts.table.top(min(SAMPLES, len(counts)), LONGEST_SAMPLE)]
+    chosen = (b"".join(generator.choices(frequent, k=8)).decode(errors="replace") for _ in range(SAMPLES))
+    return [text.replace(SPACE, " ") if kind == "sentencepiece" else text for text in chosen] if frequent else []
+
+
+def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> None:
+    """Refuses a SentencePiece model that merges differently from the tokenizer."""
+    name = tokenizer.piece_file or ""
+    model = read_piece_model({name: raw}, name)
+    for text in samples:
+        for pretoken in tokenizer.pretokenize(text):
+            if isinstance(pretoken, str) and model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
+                raise InvalidTokenizerError(
+                    f"`{name}` splits {pretoken!r} differently from `{TOKENIZER_JSON}`",
+                    hint="check that the two agreed before: pass the path of one of them alone, and please report this",
+                )
+
+
+def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
+    """Differences from the ids of `sentencepiece`.
+
+    Text on which the two differ by design is left out: the text of added tokens, and spaces at the ends.
+    """
+    if not find_spec("sentencepiece"):
+        return
+    texts = _without([text.strip(" ") for text in samples], [token.content for token in tokenizer.added])
+    try:
+        upstream = piece_encoder(raw)(texts)
+    except Exception as error:  # its own errors are RuntimeError and whatever its parser raises
+        yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {summary(error)}")
+        return
+    different = [text for text, ids in zip(texts, upstream, strict=True) if tokenizer.encode(text) != ids]
+    if different:
+        yield _Problem(
+            "sentencepiece",
+            "other ids",
+            f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts differently from "
+            f"{TOKENIZER_JSON}, such as {different[0]!r}: the two normalize differently",
+        )
+
+
+def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
+    """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone.
+
+    Raises:
+        InvalidTokenizerError: The rank file merges differently from the tokenizer.
+    """
+    name, library = tokenizer.rank_file or "", rank_library(tokenizer)
+    path, contents = folder / name, [token.content for token in tokenizer.added]
+    require_rank_agreement(tokenizer, str(folder), RankFile.read(path.read_bytes(), name))
+    if library is None:
+        return
+    texts = [*_without(samples, contents), *(contents if library == "tiktoken" else ())]
+    try:
+        encode = _rank_encoder(path, tokenizer)
+        different = [text for text in texts if encode(text) != tokenizer.encode(text)]
+    except Exception as error:  # tiktoken raises ValueError and panics, mistral-common AssertionError and others
+        yield _Problem(library, "refused", f"{library} refuses `{name}`: {summary(error)}")
+        return
+    if different:
+        share = f"{len(different):,} of {len(texts):,} sample texts"
+        yield _Problem(library, "other ids", f"{library} encodes {share} differently, such as {different[0]!r}")
+
+
+def _rank_encoder(path: Path, tokenizer: Tokenizer) -> Encode:
+    """How the library of a written rank file encodes text."""
+    if rank_library(tokenizer) != "tiktoken":
+        return tekken_encoder(path)
+    specials = {token.content: token.id for token in tokenizer.added}
+    return tiktoken_encoder(tiktoken_ranks(path.read_bytes(), path.name), split_pattern(tokenizer) or "", specials)
+
+
+def _transformers_problems(
+    folder: Path, tokenizer: Tokenizer, samples: list[str], expected: list[list[int]]
+) -> Iterator[_Problem]:
+    """Differences from the ids of `AutoTokenizer`."""
+    if not transformers_installed():
+        return
+    try:
+        loaded = load_with_transformers(folder, samples)
+    except CannotLoadError as error:
+        yield _Problem("transformers", "not loaded", f"transformers cannot load the folder: {error}")
+        return
+    different = [text for text, a, b in zip(samples, expected, loaded.ids, strict=True) if a != b]
+    if different:
+        yield _Problem(
+            "transformers",
+            "other ids",
+            f"transformers reads the folder differently from {TOKENIZER_JSON}: {len(different):,} of {len(samples):,} "
+            f"sample texts, such as {different[0]!r}; perhaps its class for this model rebuilds it. Try "
+            "`PreTrainedTokenizerFast.from_pretrained`, or that as `tokenizer_class` in tokenizer_config.json",
+        )
+    taken = tokenizer.strings
+    for content, token_id in loaded.added.items():
+        if taken.get(token_id, content) != content:
+            text = f"transformers adds the token {content!r} with the id {token_id}, which {taken[token_id]!r} has"
+            yield _Problem("transformers", "shared id", text)
+
+
+def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -> Iterator[_Problem]:
+    """Added tokens of the base that transformers finds in text with the files of the base, and not with the folder."""
+    contents = {token.content for token in base.added if token.content in tokenizer.ids}
+    texts = added_texts(base)
+    with temporary_folder() as parent:
+        folders = [save(base, parent / "base"), folder]
+        loaded = [load_with_transformers(path, texts, tokens=True) for path in folders]
+    was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
+    different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
+    if different is not None:
+        text = f"transformers finds other added tokens in {different!r} than with the files of the base"
+        yield _Problem("transformers", "added tokens", text)

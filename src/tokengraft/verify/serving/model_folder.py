@@ -1,0 +1,232 @@
+"""`ModelFolder`: a folder as a serving stack finds it: tokenizer, configs, and the shapes of its tables of tokens.
+
+`model_findings`: what every stack needs of a model, tables that fit tokenizer and config, and special ids that exist.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokengraft.checkpoint.ids import CONFIG, NEVER_CHOSEN, id_fields, read_config
+from tokengraft.checkpoint.layout import (
+    PER_LAYER,
+    PER_LAYER_SIZE,
+    VocabTensor,
+    has_weights,
+    open_checkpoint,
+    vocabulary_tensors,
+)
+from tokengraft.errors import CheckpointError
+from tokengraft.formats import load
+from tokengraft.formats.sources import load_folder, save
+from tokengraft.output.json_file import read_settings
+from tokengraft.output.partial import temporary_folder
+from tokengraft.tokenizer.added import SETTINGS
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.verify.finding import EVIDENCE, Finding, not_checked
+from tokengraft.verify.serving.auto_tokenizer import auto_tokenizer
+
+GENERATION = "generation_config.json"
+TRANSPLANT = "give the model this tokenizer: `tokengraft transplant MODEL TOKENIZER --out NEW`"
+_PLACEHOLDER = re.compile(r"image|img|video|vision|frame|audio|index$")
+"""Fields of ids that are replaced by the output of an encoder, and may lie beyond the table of tokens."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model folder, or a tokenizer without a model."""
+
+    path: Path
+    tokenizer: Tokenizer
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """`config.json` and `generation_config.json`, those that there are."""
+    tables: tuple[VocabTensor, ...] = ()
+    """The tensors with a vocabulary axis."""
+    unread: str = ""
+    """Why there are no tables."""
+    base: Tokenizer | None = None
+    """The tokenizer that this one was made from, if it is known."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The content of `config.json`; empty without a model."""
+        return self.configs.get(CONFIG, {})
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a `config.json`."""
+        return CONFIG in self.configs
+
+    @property
+    def vocab_size(self) -> int | None:
+        """`vocab_size` of the language model, if `config.json` has it."""
+        return self.size("vocab_size")
+
+    def size(self, field: str) -> int | None:
+        """A number in the config of the language model, which is nested in multimodal models."""
+        nested = self.config.get("text_config")
+        values = [part.get(field) for part in (nested, self.config) if isinstance(part, Mapping)]
+        return next((value for value in values if type(value) is int), None)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the input embedding; without weights, what `config.json` says."""
+        inputs = (table.info.shape[0] for table in self.tables if table.role == "input" and table.info.shape)
+        return next(inputs, self.vocab_size)
+
+    @property
+    def architecture(self) -> str:
+        """The first of `architectures`, which stacks choose the code by; empty if there is none."""
+        listed = self.config.get("architectures")
+        first = listed[0] if isinstance(listed, list) and listed else ""
+        return first if isinstance(first, str) else ""
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The content of `tokenizer_config.json`; empty if there is none."""
+        return read_settings(self.tokenizer.files, SETTINGS)
+
+    @cached_property
+    def auto_tokenizer(self) -> Finding:
+        """Whether transformers gives the ids of the tokenizer. Several stacks load it that way."""
+        return auto_tokenizer(self.path, self.tokenizer)
+
+    def token_setting(self, name: str) -> str | None:
+        """The token that a setting such as `eos_token` names."""
+        value = self.settings.get(name)
+        text = value.get("content") if isinstance(value, Mapping) else value
+        return text if isinstance(text, str) else None
+
+    def has(self, pattern: str) -> list[str]:
+        """The names of files that match a pattern."""
+        return sorted(path.name for path in self.path.glob(pattern) if path.is_file())
+
+
+@contextmanager
+def open_model_folder(source: str | os.PathLike[str] | Tokenizer) -> Iterator[ModelFolder]:
+    """The model folder at a source. Anything else than a folder is a tokenizer without a model.
+
+    Raises:
+        TokengraftError: There is no tokenizer, or it or a config cannot be read.
+    """
+    if not isinstance(source, Tokenizer) and os.path.isdir(source):  # noqa: PTH112 (no error for a long name)
+        yield _read(Path(source))
+        return
+    tokenizer = source if isinstance(source, Tokenizer) else load(source)
+    with temporary_folder() as parent:
+        yield ModelFolder(save(tokenizer, parent / "tokenizer"), tokenizer, unread="there is no model")
+
+
+def _read(path: Path) -> ModelFolder:
+    tokenizer = load_folder(path)
+    configs = {name: _config(path / name) for name in (CONFIG, GENERATION) if (path / name).is_file()}
+    tables, unread = _read_tables(path) if CONFIG in configs else ((), "there is no config.json")
+    return ModelFolder(path, tokenizer, configs, tables, unread)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    content = read_config(path)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"`{path}` is not a JSON object", hint="download the model again")
+    return content
+
+
+def _read_tables(path: Path) -> tuple[tuple[VocabTensor, ...], str]:
+    """The tables of tokens, or why they cannot be read."""
+    try:
+        if not has_weights(path):
+            return (), "there are no weights"
+        return tuple(vocabulary_tensors(open_checkpoint(path))), "no table of tokens was found in the weights"
+    except CheckpointError as error:
+        return (), error.message
+
+
+def model_findings(folder: ModelFolder) -> Iterator[Finding]:
+    """The checks of tables and ids that all stacks share."""
+    if not folder.has_model:
+        yield not_checked("model", "this is a tokenizer without a model (no config.json)")
+        return
+    yield table_rows(folder)
+    yield ids_fit(folder)
+    yield special_ids(folder)
+
+
+def table_rows(folder: ModelFolder) -> Finding:
+    """Whether every table of tokens has `vocab_size` rows. Loaders create tables of that size and refuse others."""
+    name, size, rows = "embedding rows", folder.vocab_size, folder.rows
+    if not folder.tables or rows is None:
+        return not_checked(name, folder.unread)
+    wrong = [f"`{table}` has {held:,} rows" for table, held, wanted in _tables(folder) if held != wanted]
+    if not wrong:
+        return Finding(name, "pass", f"{rows:,}, as `vocab_size` says")
+    alike = all(held == rows for _, held, _ in _tables(folder))
+    set_size = f'set "vocab_size": {rows} in config.json'
+    if size is None and alike:
+        detail = f"config.json has no `vocab_size`, so the default of its class must be {rows:,}"
+        return Finding(name, "note", detail, (), set_size)
+    fix = set_size if alike and rows >= folder.tokenizer.n_rows else TRANSPLANT
+    return Finding(name, "fail", f"`vocab_size` in config.json is {size}", tuple(wrong[:EVIDENCE]), fix)
+
+
+def _tables(folder: ModelFolder) -> Iterator[tuple[str, int, int | None]]:
+    """Every table: its name, its rows, and the rows that the config says it has."""
+    for table in folder.tables:
+        field = PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size"
+        yield table.info.name, table.info.shape[0] if table.info.shape else 0, folder.size(field)
+
+
+def ids_fit(folder: ModelFolder) -> Finding:
+    """Whether every token has a row."""
+    name, rows, needed = "ids", folder.rows, folder.tokenizer.n_rows
+    if rows is None:
+        return not_checked(name, f"{folder.unread or 'there are no weights'}, and config.json has no `vocab_size`")
+    if needed > rows:
+        detail = f"the highest id is {needed - 1:,}, and the model has {rows:,} rows"
+        return Finding(name, "fail", detail, (), TRANSPLANT)
+    return Finding(name, "pass", f"the tokenizer needs {needed:,} of {rows:,} rows")
+
+
+def special_ids(folder: ModelFolder) -> Finding:
+    """Whether the ids that configs name exist, and belong to tokens."""
+    name, rows = "special ids", folder.rows
+    strings = folder.tokenizer.strings
+    named = [*_named(folder)]
+    if rows is not None:
+        beyond = [text for text, field, i in named if i >= rows and not _PLACEHOLDER.search(field)]
+        if beyond:
+            fix = "correct these fields, or give the model its tokenizer with `tokengraft transplant`"
+            return Finding(name, "fail", f"{len(beyond)} are not below {rows:,}", tuple(beyond[:EVIDENCE]), fix)
+    needed = [(text, i) for text, field, i in named if field not in NEVER_CHOSEN and not _PLACEHOLDER.search(field)]
+    without = [text for text, i in needed if i not in strings]
+    if without:
+        fix = "if the model uses that row, give it a token; otherwise correct the field"
+        return Finding(name, "note", f"{len(without)} have a row but no token", tuple(without[:EVIDENCE]), fix)
+    return _end_of_text(folder) or Finding(name, "pass", f"all {len(needed)} in the configs have tokens")
+
+
+def _named(folder: ModelFolder) -> Iterator[tuple[str, str, int]]:
+    """The ids in the configs, from 0 on: a text that shows them, the field, and the id."""
+    for file, config in folder.configs.items():
+        try:
+            fields = id_fields(dict(config))
+        except CheckpointError:  # an id that is text or a fraction, which loaders ignore or refuse
+            continue
+        yield from ((f"`{field}` in {file} is {i:,}", field, i) for field, i in fields if i >= 0)
+
+
+def _end_of_text(folder: ModelFolder) -> Finding | None:
+    """A note if the model would not stop at the end token that the tokenizer names."""
+    token = folder.token_setting("eos_token")
+    listed = [dict(folder.configs.get(file, {})).get("eos_token_id") for file in (GENERATION, CONFIG)]
+    ids = {i for value in listed for i in (value if isinstance(value, list) else [value]) if type(i) is int}
+    own = folder.tokenizer.ids.get(token) if token is not None else None
+    if own is None or not ids or own in ids:
+        return None
+    named = ", ".join(f"{folder.tokenizer.strings.get(i)!r} ({i:,})" for i in sorted(ids))
+    detail = f"the configs end text with {named}, the tokenizer with {token!r} ({own:,})"
+    return Finding("special ids", "note", detail, (), f"add {own} to `eos_token_id` in {GENERATION} if it ends a reply")
