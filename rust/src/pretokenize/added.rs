@@ -35,18 +35,22 @@ pub(crate) struct Splitter {
 
 impl Splitter {
     /// A splitter, or None if the library must do it. That is so with `single_word`, which depends on the library's
-    /// definition of a word; with two tokens of one content, where the order of the library's maps decides; and with
+    /// definition of a word; with an empty token, which it may refuse; with two tokens of one content, where the order of the library's maps decides; and with
     /// white space that one token strips and another begins with, where the library's search position decides.
     pub(crate) fn new(tokens: Vec<AddedToken>) -> Result<Option<Self>> {
         let contents: FxHashSet<&str> = tokens.iter().map(|token| token.content.as_str()).collect();
         let overlapping = tokens.iter().any(|token| token.rstrip)
             && tokens.iter().any(|token| token.content.starts_with(char::is_whitespace));
-        if contents.len() < tokens.len() || overlapping || tokens.iter().any(|token| token.single_word) {
+        if contents.len() < tokens.len()
+            || contents.contains("")
+            || overlapping
+            || tokens.iter().any(|token| token.single_word)
+        {
             return Ok(None);
         }
         let mut passes = Vec::new();
         for normalized in [false, true] {
-            let of_pass = |at: &usize| tokens[*at].normalized == normalized && !tokens[*at].content.is_empty();
+            let of_pass = |at: &usize| tokens[*at].normalized == normalized;
             let places: Vec<usize> = (0..tokens.len()).filter(of_pass).collect();
             if !places.is_empty() {
                 let finder = AhoCorasick::builder()

@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use super::added::{AddedToken, Segment};
 use super::automaton::Start;
 use super::cut::Cutter;
-use super::normalize::{spell_spaces, to_nfc, to_nfkc};
+use super::normalize::{normalized, spell_spaces, Form};
 use super::pieces::SPACE;
 use super::pipeline::{Piece, Pipeline};
 use super::route::Route;
@@ -39,7 +38,6 @@ pub enum Spelling {
 
 /// Gives the pretokens of text, by a fast route where the pipeline is known.
 pub struct Pretokenizer {
-    pipeline: Pipeline,
     spelling: Spelling,
     route: Route,
     added_ids: Vec<u32>,
@@ -57,34 +55,41 @@ impl Pretokenizer {
     ///
     /// # Errors
     ///
-    /// When the library cannot read the pipeline.
+    /// When the pipeline has no fast route and the library cannot read it.
     pub fn new(skeleton: &str, spelling: Spelling) -> Result<Self> {
-        let pipeline = Pipeline::from_json(skeleton)?;
         let document: Value =
             serde_json::from_str(skeleton).map_err(|error| Error::Pipeline { reason: error.to_string() })?;
-        let tokens: Vec<AddedToken> = serde_json::from_value(document["added_tokens"].clone()).unwrap_or_default();
-        let vocab: FxHashMap<String, u32> =
-            serde_json::from_value(document["model"]["vocab"].clone()).unwrap_or_default();
-        let added_ids = tokens.iter().map(|token| vocab.get(&token.content).copied().unwrap_or_default()).collect();
-        let route = Route::recognize(&document, &spelling, tokens)?;
-        Ok(Self { pipeline, spelling, route, added_ids })
+        let Ok(tokens) = serde_json::from_value::<Vec<AddedToken>>(document["added_tokens"].clone()) else {
+            return Self::through_upstream(skeleton, spelling); // the library says what is wrong
+        };
+        let vocab = &document["model"]["vocab"];
+        let id_of = |token: &AddedToken| vocab[&token.content].as_u64().and_then(|id| u32::try_from(id).ok());
+        let added_ids = tokens.iter().map(|token| id_of(token).unwrap_or_default()).collect();
+        match Route::recognize(&document, &spelling, tokens)? {
+            Some(route) => Ok(Self { spelling, route, added_ids }),
+            None => Self::through_upstream(skeleton, spelling),
+        }
+    }
+
+    /// The same through the library, whatever the pipeline.
+    ///
+    /// # Errors
+    ///
+    /// When the library cannot read the pipeline.
+    pub fn through_upstream(skeleton: &str, spelling: Spelling) -> Result<Self> {
+        let route = Route::Upstream(Box::new(Pipeline::from_json(skeleton)?));
+        Ok(Self { spelling, route, added_ids: Vec::new() })
     }
 
     /// Bytes of memory that a byte of a document needs while it is processed.
     #[must_use]
     pub fn memory_factor(&self) -> usize {
         match &self.route {
-            Route::Upstream => UPSTREAM_FACTOR,
+            Route::Upstream(_) => UPSTREAM_FACTOR,
             Route::Scan { .. } => FAST_FACTOR,
             Route::Spaces { .. } => FAST_FACTOR * SPACE.len_utf8(),
             Route::Automata { automata, .. } => (FAST_FACTOR * automata.growth()).min(UPSTREAM_FACTOR),
         }
-    }
-
-    /// The same through the library, whatever the pipeline, to compare with.
-    #[must_use]
-    pub fn through_upstream(self) -> Self {
-        Self { route: Route::Upstream, ..self }
     }
 
     /// What computes the pretokens.
@@ -93,14 +98,14 @@ impl Pretokenizer {
         match self.route {
             Route::Scan { .. } | Route::Spaces { .. } => "hand-written scanner",
             Route::Automata { .. } => "automata",
-            Route::Upstream => "tokenizers crate",
+            Route::Upstream(_) => "tokenizers crate",
         }
     }
 
     /// Whether the pipeline has a fast route.
     #[must_use]
     pub fn is_fast(&self) -> bool {
-        !matches!(self.route, Route::Upstream)
+        !matches!(self.route, Route::Upstream(_))
     }
 
     /// Passes the pretokens of a document, or of a part of one, to `sink`.
@@ -114,12 +119,12 @@ impl Pretokenizer {
     /// no byte.
     pub fn run(&self, text: &str, at_start: bool, sink: &mut impl Sink) -> Result<()> {
         match &self.route {
-            Route::Upstream => self.run_upstream(text, sink),
+            Route::Upstream(pipeline) => self.run_upstream(pipeline, text, sink),
             Route::Scan { added, nfc, pattern } => {
                 added.split(text, &mut |segment| match segment {
                     Segment::Added(place) => sink.added(self.added_ids[place]),
                     Segment::Text(text) => {
-                        let text = if *nfc { to_nfc(text) } else { Cow::Borrowed(text) };
+                        let text = if *nfc { normalized(text, Form::Nfc) } else { Cow::Borrowed(text) };
                         pattern.scan(&text, |bytes, at| sink.pretoken(bytes, at));
                     }
                 });
@@ -132,7 +137,7 @@ impl Pretokenizer {
                     Segment::Added(place) => sink.added(self.added_ids[place]),
                     Segment::Text(text) => {
                         let begins = text.as_ptr() == start;
-                        let text = if *nfkc { to_nfkc(text) } else { Cow::Borrowed(text) };
+                        let text = if *nfkc { normalized(text, Form::Nfkc) } else { Cow::Borrowed(text) };
                         spell_spaces(&text, *prefix, at_start && begins, begins, &mut spelled);
                         self.cut(&spelled, sink);
                     }
@@ -200,9 +205,9 @@ impl Pretokenizer {
         }
     }
 
-    fn run_upstream(&self, text: &str, sink: &mut impl Sink) -> Result<()> {
+    fn run_upstream(&self, pipeline: &Pipeline, text: &str, sink: &mut impl Sink) -> Result<()> {
         let mut bytes = Vec::new();
-        for piece in self.pipeline.pieces(text)? {
+        for piece in pipeline.pieces(text)? {
             match (piece, &self.spelling) {
                 (Piece::Added(id), _) => sink.added(id),
                 (Piece::Pretoken(string), _) if string.is_empty() => (),
@@ -284,7 +289,7 @@ pub(super) mod tests {
                 Spelling::Text(_) => text(),
             };
             let fast = Pretokenizer::new(&json, spelling).unwrap();
-            let slow = Pretokenizer::new(&json, slow).unwrap().through_upstream();
+            let slow = Pretokenizer::through_upstream(&json, slow).unwrap();
             assert!(fast.is_fast() && !slow.is_fast());
             for text in TEXTS {
                 assert_eq!(pretokens(&fast, text), pretokens(&slow, text), "{text:?} through {json}");
@@ -323,7 +328,7 @@ pub(super) mod tests {
         for normalizer in ["null", r#"{"type": "NFC"}"#, r#"{"type": "Prepend", "prepend": " x"}"#] {
             let json = with_added_tokens(normalizer);
             let fast = Pretokenizer::new(&json, Spelling::ByteLevel).unwrap();
-            let slow = Pretokenizer::new(&json, Spelling::ByteLevel).unwrap().through_upstream();
+            let slow = Pretokenizer::through_upstream(&json, Spelling::ByteLevel).unwrap();
             assert_eq!((fast.engine(), fast.memory_factor()), ("automata", 10), "{json}");
             let (words, mut state, mut cuts) = (["a", " ", "<s>", "  <l>", "\n", "o\u{303}", " b", "<", "s>"], 7u64, 0);
             for _ in 0..20_000 {

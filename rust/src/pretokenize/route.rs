@@ -6,6 +6,7 @@ use super::added::{AddedToken, Splitter};
 use super::automaton::Automata;
 use super::normalize::Prefix;
 use super::pieces::SPACE;
+use super::pipeline::Pipeline;
 use super::pretokenizer::Spelling;
 use super::scan::Pattern;
 use crate::error::Result;
@@ -13,7 +14,7 @@ use crate::error::Result;
 /// How the pretokens of a pipeline are computed.
 pub(super) enum Route {
     /// Through the `tokenizers` crate: slow, and correct for every pipeline.
-    Upstream,
+    Upstream(Box<Pipeline>),
     /// A known pattern after no normalization or NFC.
     Scan { added: Splitter, nfc: bool, pattern: Pattern },
     /// Spaces become `▁`, after no normalization or NFKC, with no other step.
@@ -23,29 +24,28 @@ pub(super) enum Route {
 }
 
 impl Route {
-    pub(super) fn recognize(document: &Value, spelling: &Spelling, tokens: Vec<AddedToken>) -> Result<Self> {
+    /// The fast route of a pipeline, if it has one.
+    pub(super) fn recognize(document: &Value, spelling: &Spelling, tokens: Vec<AddedToken>) -> Result<Option<Self>> {
         let (normalizer, pre_tokenizer) = (&document["normalizer"], &document["pre_tokenizer"]);
         let normalized_tokens = tokens.iter().any(|token| token.normalized);
-        let Some(added) = Splitter::new(tokens)? else { return Ok(Self::Upstream) };
+        let Some(added) = Splitter::new(tokens)? else { return Ok(None) };
         if normalized_tokens && !has_no_steps(normalizer) {
-            return Ok(Self::Upstream);
+            return Ok(None);
         }
         let byte_level = matches!(spelling, Spelling::ByteLevel);
         if byte_level {
             let nfc = normalizer["type"] == "NFC";
             if let Some(pattern) = Pattern::recognize(pre_tokenizer).filter(|_| nfc || has_no_steps(normalizer)) {
-                return Ok(Self::Scan { added, nfc, pattern });
+                return Ok(Some(Self::Scan { added, nfc, pattern }));
             }
         } else {
             let (nfkc, normalizer) = without_nfkc(normalizer);
             if let Some(prefix) = prefix_rule(normalizer, pre_tokenizer) {
-                return Ok(Self::Spaces { added, nfkc, prefix });
+                return Ok(Some(Self::Spaces { added, nfkc, prefix }));
             }
         }
-        Ok(match Automata::recognize(normalizer, pre_tokenizer, byte_level) {
-            Some(automata) => Self::Automata { added, automata: Box::new(automata) },
-            None => Self::Upstream,
-        })
+        let automata = Automata::recognize(normalizer, pre_tokenizer, byte_level);
+        Ok(automata.map(|automata| Self::Automata { added, automata: Box::new(automata) }))
     }
 }
 

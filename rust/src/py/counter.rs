@@ -37,10 +37,10 @@ impl PyCounter {
             true => Spelling::ByteLevel,
             false => Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))),
         };
-        let mut pretokenizer = Pretokenizer::new(skeleton, spelling)?;
-        if through_upstream {
-            pretokenizer = pretokenizer.through_upstream();
-        }
+        let pretokenizer = match through_upstream {
+            true => Pretokenizer::through_upstream(skeleton, spelling)?,
+            false => Pretokenizer::new(skeleton, spelling)?,
+        };
         let mut counter = Counter::new(pretokenizer).within(document_memory);
         if let Some((one_in, max_bytes)) = hold_out {
             counter = counter.holding_out(HoldOut::new(one_in, max_bytes));

@@ -8,7 +8,8 @@ use unicode_normalization_alignments::char::{
 use unicode_normalization_alignments::UnicodeNormalization;
 
 use super::split::{Behavior, Matcher, Unit};
-use super::steps::{Automata, Form, PrefixRule, Step};
+use super::steps::{Automata, PrefixRule, Step};
+use crate::pretokenize::normalize::Form;
 
 /// Hangul syllables, which are composed by arithmetic.
 const SYLLABLES: std::ops::RangeInclusive<char> = '\u{AC00}'..='\u{D7A3}';

@@ -6,8 +6,9 @@ use serde_json::Value;
 use super::dfa::Dfa;
 use super::sets::{Classes, Set, Sets};
 use super::split::{Behavior, Matcher, Rule, Unit};
-use super::steps::{Form, PrefixRule, Step};
+use super::steps::{PrefixRule, Step};
 use super::syntax::{parse, Node};
+use crate::pretokenize::normalize::Form;
 
 /// The pattern that byte-level pre-tokenizers have built in.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";

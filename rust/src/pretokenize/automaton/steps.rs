@@ -4,21 +4,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::Value;
-use unicode_normalization_alignments::char::canonical_combining_class;
-use unicode_normalization_alignments::{is_nfc_quick, IsNormalized};
 
 use super::recognize::recognize;
 use super::sets::Classes;
 use super::split::{Matcher, Rule};
-use crate::pretokenize::normalize::{to_nfc, to_nfkc};
+use crate::pretokenize::normalize::{is_stable, normalized, Form};
 use crate::pretokenize::pieces::SPACE;
-
-/// A Unicode normalization form.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Form {
-    Nfc,
-    Nfkc,
-}
 
 /// When a prefix is put before a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +82,7 @@ impl Automata {
                     self.apply(step + 1, text, piece, start, emit);
                 });
             }
-            Some(Step::Normalize(Form::Nfc)) => to_nfc(&text[at]),
-            Some(Step::Normalize(Form::Nfkc)) => to_nfkc(&text[at]),
+            Some(Step::Normalize(form)) => normalized(&text[at], *form),
             Some(Step::Prefix { prefix, rule }) => with_prefix(&text[at], prefix, *rule, start),
             Some(Step::Replace { matcher, content }) => self.replaced(matcher, content, &text[at]),
         };
@@ -146,7 +136,7 @@ impl Automata {
     fn across(&self, step: &Step, left: char, right: char) -> Across {
         let together = |is_known: bool| if is_known { Across::Together(left, right) } else { Across::Unknown };
         match step {
-            Step::Normalize(Form::Nfc) => together(is_stable(left) && matches!(right, ' ' | '\n' | SPACE)),
+            Step::Normalize(Form::Nfc) => together(is_stable(left, Form::Nfc) && matches!(right, ' ' | '\n' | SPACE)),
             Step::Normalize(Form::Nfkc) => together(left.is_ascii() && matches!(right, ' ' | '\n' | SPACE)),
             // The part after the cut must not get a prefix of its own.
             Step::Prefix { prefix, rule: PrefixRule::Missing } => {
@@ -180,13 +170,6 @@ enum Across {
     /// Both sides are as they would be alone, except that they may be one piece; the characters there after the step.
     Together(char, char),
     Unknown,
-}
-
-/// Whether NFC leaves a character as it is, whatever stands before it.
-fn is_stable(character: char) -> bool {
-    character.is_ascii()
-        || canonical_combining_class(character) == 0
-            && matches!(is_nfc_quick(std::iter::once(character)), IsNormalized::Yes)
 }
 
 fn with_prefix<'t>(text: &'t str, prefix: &str, rule: PrefixRule, start: Start) -> Cow<'t, str> {

@@ -36,7 +36,7 @@ impl Both {
         let json = skeleton(&normalizer.to_string(), &pre_tokenizer.to_string());
         let automata = Automata::recognize(normalizer, pre_tokenizer, byte_level)?;
         let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text(None) };
-        let upstream = Pretokenizer::new(&json, spelling).ok()?.through_upstream();
+        let upstream = Pretokenizer::through_upstream(&json, spelling).ok()?;
         Some(Self { json, automata, upstream })
     }
 
