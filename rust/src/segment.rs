@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rapidfuzz::distance::levenshtein;
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::bpe::Bpe;
@@ -61,6 +63,31 @@ impl Segmenter {
         }
         Ok(encoder.done)
     }
+}
+
+/// Documents as numbers: all of them one after the other, and where each begins, and the last one ends.
+pub type Documents<'d> = (&'d [u32], &'d [usize]);
+
+/// The token edits from each document to the same one of another segmentation, on all cores. None where the two differ
+/// over more than `longest` tokens: the time is proportional to the product of their lengths.
+#[must_use]
+pub fn edit_distances(ours: Documents<'_>, theirs: Documents<'_>, longest: usize) -> Vec<Option<usize>> {
+    let places = ours.1.par_windows(2).zip(theirs.1.par_windows(2));
+    places
+        .map(|(mine, other)| {
+            let (mine, other) = trimmed(&ours.0[mine[0]..mine[1]], &theirs.0[other[0]..other[1]]);
+            let is_measured = mine.len().max(other.len()) <= longest;
+            is_measured.then(|| levenshtein::distance(mine.iter().copied(), other.iter().copied()))
+        })
+        .collect()
+}
+
+/// Two sequences without what both begin with, then without what both end with.
+fn trimmed<'s>(left: &'s [u32], right: &'s [u32]) -> (&'s [u32], &'s [u32]) {
+    let start = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+    let (left, right) = (&left[start..], &right[start..]);
+    let end = left.iter().rev().zip(right.iter().rev()).take_while(|(left, right)| left == right).count();
+    (&left[..left.len() - end], &right[..right.len() - end])
 }
 
 /// The parts of a document, cut where no pretoken spans; each of about [`PART`] bytes, if there are cuts.

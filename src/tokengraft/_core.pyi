@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "bf16_means",
     "documents",
+    "edit_distances",
     "extend",
     "of_scripts",
     "pairs",
@@ -36,6 +37,12 @@ class Segmenter:
     def __new__(cls, bpe: Bpe, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
     def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
         """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
+
+def edit_distances(ours: tuple[bytes, bytes], theirs: tuple[bytes, bytes], longest: int) -> bytes:
+    """The token edits of each document as 64 bits; -1 if the two differ over more than ``longest`` tokens.
+
+    Both are numbers of 32 bits, and where each document begins and the last one ends, as 64 bits.
+    """
 
 @final
 class Vocabulary:

@@ -97,13 +97,30 @@ def test_long_documents_are_left_out_of_edit_distances_with_a_note(base, monkeyp
     assert found.notes[0].startswith("new: 1 of the 3 documents of t are left out")
 
 
-def test_edit_distances_are_those_of_whole_documents():
-    levenshtein = metrics.levenshtein()
+def _edits(ours, theirs):
+    """The slow, obvious edit distance: a table of all beginnings."""
+    before = [*range(len(theirs) + 1)]
+    for n, mine in enumerate(ours, 1):
+        row = [n]
+        for at, other in enumerate(theirs):
+            row.append(min(before[at + 1] + 1, row[-1] + 1, before[at] + (mine != other)))
+        before = row
+    return before[-1]
+
+
+def test_edit_distances_are_those_of_whole_documents(monkeypatch):
     generator = np.random.default_rng(5)
-    for _ in range(300):
-        ours, theirs = (generator.integers(0, 3, generator.integers(0, 9)) for _ in range(2))
-        expected = levenshtein(ours.tolist(), theirs.tolist()) / max(len(ours), len(theirs), 1)
-        assert metrics.edit_distance(ours, theirs) == expected
+    pairs = [
+        [generator.integers(0, 3, generator.integers(0, most)) for _ in range(2)]
+        for most in (9, 200)
+        for _ in range(150)
+    ]
+    sides = [(np.concatenate(side), np.cumsum([0, *map(len, side)])) for side in zip(*pairs, strict=True)]
+    assert metrics.edit_distances(*sides).tolist() == [_edits(*pair) for pair in pairs]
+    monkeypatch.setattr(metrics, "LONGEST_DIFFERENCE", 7)
+    long = metrics.edit_distances(*sides) < 0
+    assert long.any()
+    assert not long[:150].all()
 
 
 def test_measures_do_not_depend_on_batches(base, monkeypatch):

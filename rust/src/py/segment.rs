@@ -44,6 +44,33 @@ impl PySegmenter {
     }
 }
 
+/// Documents as numbers of 32 bits and their places of 64 bits, with both tokenizers; the edits of each as 64 bits, -1
+/// where the two differ over more than `longest` tokens.
+#[pyfunction]
+pub(super) fn edit_distances<'py>(
+    py: Python<'py>,
+    ours: (&[u8], &[u8]),
+    theirs: (&[u8], &[u8]),
+    longest: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let numbers =
+        |bytes: &[u8]| -> Vec<u32> { bytes.chunks_exact(4).map(|word| native(word, u32::from_ne_bytes)).collect() };
+    let places = |bytes: &[u8]| -> Vec<usize> {
+        bytes.chunks_exact(8).map(|word| native(word, u64::from_ne_bytes) as usize).collect()
+    };
+    let edits = py.detach(|| {
+        let (ours, theirs) = ((numbers(ours.0), places(ours.1)), (numbers(theirs.0), places(theirs.1)));
+        crate::segment::edit_distances((&ours.0, &ours.1), (&theirs.0, &theirs.1), longest)
+    });
+    let edits = edits.iter().map(|edits| edits.map_or(-1, |edits| edits as i64));
+    words(py, edits.len() * 8, edits.flat_map(i64::to_ne_bytes))
+}
+
+/// The number in some bytes, of which there are as many as it has.
+fn native<const N: usize, T: Default>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> T {
+    bytes.try_into().map_or_else(|_| T::default(), number)
+}
+
 type PySegmented<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, u64, u64);
 
 /// Bytes of a known number.

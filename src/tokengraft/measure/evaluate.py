@@ -5,7 +5,9 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import repeat
 from typing import Any
 
 from tokengraft.corpus.open import Corpus
@@ -16,7 +18,6 @@ from tokengraft.formats.sources import load
 from tokengraft.measure.metrics import (
     LONGEST_DIFFERENCE,
     DocumentComparison,
-    levenshtein,
     renyi_efficiency,
     share,
     used_share,
@@ -277,11 +278,10 @@ def evaluate(
             scores.append(replace(score, gain=gain))
     warnings = tuple(warning for name, text in opened.items() for warning in text_warnings(name, text))
     ordered = sorted(scores, key=lambda score: [*loaded].index(score.tokenizer))
-    compares = chosen is not None and len(loaded) > 1
-    return Evaluation(tuple(ordered), chosen, (*_notes(ordered, unmeasured, compares=compares),), warnings)
+    return Evaluation(tuple(ordered), chosen, (*_notes(ordered, unmeasured),), warnings)
 
 
-def _notes(scores: Iterable[Score], unmeasured: Mapping[tuple[str, str], int], *, compares: bool) -> Iterator[str]:
+def _notes(scores: Iterable[Score], unmeasured: Mapping[tuple[str, str], int]) -> Iterator[str]:
     """What some measures leave out."""
     for score in scores:
         if score.dropped_bytes:
@@ -289,9 +289,6 @@ def _notes(scores: Iterable[Score], unmeasured: Mapping[tuple[str, str], int], *
                 f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text} or "
                 "replaces them by its unknown token: measures by bytes or characters do not include them"
             )
-    if compares and levenshtein() is None:
-        yield "rapidfuzz is not installed: edit distances are not computed"
-        return
     for score in scores:
         if n := unmeasured.get((score.tokenizer, score.text)):
             yield (
@@ -370,20 +367,21 @@ def _from_text(
     """The scores by tokenizer, and of how many documents the edit distance is unknown."""
     size, totals = _TextSize(), {key: TokenTotals(tok) for key, tok in loaded.items()}
     compared = {key: DocumentComparison(tok, loaded[base]) for key, tok in loaded.items()} if base is not None else {}
-    for batch in batches(documents):
-        size.add(batch)
-        segments = {key: found.add(batch) for key, found in totals.items()}
-        for key, comparison in compared.items():
-            comparison.add(segments[key], segments[base or key])
+    with ThreadPoolExecutor(len(loaded)) as threads:  # the core encodes with one thread for each tokenizer
+        for batch in batches(documents):
+            found = threads.map(TokenTotals.add, totals.values(), repeat(batch))
+            size.add(batch)
+            segments = dict(zip(totals, found, strict=False))
+            for key, comparison in compared.items():
+                comparison.add(segments[key], segments[base or key])
     scores = {key: _score(key, name, size, found) for key, found in totals.items()}
-    has_distances = levenshtein() is not None
     for key, comparison in compared.items():
         scores[key] = replace(
             scores[key],
             win_rate=comparison.win_rate,
             exact_match=comparison.exact_match,
-            edit_distance=comparison.edit_distance if has_distances else None,
-            worst_edit_distance=comparison.worst_edit_distance if has_distances else None,
+            edit_distance=comparison.edit_distance,
+            worst_edit_distance=comparison.worst_edit_distance,
             added_used=used_share(totals[key].counted, comparison.added),
         )
     return scores, {key: comparison.unmeasured for key, comparison in compared.items() if comparison.unmeasured}

@@ -1,11 +1,12 @@
 """Measures of a segmentation, and `DocumentComparison`: documents with two tokenizers, batch after batch."""
 
 from array import array
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from math import fsum, log2
 from typing import TYPE_CHECKING
 
-from tokengraft.measure.segments import Segments
+from tokengraft import _core
+from tokengraft.measure.segments import DENSE, Segments, frequencies
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -38,49 +39,19 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def edit_distance(ours: "np.ndarray", theirs: "np.ndarray") -> float | None:
-    """The number of token edits divided by the length of the longer segmentation.
+def edit_distances(ours: tuple["np.ndarray", "np.ndarray"], theirs: tuple["np.ndarray", "np.ndarray"]) -> "np.ndarray":
+    """The token edits between the same documents of two segmentations, each as numbers and places.
 
-    None without rapidfuzz, or if the two differ over more than `LONGEST_DIFFERENCE` tokens: the time is proportional
-    to the product of the lengths. What both have at their beginning and end needs no edit and does not count.
+    -1 if the two differ over more than `LONGEST_DIFFERENCE` tokens: the time is proportional to the product of the
+    lengths. What both have at their beginning and end does not count.
     """
-    different = _trimmed(ours, theirs)
-    if not any(map(len, different)):
-        return 0.0
-    distance = levenshtein()
-    if distance is None or max(map(len, different)) > LONGEST_DIFFERENCE:
-        return None
-    return distance(*(part.tolist() for part in different)) / max(len(ours), len(theirs))
+    import numpy as np
 
+    def given(side: tuple["np.ndarray", "np.ndarray"]) -> tuple[bytes, bytes]:
+        numbers, starts = side
+        return numbers.astype(np.uint32).tobytes(), starts.astype(np.uint64).tobytes()
 
-def levenshtein() -> Callable[[list[int], list[int]], int] | None:
-    """The edit distance of two lists; None without rapidfuzz."""
-    try:
-        from rapidfuzz.distance import Levenshtein
-    except ImportError:
-        return None
-    distance: Callable[[list[int], list[int]], int] = Levenshtein.distance
-    return distance
-
-
-def _trimmed(ours: "np.ndarray", theirs: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
-    """Two sequences without what they have in common at the beginning, then at the end.
-
-    >>> import numpy as np
-    >>> [part.tolist() for part in _trimmed(np.array([1, 2, 3, 3]), np.array([1, 4, 5, 3]))]
-    [[2, 3], [4, 5]]
-    """
-    start = _common(ours, theirs)
-    ours, theirs = ours[start:], theirs[start:]
-    end = _common(ours[::-1], theirs[::-1])
-    return ours[: len(ours) - end], theirs[: len(theirs) - end]
-
-
-def _common(ours: "np.ndarray", theirs: "np.ndarray") -> int:
-    """The length of the common beginning of two sequences."""
-    length = min(len(ours), len(theirs))
-    differs = ours[:length] != theirs[:length]
-    return int(differs.argmax()) if differs.any() else length
+    return np.frombuffer(_core.edit_distances(given(ours), given(theirs), LONGEST_DIFFERENCE), np.int64)
 
 
 def used_share(used: Collection[int], tokens: Collection[int]) -> float | None:
@@ -95,7 +66,7 @@ class DocumentComparison:
         names, base_names = _token_names(ours, base)
         self.added = new_tokens(ours, base)
         self.unmeasured = 0
-        """Documents without an edit distance: they differ over too many tokens, or rapidfuzz is not installed."""
+        """Documents without an edit distance: they differ over more than `LONGEST_DIFFERENCE` tokens."""
         numbers: dict[Hashable, int] = {}
         self._ours, self._base = _Names(names, numbers), _Names(base_names, numbers)
         self._documents, self._wins, self._exact = 0, 0.0, 0
@@ -103,20 +74,19 @@ class DocumentComparison:
 
     def add(self, segments: Segments, before: Segments) -> None:
         """Adds the tokens of a batch of documents with both tokenizers."""
+        import numpy as np
+
         self._documents += len(segments.lengths)
         shorter, same = segments.lengths < before.lengths, segments.lengths == before.lengths
         self._wins += float(shorter.sum() + same.sum() / 2)
-        ours, theirs = self._ours.of(segments.ids), self._base.of(before.ids)
-        for place in range(len(segments.lengths)):
-            mine = ours[segments.starts[place] : segments.starts[place + 1]]
-            base = theirs[before.starts[place] : before.starts[place + 1]]
-            is_same = len(mine) == len(base) and bool((mine == base).all())
-            self._exact += is_same
-            distance = 0.0 if is_same else edit_distance(mine, base)
-            if distance is None:
-                self.unmeasured += 1
-            else:
-                self._distances.append(distance)
+        edits = edit_distances(
+            (self._ours.of(segments.ids), segments.starts), (self._base.of(before.ids), before.starts)
+        )
+        longer = np.maximum(np.maximum(segments.lengths, before.lengths), 1)
+        measured = edits >= 0
+        self._exact += int((edits == 0).sum())
+        self.unmeasured += int((~measured).sum())
+        self._distances.extend((edits / longer)[measured].tolist())
 
     @property
     def win_rate(self) -> float | None:
@@ -140,24 +110,31 @@ class DocumentComparison:
 
 
 class _Names:
-    """Ids of a tokenizer as numbers that are the same for the same token of another one."""
+    """Ids of a tokenizer as numbers that are the same for the same token of another one. Given when they are needed."""
 
     def __init__(self, names: Mapping[int, Hashable], numbers: dict[Hashable, int]) -> None:
-        import numpy as np
-
-        ids = sorted(names)  # a table by id could need gigabytes
-        self._ids = np.array(ids, np.uint32)
-        self._numbers = np.array([numbers.setdefault(names[token_id], len(numbers)) for token_id in ids], np.int64)
+        self._names, self._numbers, self._known = names, numbers, dict[int, int]()
 
     def of(self, ids: "np.ndarray") -> "np.ndarray":
         """The numbers of ids."""
         import numpy as np
 
-        return self._numbers[np.searchsorted(self._ids, ids)]
+        found, _ = frequencies(ids)
+        for token_id in found.tolist():
+            if token_id not in self._known:
+                self._known[token_id] = self._numbers.setdefault(self._names[token_id], len(self._numbers))
+        numbers = np.array([self._known[token_id] for token_id in found.tolist()], np.uint32)
+        if len(found) and found[-1] < DENSE:
+            table = np.zeros(found[-1] + 1, np.uint32)
+            table[found] = numbers
+            return np.take(table, ids)
+        return np.take(numbers, np.searchsorted(found, ids))
 
 
 def new_tokens(ours: Tokenizer, base: Tokenizer) -> list[int]:
     """The ids of the tokens that another tokenizer lacks."""
+    if ours is base:
+        return []
     names, base_names = _token_names(ours, base)
     known = set(base_names.values())
     return [token_id for token_id, name in names.items() if name not in known]

@@ -188,15 +188,23 @@ class Segments:
 
     def counted(self) -> Counter[int]:
         """How often each token occurs."""
-        import numpy as np
-
-        if len(self.ids) and self.ids.max() < 1 << 20:  # faster than sorting, and a table of at most 8 MB
-            table = np.bincount(self.ids)
-            found = table.nonzero()[0]
-            counts = table[found]
-        else:
-            found, counts = np.unique(self.ids, return_counts=True)
+        found, counts = frequencies(self.ids)
         return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+
+DENSE = 1 << 20
+"""Below this, a table by id is faster than sorting, and has at most 8 MB."""
+
+
+def frequencies(ids: "np.ndarray") -> tuple["np.ndarray", "np.ndarray"]:
+    """The different ids, sorted, and how often each occurs."""
+    import numpy as np
+
+    if not len(ids) or ids.max() >= DENSE:
+        return np.unique(ids, return_counts=True)
+    table = np.bincount(ids)
+    found = table.nonzero()[0]
+    return found, table[found]
 
 
 class Segmenter:
