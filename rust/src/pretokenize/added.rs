@@ -1,11 +1,14 @@
 //! Finds added tokens and splits text at them, as the `tokenizers` library does. Tokens that must be whole words are
 //! left to the library.
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Anchored, Input, Match, MatchKind, StartKind};
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+
+/// First bytes that the finder searches for many at once.
+const FEW: usize = 3;
 
 /// An added token as `tokenizer.json` lists it; the id is looked up elsewhere.
 #[derive(Debug, Clone, Deserialize)]
@@ -30,7 +33,28 @@ pub(crate) enum Segment<'t> {
 #[derive(Debug)]
 pub(crate) struct Splitter {
     tokens: Vec<AddedToken>,
-    passes: Vec<(AhoCorasick, Vec<usize>)>,
+    passes: Vec<Pass>,
+}
+
+/// Finds the tokens that match raw text, or those that match normalized text.
+#[derive(Debug)]
+struct Pass {
+    finder: AhoCorasick,
+    /// The bytes that tokens begin with, where there are so many that the finder looks at every byte.
+    begins: Option<Box<[bool; 256]>>,
+    /// The index of each pattern in the list of tokens.
+    places: Vec<usize>,
+}
+
+impl Pass {
+    /// The first match from `start` on, and the longest there.
+    fn find(&self, text: &str, start: usize) -> Option<Match> {
+        let Some(begins) = &self.begins else { return self.finder.find(Input::new(text).range(start..)) };
+        let candidates = (start..text.len()).filter(|&at| begins[text.as_bytes()[at] as usize]);
+        candidates
+            .map(|at| Input::new(text).range(at..).anchored(Anchored::Yes))
+            .find_map(|input| self.finder.find(input))
+    }
 }
 
 impl Splitter {
@@ -55,9 +79,13 @@ impl Splitter {
             if !places.is_empty() {
                 let finder = AhoCorasick::builder()
                     .match_kind(MatchKind::LeftmostLongest)
+                    .start_kind(StartKind::Both)
                     .build(places.iter().map(|&at| &tokens[at].content))
                     .map_err(|error| Error::Pipeline { reason: error.to_string() })?;
-                passes.push((finder, places));
+                let mut begins = Box::new([false; 256]);
+                places.iter().for_each(|&at| begins[tokens[at].content.as_bytes()[0] as usize] = true);
+                let is_few = begins.iter().filter(|begins| **begins).count() <= FEW;
+                passes.push(Pass { finder, begins: (!is_few).then_some(begins), places });
             }
         }
         Ok(Some(Self { tokens, passes }))
@@ -85,15 +113,16 @@ impl Splitter {
     }
 
     fn split_pass<'t>(&self, pass: usize, text: &'t str, emit: &mut impl FnMut(Segment<'t>)) {
-        let Some((finder, places)) = self.passes.get(pass) else {
+        let Some(found) = self.passes.get(pass) else {
             if !text.is_empty() {
                 emit(Segment::Text(text));
             }
             return;
         };
-        let mut done = 0;
-        for matched in finder.find_iter(text) {
-            let place = places[matched.pattern().as_usize()];
+        let (mut done, mut from) = (0, 0);
+        while let Some(matched) = found.find(text, from) {
+            let place = found.places[matched.pattern().as_usize()];
+            from = matched.end();
             let token = &self.tokens[place];
             let (mut start, mut end) = (matched.start(), matched.end());
             if token.lstrip {

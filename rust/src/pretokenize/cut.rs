@@ -13,6 +13,8 @@ use super::pieces::{letter_script, PieceRules, SPACE};
 use crate::bpe::Bpe;
 
 const ASCII: usize = 128;
+/// Code points of the first plane.
+const PLANE: u32 = 0x1_0000;
 
 /// Cuts text where neither a token nor a piece that training could add can span.
 #[derive(Debug)]
@@ -22,8 +24,9 @@ pub struct Cutter {
     joined: FxHashSet<(char, char)>,
     /// The characters that may stand beside a cut; None where all may.
     between: Option<FxHashSet<char>>,
-    /// Whether to cut between two ASCII characters, `left * 128 + right`; and between one and `▁`, before and after.
+    /// Whether to cut between two ASCII characters, `left * 128 + right`.
     ascii: Vec<bool>,
+    /// Whether to cut between a character of the first plane and `▁`, before and after.
     before_space: Vec<bool>,
     after_space: Vec<bool>,
 }
@@ -48,8 +51,9 @@ impl Cutter {
         let ascii = || (0..ASCII as u8).map(char::from);
         cutter.ascii =
             ascii().flat_map(|left| ascii().map(move |right| (left, right))).map(|p| cutter.decide(p)).collect();
-        cutter.before_space = ascii().map(|left| cutter.decide((left, SPACE))).collect();
-        cutter.after_space = ascii().map(|right| cutter.decide((SPACE, right))).collect();
+        let plane = || (0..PLANE).map(|code| char::from_u32(code).unwrap_or('\0'));
+        cutter.before_space = plane().map(|left| cutter.decide((left, SPACE))).collect();
+        cutter.after_space = plane().map(|right| cutter.decide((SPACE, right))).collect();
         cutter
     }
 
@@ -64,12 +68,13 @@ impl Cutter {
     /// Whether to cut between two characters.
     #[inline]
     pub(crate) fn cuts(&self, left: char, right: char) -> bool {
-        match (left as usize, right as usize) {
-            (left, right) if left < ASCII && right < ASCII => self.ascii[left * ASCII + right],
-            (left, _) if left < ASCII && right == SPACE => self.before_space[left],
-            (_, right) if right < ASCII && left == SPACE => self.after_space[right],
-            _ => self.decide((left, right)),
-        }
+        let known = match (left as usize, right as usize) {
+            (left, right) if left < ASCII && right < ASCII => self.ascii.get(left * ASCII + right),
+            (left, _) if right == SPACE => self.before_space.get(left),
+            (_, right) if left == SPACE => self.after_space.get(right),
+            _ => None,
+        };
+        known.copied().unwrap_or_else(|| self.decide((left, right)))
     }
 
     fn decide(&self, (left, right): (char, char)) -> bool {

@@ -32,6 +32,8 @@ struct Classes {
     table: Vec<u8>,
     /// The first byte of the first character that is not stable: text with smaller bytes only is normalized.
     first: u8,
+    /// Whether no unstable character begins with a byte.
+    stable: [bool; 256],
 }
 
 /// When a `▁` is put before text between added tokens.
@@ -82,12 +84,15 @@ pub(super) fn normalized(text: &str, form: Form) -> Cow<'_, str> {
     while at < text.len() {
         let end = text.len().min(at + BLOCK);
         if text.as_bytes()[at..end].iter().fold(0, |most, &byte| most.max(byte)) < classes.first {
-            // A character that ends in the next block is stable too, and its last bytes say so there.
+            // The last bytes of a stable character may be in the next block: they are stable by themselves.
             (at, previous) = (end, STABLE);
             continue;
         }
-        while !text.is_char_boundary(at) {
-            at -= 1;
+        let stable = text.as_bytes()[at..].iter().take_while(|&&byte| classes.stable[byte as usize]).count();
+        if stable > 0 {
+            // It ends before the first byte of a character, or in one that is stable.
+            (at, previous) = (at + stable, STABLE);
+            continue;
         }
         for character in text[at..].chars() {
             let class = classes.class(character);
@@ -152,9 +157,13 @@ impl Classes {
         classes.get_or_init(|| {
             let characters = || (0..TABLE).map(|code| char::from_u32(code).unwrap_or('\0'));
             let table: Vec<u8> = characters().map(|character| form.class(character)).collect();
-            let unstable = characters().zip(&table).find(|(_, class)| **class != STABLE);
-            let first = unstable.map_or(u8::MAX, |(character, _)| character.encode_utf8(&mut [0; 4]).as_bytes()[0]);
-            Self { form, table, first }
+            let mut stable = [true; 256];
+            stable[0xF0..].fill(false); // all planes but the first
+            for (character, _) in characters().zip(&table).filter(|(_, class)| **class != STABLE) {
+                stable[character.encode_utf8(&mut [0; 4]).as_bytes()[0] as usize] = false;
+            }
+            let first = (0..u8::MAX).find(|&byte| !stable[byte as usize]).unwrap_or(u8::MAX);
+            Self { form, table, first, stable }
         })
     }
 

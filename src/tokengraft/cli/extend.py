@@ -155,7 +155,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         return _show_curve(tokenizer, largest, counts, held_out, warnings, options)
     extension, choice = cut(largest)
     extended, cost = extension.apply(tokenizer), None
-    if rare := None if choice else rare_warning(encoded_support(tokenizer, extension, counts, len(extension))):
+    if rare := None if choice else rare_warning(encoded_support(extended, extension, counts)):
         warnings.append(f"{rare}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports")
         print_warnings(warnings[-1:])
     if preserve is not None:

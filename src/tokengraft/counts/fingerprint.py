@@ -2,7 +2,8 @@
 
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import compress
 from typing import Any
 
 from tokengraft import _core
@@ -33,8 +34,7 @@ class Fingerprint:
     @classmethod
     def of(cls, tokenizer: Tokenizer, rules: PieceRules | None = None) -> "Fingerprint":
         """The fingerprint of a tokenizer, for SentencePiece types under some rules."""
-        flags = ("single_word", "lstrip", "rstrip", "normalized")
-        added = {t.content: " ".join(name for name in flags if getattr(t, name)) for t in tokenizer.added}
+        added = {t.content: _flags(t.single_word, t.lstrip, t.rstrip, t.normalized) for t in tokenizer.added}
         cut = (rules or piece_rules(tokenizer)) if may_be_cut(tokenizer) else None
         return cls(
             kind=tokenizer.kind,
@@ -88,6 +88,12 @@ def may_be_cut(tokenizer: Tokenizer) -> bool:
     True for SentencePiece types, whose pretokens are whole documents, unless a whole pretoken can skip its merges.
     """
     return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges
+
+
+@cache
+def _flags(*given: bool) -> str:
+    """The names of the flags of an added token that are set. Models have thousands of tokens with the same ones."""
+    return " ".join(compress(("single_word", "lstrip", "rstrip", "normalized"), given))
 
 
 def _canonical(step: Any) -> str:

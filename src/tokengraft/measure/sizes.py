@@ -300,7 +300,7 @@ def support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts) 
     extended = extension.apply(tokenizer)
     counts.require(extended)
     if not _ranks_last(tokenizer, extended, extension):
-        return cache(lambda size: encoded_support(tokenizer, extension, counts, size))
+        return cache(lambda size: encoded_support(extension[:size].apply(tokenizer), extension[:size], counts))
     ids = [extended.ids[token] for token in extension.tokens]
     numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
     changes = counts.table.growth(
@@ -322,12 +322,10 @@ def support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts) 
     return occurrences
 
 
-def encoded_support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, size: int) -> list[int]:
-    """How often each of the first tokens of an extension occurs, by encoding the text with them."""
-    cut = extension[:size]
-    extended = cut.apply(tokenizer)
+def encoded_support(extended: Tokenizer, extension: Extension, counts: PretokenCounts) -> list[int]:
+    """How often each token of an extension occurs, by encoding the text with the extended tokenizer."""
     total = counts.tokens(extended)
-    return [total.get(extended.ids[token], 0) for token in cut.tokens]
+    return [total.get(extended.ids[token], 0) for token in extension.tokens]
 
 
 def _ranks_last(tokenizer: Tokenizer, extended: Tokenizer, extension: Extension) -> bool:

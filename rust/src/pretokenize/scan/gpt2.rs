@@ -14,7 +14,9 @@ impl<L: Letters> Scanner<'_, L> {
             let (class, width) = self.class(start);
             let first = self.bytes[start];
             let contraction = if first == b'\'' { self.contraction(start + 1, false) } else { None };
-            let end = contraction.unwrap_or_else(|| {
+            let end = if let Some(end) = contraction {
+                end
+            } else {
                 // A space belongs to the word after it.
                 let at = start + width;
                 let (class, at) = match (first, self.class(at)) {
@@ -23,11 +25,12 @@ impl<L: Letters> Scanner<'_, L> {
                 };
                 match class {
                     SPACE => self.white_space(start, false),
+                    END => at,
                     NUMBER => self.run(at, |class| class == NUMBER),
                     _ if is_letter(class) => self.letters(at),
                     _ => self.run(at, is_other),
                 }
-            });
+            };
             emit(self.bytes, start..end);
             start = end;
         }

@@ -11,7 +11,6 @@ mod nemo;
 mod scanner;
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -88,23 +87,12 @@ impl Pattern {
     }
 
     #[inline(always)]
-    fn scan_by(self, letters: impl Letters, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
+    fn scan_by(self, letters: impl Letters, text: &str, emit: impl FnMut(&[u8], Range<usize>)) {
         match self {
             Self::Cl100k { digits } => Scanner::new(text, letters).cl100k(digits, emit),
             Self::Nemo => Scanner::new(text, letters).nemo(emit),
             Self::Gpt2 { split_numbers: false } => Scanner::new(text, letters).gpt2(emit),
-            Self::Gpt2 { split_numbers: true } => {
-                let (bytes, mut start) = (text.as_bytes(), 0);
-                while start < text.len() {
-                    let number = next_numeric(text, start);
-                    let words = &text[start..number.start];
-                    Scanner::new(words, letters).gpt2(|_, at| emit(bytes, start + at.start..start + at.end));
-                    if !number.is_empty() {
-                        emit(bytes, number.clone());
-                    }
-                    start = number.end;
-                }
-            }
+            Self::Gpt2 { split_numbers: true } => Scanner::splitting_numbers(text, letters).gpt2(emit),
         }
     }
 
@@ -120,28 +108,6 @@ impl Pattern {
             is_letter(before) || before == NUMBER
         })
     }
-}
-
-/// The place of the first numeric character from `start` on; empty and at the end if there is none.
-fn next_numeric(text: &str, start: usize) -> Range<usize> {
-    /// Whether some numeric character begins with a byte.
-    static BEGINS: LazyLock<[bool; 256]> = LazyLock::new(|| {
-        let mut begins = [false; 256];
-        begins[0xF0..].fill(true); // characters outside the first plane are looked at one by one
-        for character in ('\0'..='\u{FFFF}').filter(|character| character.is_numeric()) {
-            begins[character.encode_utf8(&mut [0; 4]).as_bytes()[0] as usize] = true;
-        }
-        begins
-    });
-    let begins = &*BEGINS;
-    let bytes = text.as_bytes();
-    (start..bytes.len())
-        .filter(|&at| begins[bytes[at] as usize])
-        .find_map(|at| {
-            let first = text[at..].chars().next()?;
-            first.is_numeric().then(|| at..at + first.len_utf8())
-        })
-        .unwrap_or(bytes.len()..bytes.len())
 }
 
 fn is_byte_level(step: &Value, use_regex: bool) -> bool {

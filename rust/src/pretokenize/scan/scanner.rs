@@ -1,12 +1,30 @@
 //! What the scanners share: the class of a character, and the ends of runs of a class.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 
 use super::letters::{Letters, WINDOW};
 use crate::pretokenize::unicode::{classes, CASELESS, MARK, NUMBER, OTHER, SPACE, UPPER};
 
-/// The class of the position after the last character: neither `\s` nor `\S`.
+/// The class of the position after the last character: neither `\s` nor `\S`. Also that of a character that is split
+/// off before the pattern is applied, so that the text before it ends there.
 pub(super) const END: u8 = 7;
+
+/// The classes where every numeric character is split off.
+fn without_numbers() -> &'static [u8] {
+    static CLASSES: OnceLock<Vec<u8>> = OnceLock::new();
+    CLASSES.get_or_init(|| {
+        let mut classes = classes().to_vec();
+        // Not by `NUMBER`: the standard library, which decides here, may follow a newer Unicode version.
+        for character in ('\0'..=LAST_NUMERIC).filter(|character| character.is_numeric()) {
+            classes[character as usize] = END;
+        }
+        classes
+    })
+}
+
+/// No character after it is numeric.
+const LAST_NUMERIC: char = '\u{1FFFF}';
 
 #[inline(always)]
 pub(super) fn is_letter(class: u8) -> bool {
@@ -33,6 +51,12 @@ impl<'t, L: Letters> Scanner<'t, L> {
     pub(super) fn new(text: &'t str, letters: L) -> Self {
         let bytes = text.as_bytes();
         Self { bytes, classes: classes(), letters, window: Cell::new((0, letters.stops(bytes, 0))) }
+    }
+
+    /// A scanner of text from which every numeric character is split off before the pattern is applied.
+    #[inline(always)]
+    pub(super) fn splitting_numbers(text: &'t str, letters: L) -> Self {
+        Self { classes: without_numbers(), ..Self::new(text, letters) }
     }
 
     /// The class and width of the character at a boundary between characters.
@@ -194,5 +218,19 @@ impl<'t, L: Letters> Scanner<'t, L> {
             }
         }
         at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_numeric_character_and_every_number_of_the_engine_is_split_off() {
+        for character in '\0'..=char::MAX {
+            let class = without_numbers()[character as usize];
+            assert_eq!(class == END, character.is_numeric(), "{character:?}");
+            assert_ne!(class, NUMBER, "{character:?}");
+        }
     }
 }
