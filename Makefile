@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := --numprocesses 2 --dist loadfile  # two cores; a module stays on one, with what it has set up
+VERSIONS := tests/constraints.txt  # a release of a peer must not turn tests red
 RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs rust/src/*/*/*.rs)
 
 .PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz compatibility limits
@@ -59,12 +60,12 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[experiments]'
 	touch $@
 
-.venv/dev: .venv/pip pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+.venv/dev: .venv/pip pyproject.toml $(VERSIONS) $(RUST)
+	$(BIN)/python -m pip install --quiet --constraint $(VERSIONS) --editable '.[dev]'
 	touch $@
 
-.venv/test: .venv/pip pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,dev-models]'
+.venv/test: .venv/pip pyproject.toml $(VERSIONS) $(RUST)
+	$(BIN)/python -m pip install --quiet --constraint $(VERSIONS) --editable '.[dev,dev-models]'
 	touch $@ .venv/dev
 
 faults: .venv/dev  ## kill every command at every call that changes a file, and more faults; `make test` tries a selection
