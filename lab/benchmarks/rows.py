@@ -115,6 +115,40 @@ def commands(setup: Setup) -> Table:
     return {"key": "commands", "columns": ["wall", "cpu", "ratio", "peak"], "ratio_to": "`wc -w`", "rows": rows}
 
 
+def small(setup: Setup, text: Path, model: Path | None) -> Table:
+    """Commands on a small text, where loading, importing and checking take most of the time."""
+    counts, extended = setup.scratch / "small.parquet", setup.scratch / "extended" / setup.llama3.name
+    out = setup.scratch / "adapted"
+
+    def adapt(_: object) -> Run:
+        shutil.rmtree(out, ignore_errors=True)
+        return tokengraft("adapt", model, "--target", text, "--swap", 2000, "--out", out, "--quiet")
+
+    actions = {
+        "wc": lambda _: words(text),
+        "count": lambda _: setup.count(setup.llama3, text, counts),
+        "extend": lambda _: setup.extend(setup.llama3, text),
+        "evaluate": lambda _: tokengraft("evaluate", f"base={setup.llama3}", f"new={extended}", "--text", text),
+        "adapt": adapt,
+    }
+    if model is None:
+        del actions["adapt"]
+    names = {
+        "wc": "`wc -w`, UTF-8 locale",
+        "count": "`tokengraft count`, Parquet written",
+        "extend": f"`tokengraft extend --add {setup.tokens}`, loaded back with tokenizers and transformers",
+        "evaluate": "`tokengraft evaluate` of two tokenizers, one document per line",
+        "adapt": f"`tokengraft adapt --swap 2000` of {model.name if model else ''}, with report",
+    }
+    runs = in_turn(actions, setup.rounds)
+    rows = [
+        {"key": key, "name": names[key], **run, "ratio": run["wall"] / runs["count"]["wall"]}
+        for key, run in runs.items()
+    ]
+    columns = ["wall", "cpu", "ratio", "peak"]
+    return {"key": "small", "columns": columns, "ratio_to": "`count`", "rows": rows, "bytes": text.stat().st_size}
+
+
 def learning(setup: Setup, *, slow_peers: bool) -> Table:
     """Learning from counts, its memory, and trainers of other libraries."""
     counts = setup.scratch / "counts.parquet"

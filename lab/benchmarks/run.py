@@ -1,6 +1,7 @@
 """Measures tokengraft beside its peers, prints Markdown tables, and writes the raw numbers as JSON.
 
-    python lab/benchmarks/run.py TEXT [--json FILE] [--tokenizers FOLDER] [--japanese FILE] [--peers] [--only NAME ...]
+    python lab/benchmarks/run.py TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE] [--peers]
+                                      [--only NAME ...]
 
 TEXT is one document per line, 100 MB or more. All commands are timed from start to end, as a user runs them. Files are
 in the page cache. Needs about 30 GB of disk in the folder for temporary files and 10 GB of memory for the page cache.
@@ -22,7 +23,7 @@ from machine import setting
 from measure import ROUNDS, in_python, script, words
 from scaling import DISTINCT, SIZES, scaling
 
-NAMES = ("commands", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
+NAMES = ("commands", "small", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
 
 
 def main() -> None:
@@ -51,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("text", type=Path, metavar="TEXT")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument("--tokenizers", type=Path, metavar="FOLDER", help="with folders llama3, llama2 and gemma3")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="a small model, for `adapt`")
     parser.add_argument("--japanese", type=Path, metavar="FILE", help="Japanese text, about 20 MB")
     parser.add_argument("--peers", action="store_true", help="also train with other libraries, which takes minutes")
     parser.add_argument("--tokens", type=int, default=16_000, metavar="N", help="new tokens (default: 16000)")
@@ -89,9 +91,10 @@ def measure(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Any]:
 def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, Callable[[], rows.Table]]:
     found: dict[str, Callable[[], rows.Table]] = {
         "commands": lambda: rows.commands(setup),
+        "small": lambda: rows.small(setup, _part(setup, 10_000_000), options.model),
         "learning": lambda: rows.learning(setup, slow_peers=options.peers),
         "loading": lambda: rows.loading(setup),
-        "pipelines": lambda: rows.pipelines(setup, _part(setup)),
+        "pipelines": lambda: rows.pipelines(setup, _part(setup, setup.text.stat().st_size // 6)),
         "japanese": lambda: rows.japanese(setup, options.japanese, slow_peers=options.peers),
         "transplant": lambda: rows.transplant(setup, options.width, options.layers, slow_peers=options.peers),
     }
@@ -100,10 +103,10 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
     return found
 
 
-def _part(setup: rows.Setup) -> Path:
-    """A sixth of the text, for pipelines that may be slow."""
+def _part(setup: rows.Setup, size: int) -> Path:
+    """A part of the text, of about so many bytes."""
     out = setup.scratch / "part.txt"
-    script("texts.py", setup.text, setup.text.stat().st_size // 6, out)
+    script("texts.py", setup.text, size, out)
     return out
 
 

@@ -206,8 +206,8 @@ def prune_order(
         tokenizer: The tokenizer. It is not changed.
         counts: The text whose tokens are to be kept, for the methods that count.
         method: `leaf-expected`: the rarest leaves, and among those that do not occur, first those that are least
-            expected in other text of the same kind, by their parts and ids. `leaf-frequency` (the paper's Algorithm 1):
-            the rarest leaves, by id where none occurs. `frequency`, `merge` (Algorithm 2), `last-id`, `last-id-leaf`,
+            expected in other text of the same kind: unreachable ones, then by their parts and ids. `leaf-frequency`
+            (the paper's Algorithm 1): the rarest leaves, by id where none occurs. `frequency`, `merge` (Algorithm 2), `last-id`, `last-id-leaf`,
             `script`, `script-leaf`, `unreachable`.
         scripts: For the script orders: Unicode names of the scripts to keep, such as ``["Latin", "Cyrillic"]``.
         protection: What is never removed, and what may be removed although by default it is kept.
@@ -297,7 +297,8 @@ def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> 
 
 def _leaf_expected(question: Question) -> Steps:
     frequencies = question.frequencies()
-    return _by_frequency(question, frequencies, usefulness(question.tokenizer, frequencies))
+    expected = usefulness(question.tokenizer, frequencies) | dict.fromkeys(_unproduced(question), 0.0)
+    return _by_frequency(question, frequencies, expected)
 
 
 def _leaf_frequency(question: Question) -> Steps:
