@@ -1,6 +1,6 @@
 """How many rows a new embedding has, padding included."""
 
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from tokengraft.errors import OptionError, whole_number
 
@@ -17,6 +17,13 @@ class RowsNeeded(Protocol):
     @property
     def rows_after(self) -> int:
         """Rows that the new tokens need."""
+
+
+class Needed(NamedTuple):
+    """`RowsNeeded` without a plan."""
+
+    rows_before: int
+    rows_after: int
 
 
 def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
-from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.padding import Needed, padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, init_name, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
@@ -255,18 +255,13 @@ def _require_text(job: Job) -> int:
     return total
 
 
-class _Needed(NamedTuple):
-    rows_before: int
-    rows_after: int
-
-
 def _weights(job: Job, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
     # An initialiser has no effect yet; one for a tied output is refused.
     current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
-    needed = _Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
+    needed = Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
     rows = padded_rows(needed, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before
     files, names = open_checkpoint(Path(job.source)).files, {name for name, *_ in current.tensors}
