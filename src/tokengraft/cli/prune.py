@@ -252,7 +252,9 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     if options.order and not reads:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, _Measured(lengths, samples, warnings, curve), verified, options)
-    report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
+    reason = coverage_reason(_coverage(options)) if options.remove == AUTO else None
+    more = {"held_out": held_out, "prune_curve": curve, "size_reason": reason, "warnings": warnings}
+    report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, **more)
     return 0
 
 
@@ -332,7 +334,7 @@ def _require_size(options: argparse.Namespace) -> None:
         return
     why = "--remove auto chooses the number of tokens on held-out text, and none was given"
     require(options.held_out is not None, why, hint="pass --held-out TEXT, or a number of tokens")
-    require_coverage("--keep-coverage", _coverage(options))
+    require_coverage("keep_coverage", _coverage(options))
 
 
 def _require_method(options: argparse.Namespace) -> None:

@@ -65,7 +65,7 @@ def prune_curve(
     sizes = sorted({chosen, *(len(order) * part // PARTS for part in range(1, PARTS))} - {0})
     before = {name: sum(counts.tokens(tokenizer).values()) for name, counts in texts.items()}
     if empty := [name for name, tokens in before.items() if not tokens]:
-        raise OptionError(f"the held-out text {empty[0]!r} has no tokens", hint="pass text to --held-out")
+        raise OptionError(f"the held-out text {empty[0]!r} has no tokens", hint="pass other text, or leave it out")
 
     def point(size: int) -> PrunePoint:
         pruned = _pruned(tokenizer, order[:size])

@@ -24,10 +24,14 @@ COVERAGE = 0.9995
 
 
 def require_coverage(name: str, share: object) -> float:
-    """A share of tokens, as `PruneOrder.covering` takes it."""
-    value = number(name, share)
+    """A share of tokens that stay, as `PruneOrder.covering` takes it.
+
+    Raises:
+        OptionError: With the flag of the option.
+    """
+    value, flag = number(name, share), f"--{name.replace('_', '-')}"
     if not 0 < value <= 1:  # NaN too
-        raise OptionError(f"{name} is {value}; it must be above 0 and at most 1", hint=f"pass {COVERAGE}, for instance")
+        raise OptionError(f"{flag} is {value}; it must be above 0 and at most 1", hint=f"pass {flag} {COVERAGE}")
     return value
 
 
