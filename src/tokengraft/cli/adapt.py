@@ -164,8 +164,7 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
         "--keep-coverage",
         type=float,
         metavar="SHARE",
-        help=f"with --remove {AUTO}: the share of the tokens of the corpora and of the held-out documents of each that "
-        f"stay (default: {COVERAGE})",
+        help=f"with --remove {AUTO}: the share of tokens that stay, as for `prune` (default: {COVERAGE})",
     )
 
 
