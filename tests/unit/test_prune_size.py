@@ -13,6 +13,7 @@ from tokengraft.checkpoint.saving import model_rows
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.measure.prune_curve import prune_curve
 
+pytestmark = pytest.mark.usefixtures("transformers_running")
 TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
 
 

@@ -141,7 +141,7 @@ def add(commands: Commands) -> None:
         action="extend",
         nargs="+",
         metavar="NAME=FILES",
-        help="text that the order is not made from, one for each language: shows what more or fewer tokens cost on it",
+        help="text that the order is not made from, one for each language, to show what other sizes cost",
     )
     command.add_argument(
         "--keep-coverage",
