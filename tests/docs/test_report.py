@@ -206,6 +206,21 @@ def test_charts_have_values_to_point_at_and_words_for_screen_readers(opened, pag
     assert shown.locator("#curve-chart .legend li").all_inner_texts() == ["et", "lv", "keep"]
 
 
+def test_the_curve_of_pruning_marks_the_chosen_size(opened, folder, tmp_path):
+    model, held_out = str(folder / MODEL), [f"et={folder / 'et.txt'}", str(folder / "en.txt")]
+    command = ["prune", model, "--corpus", held_out[1], "--remove", "auto", "--keep-coverage", "0.9", "--held-out"]
+    page = tmp_path / "page.html"
+    assert cli.main([*command, *held_out, "--out", str(tmp_path / "out"), "--report", str(page)]) == 0
+    shown = opened(page)
+    removed = f"{len(tg.load(model).tokens) - len(tg.load(tmp_path / 'out').tokens):,}"
+    chosen = shown.locator("#prune-curve-table tbody tr", has_text="chosen")
+    assert chosen.locator("td").first.inner_text() == removed
+    assert shown.locator("#prune-curve-chart .legend li").all_inner_texts() == ["et", "en"]
+    assert f"With {removed}: et +" in shown.locator("#prune-curve-chart > svg").get_attribute("aria-label")
+    assert "at least 90 % of the tokens" in shown.locator("#prune-curve-note").inner_text()
+    assert "et (held out)" in shown.locator("#scores").inner_text()
+
+
 def test_the_axis_of_the_support_reads_powers_of_ten(opened, page):
     shown = opened(page)
     bins = shown.evaluate("logBins([0, 1, 1, 2, 4, 5, 9, 10, 99, 100, 1000, 1999]).map(b => [b.start, b.count])")
@@ -372,6 +387,7 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
     commands = {
         "extend": ["extend", model, "--corpus", text, "--add", "10", "--out", str(tmp_path / "extended")],
         "prune": ["prune", model, "--corpus", text, "--remove", "10", "--out", str(tmp_path / "pruned")],
+        "curve": ["prune", model, "--corpus", text, "--rows", "380", "--held-out", text, "--out", str(tmp_path / "4")],
         "bare": ["prune", model, "--method", "last-id-leaf", "--remove", "5", "--out", str(tmp_path / "bare")],
         "weighted": ["prune", model, "--corpus", text, "--weight", "3", "--remove", "5", "--out", str(tmp_path / "3")],
         "evaluate": ["evaluate", f"a={model}", f"b={folder / 'out'}", "--text", f"et={text}"],
@@ -389,6 +405,7 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
     last = ["sample-texts", "reader", "explorer", "checks"]
     assert sections["extend"] == ["overview", "curve", "support", *last]
     assert sections["prune"] == sections["bare"] == sections["weighted"] == ["overview", "removed", *last]
+    assert sections["curve"] == ["overview", "prune-curve", "removed", *last]
     assert sections["evaluate"] == ["overview", "support", "losses", "removed", *last]
 
 

@@ -647,7 +647,7 @@ def test_a_config_that_names_a_hole_is_refused_where_the_hole_would_be_filled_or
     document["added_tokens"][0]["id"] = last
     (texts / "model" / "tokenizer.json").write_text(json.dumps(document))
     set_config(texts / "model", bos_token_id=last, eos_token_id=last, pad_token_id=last - 1)
-    for sizes in ({"add": 5}, {"remove": 5}):
+    for sizes in ({"add": 5}, {"remove": 5}, {"remove": "auto"}, {"add": 5, "remove": "auto"}):
         with pytest.raises(errors.CheckpointError, match=f"names the id {last - 1}"):
             adapted(texts, start=tg.pipeline.estimate, **sizes)
     adapted(texts, swap=5)

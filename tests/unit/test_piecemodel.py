@@ -14,6 +14,7 @@ import tokengraft as tg
 from tokengraft import errors
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.tokenizer.piece_model import PieceModel, next_below
+from tokengraft.verify.loaders import verify_folder
 
 TEXTS = [*builders.TEXT[:4], "", " ", "  two  spaces  ", "a\nb\tc", "猫 🙂 e\u0301", "▁", "x" * 300, "1234567890"]
 
@@ -254,3 +255,24 @@ def test_a_folder_with_neither_form_is_refused(tmp_path):
     Path(tmp_path / "tokenizer.model").write_bytes(b"neither\n")
     with pytest.raises(errors.SourceNotFoundError, match="nor a SentencePiece model or rank file"):
         tg.load(tmp_path)
+
+
+def test_runs_of_spaces_that_the_user_defined_are_no_difference_between_the_forms(tmp_path):
+    """Gemma's: SentencePiece finds them before it merges, and `tokenizer.json` lists merges for them."""
+    learned, characters = ["▁▁", "▁t", "he", "▁the", "at", "▁c", "▁cat"], "▁thecasz"
+    pieces = builders.pieces_of(learned, characters)
+    defined = [(text, score, builders.USER_DEFINED if text == "▁▁" else kind) for text, score, kind in pieces]
+    for folder, listed in (("merged", pieces), ("both", defined)):
+        builders.write_pieces(tmp_path / folder, builders.piece_model(listed, normalizer={"add_dummy_prefix": False}))
+    document, merged = (json.loads((tmp_path / name / "tokenizer.json").read_text()) for name in ("both", "merged"))
+    assert ["▁", "▁"] in merged["model"]["merges"]
+    document["model"] = merged["model"]
+    (run,) = (token for token in document["added_tokens"] if token["content"] == "▁▁")
+    run["normalized"] = False  # it is not found in spaces
+    base = tg.load(builders.write(tmp_path / "both", document))
+    counts = tg.count(base, iter(["the  cat  sat  the"] * 50))
+    pruned = tg.prune(base, counts, 2).apply(base).compact()
+    tg.save(pruned, tmp_path / "out")
+    found = verify_folder(tmp_path / "out", pruned, base=base, texts=["the  cat", " the   cat  "])
+    found.raise_for_failures()
+    assert "sentencepiece" in found.loaders

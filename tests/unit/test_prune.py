@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import builders
 import pytest
-from checkpoints import ENGLISH, ESTONIAN
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as Upstream
 
@@ -723,79 +722,3 @@ def test_tokens_of_the_language_that_happen_not_to_occur_outlive_those_of_others
 
     assert removed("leaf-expected")
     assert not removed("leaf-frequency")
-
-
-@pytest.mark.parametrize("share", [1, 0.999, 0.9, 0.5])
-def test_as_many_tokens_are_removed_as_every_held_out_text_can_do_without(base, counts, share):
-    order, texts = tg.prune_order(base, counts), [tg.count(base, iter(text)) for text in (ESTONIAN[:9], ENGLISH[:9])]
-    n = len(order.covering(base, share, *texts))
-
-    def kept(n, text):
-        gone = {removal.id for removal in order.removals[:n]}
-        found = text.tokens(base)
-        return sum(count for token, count in found.items() if token not in gone) / sum(found.values())
-
-    assert all(kept(n, text) >= share for text in texts)
-    assert n == len(order) or any(kept(n + 1, text) < share for text in texts)
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.5, "0.9", True])
-def test_a_share_that_is_none_is_refused(base, counts, share):
-    with pytest.raises(errors.OptionError, match="share"):
-        tg.prune_order(base, counts).covering(base, share, counts)
-
-
-def test_no_size_is_chosen_by_no_text_or_for_another_tokenizer(base, counts):
-    order = tg.prune_order(base, counts)
-    for texts in ((), (tg.count(base, iter([""])),), (counts, tg.count(base, iter([""])))):
-        with pytest.raises(errors.OptionError, match=r"no text was given|has no tokens"):
-            order.covering(base, 0.9, *texts)
-    with pytest.raises(errors.InvalidTokenizerError, match="prune order was made for"):
-        order.covering(order[:3].apply(base), 0.9, counts)
-
-
-def test_a_tiny_held_out_text_does_not_cost_the_tokens_of_the_corpus(base, tmp_path, capsys):
-    folder, text, tiny = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt", tmp_path / "b.txt"
-    text.write_text("\n".join(ENGLISH), encoding="utf-8")
-    tiny.write_text("the", encoding="utf-8")
-    arguments = ["prune", folder, "--corpus", text, "--remove", "auto", "--held-out", tiny, "--out", tmp_path / "out"]
-    assert cli.main([*map(str, arguments), "--json", "--quiet"]) == 0
-    before, after = json.loads(capsys.readouterr().out)["tokens_in_text"]
-    assert after <= before * 1.01
-
-
-def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsys):
-    folder, text, other = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt", tmp_path / "b.txt"
-    text.write_text("\n".join(ENGLISH), encoding="utf-8")
-    other.write_text("\n".join(ENGLISH[:5]), encoding="utf-8")
-    common = ["prune", str(folder), "--corpus", str(text), "--json", "--quiet"]
-    auto = ["--remove", "auto", "--held-out", f"en={other}", "--keep-coverage", "0.9"]
-    assert cli.main([*common, *auto, "--out", str(tmp_path / "auto")]) == 0
-    removed = json.loads(capsys.readouterr().out)["removed"]
-    order = tg.prune_order(base, tg.count(base, text))
-    assert removed == len(order.covering(base, 0.9, tg.count(base, other), tg.count(base, text))) > 0
-    assert cli.main([*common, "--rows", str(len(base.tokens) - 7), "--out", str(tmp_path / "rows")]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == len(base.tokens) - 7
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--remove auto", "none was given"),
-        ("--remove auto --held-out {text} --keep-coverage 0", "--keep-coverage is 0.0"),
-        ("--remove auto --held-out {text} --keep-coverage 1.5", "--keep-coverage is 1.5"),
-        ("--remove 3 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
-        ("--remove 3 --held-out {text}", "--held-out is for --remove auto"),
-        ("--remove 3 --rows 9", "both --remove and --rows"),
-        ("--rows 9 --ids keep", "--rows has no effect with --ids keep"),
-        ("--rows 0", "--rows is 0, and there are"),
-        ("--rows 99999", "--rows is 99,999, and there are"),
-    ],
-)
-def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_path, capsys, options, message):
-    folder, text = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt"
-    text.write_text("the cat", encoding="utf-8")
-    arguments = ["prune", folder, "--corpus", text, *options.format(text=text).split(), "--out", tmp_path / "out"]
-    assert cli.main([*map(str, arguments)]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ import json
 import builders
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, WIDTH, add_tensor, checkpoint, set_config, tables, write_shards
+from checkpoints import ESTONIAN, WIDTH, add_tensor, checkpoint, set_config, tables, write_shards, write_texts
 
 import tokengraft as tg
 from tokengraft import errors
@@ -157,3 +157,65 @@ def test_a_table_for_each_layer_of_another_size_than_the_config_says_is_refused(
         set_config(tmp_path / "model", vocab_size_per_layer_input=base.n_rows)
     with pytest.raises(errors.CheckpointError, match="vocab_size_per_layer_input"):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+def lacking_rows(folder, rows):
+    """A model without rows for its last tokens, which are added: as Gemma-3's models for text."""
+    base = checkpoint(folder)
+    document = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    new = [builders.added(base.n_rows + at, f"<image{at}>") for at in range(rows)]
+    document["added_tokens"] += new
+    (folder / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    return tg.load(folder)
+
+
+@pytest.mark.parametrize("lacking", [1, 3])
+def test_added_tokens_without_a_row_get_one_if_rows_change_and_are_never_generated(tmp_path, lacking):
+    base = lacking_rows(tmp_path / "model", lacking)
+    rows = base.n_rows - lacking
+    assert len(tables(tmp_path / "model")["model.embed_tokens.weight"]) == rows
+    order = tg.prune_order(base, method="last-id-leaf")
+    new = order[:20].apply(base).compact()
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert (done.rows_before, done.rows_after) == (rows, new.n_rows)
+    before, after = (tables(tmp_path / name)["model.embed_tokens.weight"] for name in ("model", "out"))
+    for token in new.tokens:
+        old = base.ids[token.string]
+        if old < rows:
+            assert np.array_equal(after[token.id], before[old])
+    assert np.array_equal(after[-1], after[new.n_rows - lacking])  # the row of a hole
+    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert {*range(new.n_rows - lacking, new.n_rows)} <= {*generation["suppress_tokens"]}
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == new.n_rows
+    (warning,) = done.warnings
+    assert f"no row for {lacking} of its added tokens, and cannot use them: `<image0>`" in warning
+
+
+def test_a_swap_leaves_the_rows_as_they_are_also_if_tokens_lack_one(tmp_path):
+    base = lacking_rows(tmp_path / "model", 2)
+    order = tg.prune_order(base, method="last-id-leaf", protection=tg.Protection(highest_id=True))
+    pruned = order[:8].apply(base)
+    new = tg.extend(pruned, tg.count(pruned, iter(ESTONIAN)), 8).apply(pruned)
+    assert new.n_rows == base.n_rows
+    for tokenizer in (base, new):
+        done = tg.transplant(tmp_path / "model", tokenizer, tmp_path / str(tokenizer == new))
+        assert done.rows_before == done.rows_after == base.n_rows - 2
+    write_texts(tmp_path)
+    options = tg.AdaptOptions(quiet=True, report=False)
+    for sizes in ({"swap": 5}, {"remove": 9}, {"add": 5}, {"remove": "auto"}):
+        out = tmp_path / str(sizes)
+        arguments = {"target": tmp_path / "et.txt", "out": out, "options": options, **sizes}
+        before, done = tg.pipeline.estimate(tmp_path / "model", **arguments), tg.adapt(tmp_path / "model", **arguments)
+        rows = len(tables(out)["model.embed_tokens.weight"])
+        assert rows == done.rows[1]
+        assert rows == before.rows_after or sizes == {"remove": "auto"}
+        assert all(point.rows == rows for point in done.prune_curve if point.removed == len(done.order))
+
+
+def test_learned_tokens_without_a_row_are_refused(tmp_path):
+    base = checkpoint(tmp_path / "model")
+    extended = tg.extend(base, tg.count(base, iter(ESTONIAN)), 3).apply(base)
+    tg.save(extended, tmp_path / "extended", verify=False)
+    (tmp_path / "model" / "tokenizer.json").write_bytes((tmp_path / "extended" / "tokenizer.json").read_bytes())
+    with pytest.raises(errors.CheckpointError, match="the tokenizer in its folder needs"):
+        tg.transplant(tmp_path / "model", base, None)

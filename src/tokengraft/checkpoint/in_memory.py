@@ -214,7 +214,8 @@ def transplant_model(
     if plan.rows_before > before:
         raise CheckpointError(
             f"the embedding has {before:,} rows and the old tokenizer needs {plan.rows_before:,}",
-            hint="make the plan with the tokenizer that the model was trained with",
+            hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
+            f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
     rows = padded_rows(plan, before, pad_multiple)
     renumbering = Renumbering(plan, (before, rows))

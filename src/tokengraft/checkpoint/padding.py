@@ -1,6 +1,6 @@
 """How many rows a new embedding has, padding included."""
 
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from tokengraft.errors import OptionError, whole_number
 
@@ -19,11 +19,18 @@ class RowsNeeded(Protocol):
         """Rows that the new tokens need."""
 
 
+class Needed(NamedTuple):
+    """`RowsNeeded` without a plan."""
+
+    rows_before: int
+    rows_after: int
+
+
 def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
     """The number of rows of the new embedding, padding included.
 
     With ``"keep"``, the number stays a multiple of the same power of two (at most 1024). It decreases only if the
-    tokens need fewer rows than before.
+    tokens need fewer rows than before. There may have been fewer rows than tokens need: see `plan_of_rows`.
 
     >>> from tokengraft.vocab_plan import VocabPlan
     >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, "keep")
@@ -39,8 +46,8 @@ def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
                 hint="pass --pad-multiple 64, 128 or keep",
             )
         return -(-changes.rows_after // multiple) * multiple
-    if rows == changes.rows_before:
-        return changes.rows_after
+    if rows <= changes.rows_before:
+        return rows if changes.rows_after == changes.rows_before else changes.rows_after
     step = min(rows & -rows, 1024)  # the power of two that the old number of rows is a multiple of
     padded = -(-changes.rows_after // step) * step
     return max(padded, rows) if changes.rows_after >= changes.rows_before else padded

@@ -38,7 +38,7 @@ from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.vocab_plan import plan
+from tokengraft.vocab_plan import VocabPlan, plan
 
 
 @stage("transplanting the checkpoint")
@@ -166,8 +166,13 @@ class _Job:
     def describe(self) -> Transplant:
         changed = {tensor.file.path.name for tensor in self.tables.vocabulary.tensors}
         copied = tuple(file.path.name for file in self.source.files if file.path.name not in changed)
-        files = self.files
-        return replace(describe(self.tables), copied=copied, carried=files.carried, left_out=files.left_out)
+        files, rows = self.files, self.tables.vocabulary.rows
+        done = replace(describe(self.tables), copied=copied, carried=files.carried, left_out=files.left_out)
+        if lacking := [token.content for token in self.old.added if token.id >= rows]:
+            names = ", ".join(f"`{name}`" for name in lacking[:3])
+            warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
+            done = replace(done, warnings=(*done.warnings, warning))
+        return done
 
     def write_files(self, others: Mapping[str, bytes], folder: Path) -> None:
         """Writes every file without weights. ``others`` are written last and replace files of the same name."""
@@ -214,18 +219,34 @@ class _Job:
         (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
+def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int) -> VocabPlan:
+    """The plan for a table that may lack rows for the last added tokens of its tokenizer.
+
+    Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
+    is never generated, or again no row if the number of ids does not change.
+    """
+    if changes.rows_before <= rows:
+        return changes
+    lacking = {token_id for token_id in old.ids.values() if token_id >= rows}
+    if not lacking.issubset(token.id for token in old.added):
+        raise CheckpointError(
+            f"the embedding has {rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
+            hint="pass the folder with the tokenizer that the model was trained with",
+        )
+    sources = tuple(None if isinstance(source, int) and source >= rows else source for source in changes.sources)
+    if changes.rows_after == changes.rows_before and not any(source is not None for source in sources[rows:]):
+        sources = sources[:rows]
+    removed = tuple(token_id for token_id in changes.removed if token_id < rows)
+    return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
+
+
 def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) -> _Job:
     require_no_adapter(folder)
     source = open_checkpoint(folder)
     vocabulary = find_vocabulary(source)
     require_untied(options.output_init, tied=vocabulary.tied)
     old, new = load_folder(folder), _loaded(new_tokenizer)
-    changes = plan(old, new)
-    if changes.rows_before > vocabulary.rows:
-        raise CheckpointError(
-            f"the embedding has {vocabulary.rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
-            hint="pass the folder with the tokenizer that the model was trained with",
-        )
+    changes = plan_of_rows(plan(old, new), old, vocabulary.rows)
     rows = padded_rows(changes, vocabulary.rows, options.pad_multiple)
     renumbering = Renumbering(changes, (vocabulary.rows, rows))
     require_fixed_ids(vocabulary.shorter, source.config, renumbering)

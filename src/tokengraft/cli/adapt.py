@@ -12,7 +12,7 @@ from tokengraft import __version__
 from tokengraft.cli import learning, reading
 from tokengraft.cli.check import add_stacks
 from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
-from tokengraft.cli.extended import guarantees, preserved_rows, removed_rows, sample_rows
+from tokengraft.cli.extended import guarantees, preserved_rows, print_curve, removed_rows, sample_rows
 from tokengraft.cli.main import resumable
 from tokengraft.cli.options import (
     AUTO,
@@ -23,7 +23,6 @@ from tokengraft.cli.options import (
     command_line,
     given,
     lines_of,
-    number,
     number_or,
     require,
     say,
@@ -37,6 +36,7 @@ from tokengraft.pipeline.options import KEEP, AdaptOptions, Target, new_job, wor
 from tokengraft.pipeline.record import read_record, repeat_of, require_unchanged
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.training import next_step
+from tokengraft.pruning.order import COVERAGE, coverage_reason
 from tokengraft.pruning.removable import Protection
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.finding import Check
@@ -154,10 +154,17 @@ def _add_sizes(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--remove",
-        type=number,
+        type=number_or(AUTO),
         default=0,
-        metavar="N",
-        help="prune N tokens; ids are renumbered without holes if fewer are added",
+        metavar=f"{AUTO}|N",
+        help="prune N tokens; ids are renumbered without holes if fewer are added. "
+        f"`{AUTO}`: as many as held-out documents can do without",
+    )
+    command.add_argument(
+        "--keep-coverage",
+        type=float,
+        metavar="SHARE",
+        help=f"with --remove {AUTO}: the share of tokens that stay, as for `prune` (default: {COVERAGE})",
     )
 
 
@@ -223,7 +230,7 @@ def _not_compared(inputs: Sequence[str], record: Mapping[str, Any]) -> Iterator[
 def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
     names = ("init", "output_init", "hole_rows", "seed", "by_merges", "preserve", "preserve_keep", "preserve_exactly")
     return AdaptOptions(
-        **given(options, *names, "balance", "max_share"),
+        **given(options, *names, "balance", "max_share", "keep_coverage"),
         read_options=reading.read_options_of(options, load(options.model) if options.rule else None),
         count_options=reading.count_options_of(options),
         protection=Protection(
@@ -255,6 +262,8 @@ def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
     print_result(options, result.as_dict(), _rows(result))
     if not options.json:
         _print_scores(result, wide=options.wide)
+        if result.prune_curve:
+            print_curve(result.prune_curve, len(result.order or ()))
     print_warnings(result.warnings)
     for note in result.scores.notes:
         say(f"note: {note}", options)
@@ -265,6 +274,8 @@ def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
 
 def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(result)
+    if result.coverage:
+        yield "size", coverage_reason(result.coverage)
     yield "rows", _embedding_rows(result)
     if saved := _saved(result):
         yield "saved", saved
@@ -347,11 +358,12 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
 def _show_estimate(estimated: Estimate, options: argparse.Namespace) -> None:
     """Prints the estimate of a dry run."""
     weights = f"{estimated.weights_bytes / 1e6:,.1f} MB"
+    most = f", less what --remove {AUTO} removes" if estimated.removes_auto else ""
     rows = [
-        ("rows", f"{estimated.rows_before:,} → {estimated.rows_after:,}"),
+        ("rows", f"{estimated.rows_before:,} → {estimated.rows_after:,}{most}"),
         ("text", f"{estimated.text_bytes / 1e6:,.1f} MB on disk"),
         ("weights", weights if estimated.weights_bytes else "none: only the tokenizer is adapted"),
-        ("parameters", f"{estimated.parameters_added:+,}"),
+        ("parameters", f"{estimated.parameters_added:+,}{most}"),
         ("memory", f"about {estimated.memory_bytes / 1e9:,.1f} GB"),
         ("time", f"about {estimated.seconds:,.0f} s"),
         ("would write", options.out),

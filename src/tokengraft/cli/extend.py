@@ -266,11 +266,7 @@ def _require_options(options: argparse.Namespace) -> None:
     paths = input_paths(inputs, options.counts, options.corpus, corpora, options.preserve, texts)
     require_distinct(paths, options.out, options.extension)
     require_report(options, paths, options.out, options.extension)
-    require(
-        not ("-" in (options.corpus or ()) and any(named(text)[1] == "-" for text in options.held_out or ())),
-        "both --corpus and --held-out are standard input, which can be read only once",
-        hint="name a file for one of them",
-    )
+    reading.require_one_stdin(options)
     if options.method != "continued":
         why = f"is for continued training, not for {options.method}"
         refuse(options, why, *CONTINUED_ONLY)

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tokengraft.cli.display import quoted, readable
+from tokengraft.cli.display import print_columns, print_note, quoted, readable
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
+from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
 from tokengraft.pruning.summary import RemovedTokens
 from tokengraft.tokenizer.edit import left_out
@@ -153,6 +154,22 @@ _SCRIPTS = 5
 """How many scripts are shown."""
 
 Rows = Iterator[tuple[str, str]]
+
+
+def print_curve(curve: Sequence[PrunePoint], chosen: int) -> None:
+    """Prints what it costs to remove more or fewer tokens, and what it saves."""
+    texts, known = [*curve[0].cost], curve[0].parameters is not None
+    heads = ["removed", "rows", *texts, *(["parameters saved", "MB saved"] if known else []), ""]
+
+    def cells(point: PrunePoint) -> Iterator[str]:
+        yield from (f"{point.removed:,}", f"{point.rows:,}", *(f"{point.cost[name]:+.2%}" for name in texts))
+        if point.parameters is not None and point.bytes is not None:
+            yield from (f"{point.parameters:,}", f"{point.bytes / 1e6:,.1f}")
+        yield "chosen" if point.removed == chosen else ""
+
+    print()
+    print_columns(heads, [[*cells(point)] for point in curve])
+    print_note(f"{', '.join(texts)}: the increase of the tokens of held-out text")
 
 
 def removed_rows(removed: RemovedTokens, kept: Mapping[str, int]) -> Rows:

@@ -1,13 +1,15 @@
 """`tokengraft prune`."""
 
 import argparse
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.checkpoint.ids import config_tokens
+from tokengraft.checkpoint.saving import model_rows
 from tokengraft.cli import reading
 from tokengraft.cli.display import print_result, print_warnings
-from tokengraft.cli.extended import removed_rows, sample_rows
+from tokengraft.cli.extended import print_curve, removed_rows, sample_rows
 from tokengraft.cli.options import (
     AUTO,
     Commands,
@@ -31,9 +33,20 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import require_positive
 from tokengraft.formats import load
 from tokengraft.formats.sources import is_tokenizer_file
+from tokengraft.measure.prune_curve import Left, PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.pruning.order import COUNTED, METHODS, Method, PruneOrder, prune_order
+from tokengraft.pruning.order import (
+    COUNTED,
+    COVERAGE,
+    METHODS,
+    NONE_COVERED,
+    Method,
+    PruneOrder,
+    coverage_reason,
+    prune_order,
+    require_coverage,
+)
 from tokengraft.pruning.removable import Protection
 from tokengraft.pruning.summary import removed_summary
 from tokengraft.tokenizer.edit import left_out
@@ -47,7 +60,6 @@ SCRIPTS = ("script", "script-leaf")
 WHOLE = (*SCRIPTS, "unreachable")
 ALL = "all"
 """The value of --remove for the whole order."""
-COVERAGE = 0.9995
 _OF_ORDER = (
     *("protect", "protect_pattern", "no_protect_defaults", "scripts", "by_merges", "prune_characters"),
     *("reuse_reserved", "keep_llama_cpp_hash", "weight"),
@@ -56,12 +68,9 @@ _OF_ORDER = (
 
 
 def _cut(
-    tokenizer: Tokenizer, order: PruneOrder, counts: PretokenCounts | None, options: argparse.Namespace
+    tokenizer: Tokenizer, order: PruneOrder, texts: Iterable[PretokenCounts], options: argparse.Namespace
 ) -> PruneOrder:
-    """The beginning of the order that is removed. With `auto`, the text of the order keeps its tokens too.
-
-    A held-out text of a few words could do without nearly all tokens.
-    """
+    """The beginning of the order that is removed. With `auto`, ``texts`` keep their tokens."""
     if options.rows is not None:
         tokens = len(tokenizer.tokens)
         why = f"--rows is {options.rows:,}, and there are {tokens:,} tokens"
@@ -69,13 +78,30 @@ def _cut(
         return order[: tokens - options.rows]
     if options.remove != AUTO:
         return order[: None if options.remove in (None, ALL) else options.remove]
-    texts = reading.texts_of(options.held_out, "--held-out")
-    held_out = [reading.counts_of_files(tokenizer, files, options, whole=True) for files in texts.values()]
-    return order.covering(tokenizer, _coverage(options), *held_out, *([counts] if counts else []))
+    return order.covering(tokenizer, _coverage(options), *texts)
 
 
 def _coverage(options: argparse.Namespace) -> float:
     return COVERAGE if options.keep_coverage is None else float(options.keep_coverage)
+
+
+def _held_out(tokenizer: Tokenizer, options: argparse.Namespace) -> dict[str, PretokenCounts]:
+    """The counts of every text of --held-out."""
+    texts = reading.texts_of(options.held_out or (), "--held-out")
+    return {name: reading.counts_of_files(tokenizer, files, options, whole=True) for name, files in texts.items()}
+
+
+def _curve(
+    tokenizer: Tokenizer,
+    order: PruneOrder,
+    chosen: PruneOrder,
+    held_out: Mapping[str, PretokenCounts],
+    options: argparse.Namespace,
+) -> tuple[PrunePoint, ...]:
+    model = model_rows(options.source)
+    left = (lambda needed: model.left(tokenizer.n_rows, needed)) if model else Left
+    compact = options.ids == "compact"
+    return prune_curve(tokenizer, order, len(chosen), held_out, left=left, compact=compact) if held_out else ()
 
 
 class _Measured(NamedTuple):
@@ -85,6 +111,7 @@ class _Measured(NamedTuple):
     """Tokens of the counted text with the base and with the pruned tokenizer; empty if no text was given."""
     samples: tuple[SampleChange, ...]
     warnings: tuple[str, ...]
+    curve: tuple[PrunePoint, ...]
 
 
 def add(commands: Commands) -> None:
@@ -114,7 +141,7 @@ def add(commands: Commands) -> None:
         action="extend",
         nargs="+",
         metavar="NAME=FILES",
-        help="with --remove auto: text that the order is not made from, one for each language",
+        help="text that the order is not made from, one for each language, to show what other sizes cost",
     )
     command.add_argument(
         "--keep-coverage",
@@ -194,12 +221,19 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
-    counts = reading.given_counts(tokenizer, options) if options.counts or options.corpus else None
-    warnings = reading_warnings(counts.totals) if counts else ()
+    held_out = _held_out(tokenizer, options)
+    counts = None
+    if options.counts or options.corpus:
+        counts = reading.given_counts(tokenizer, options, other_text=bool(held_out))
+    texts = [*held_out.values(), *([counts] if counts else [])]
+    warnings = tuple(warning for text in texts for warning in reading_warnings(text.totals))
     print_warnings(warnings)
     reads = reads_order(options)
-    order = _read_order(options) if reads else _order(tokenizer, counts, options)
-    chosen = _cut(tokenizer, order, counts, options)
+    order = _read_order(options) if reads else _order(tokenizer, counts, held_out, options)
+    # The text of the order too: a held-out text of a few words could do without nearly all tokens.
+    chosen = _cut(tokenizer, order, texts, options)
+    if options.remove == AUTO and not len(chosen):
+        print_warnings([f"no token is removed: {NONE_COVERED}"])
     highest = tokenizer.n_rows - 1
     if reads and options.ids == "keep" and any(removal.id == highest for removal in chosen.removals):
         message = f"the order removes the token with the highest id, {highest:,}: there are fewer embedding rows until "
@@ -207,22 +241,31 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     pruned = chosen.apply(tokenizer)
     if options.ids == "compact":
         pruned = pruned.compact()
+    curve = _curve(tokenizer, order, chosen, held_out, options)
     lengths = [sum(counts.tokens(tok).values()) for tok in (tokenizer, pruned)] if counts else []
     samples = sample_changes(tokenizer, pruned)
     warned = sample_warnings(samples, REMOVED.format("--corpus"))
     print_warnings(warned)
     warnings = (*warnings, *warned)
-    texts = sample_pretokens(counts, tokenizer.kind) if counts else []
-    verified = save_verified(pruned, options.out, base=tokenizer, texts=texts, force=options.force)
+    shown = sample_pretokens(counts, tokenizer.kind) if counts else []
+    verified = save_verified(pruned, options.out, base=tokenizer, texts=shown, force=options.force)
     if options.order and not reads:
         order.save(options.order, force=options.force)
-    _report(tokenizer, pruned, chosen, _Measured(lengths, samples, warnings), verified, options)
-    report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, warnings=warnings)
+    _report(tokenizer, pruned, chosen, _Measured(lengths, samples, warnings, curve), verified, options)
+    reason = coverage_reason(_coverage(options)) if options.remove == AUTO else None
+    more = {"held_out": held_out, "prune_curve": curve, "size_reason": reason, "warnings": warnings}
+    report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, **more)
     return 0
 
 
-def _order(tokenizer: Tokenizer, counts: PretokenCounts | None, options: argparse.Namespace) -> PruneOrder:
+def _order(
+    tokenizer: Tokenizer,
+    counts: PretokenCounts | None,
+    held_out: Mapping[str, PretokenCounts],
+    options: argparse.Namespace,
+) -> PruneOrder:
     protected = [*lines_of(options.protect, "--protect"), *config_tokens(tokenizer, options.source)]
+    protected += [token for text in held_out.values() for token, count in text.added.items() if count]
     if options.keep_llama_cpp_hash:
         require_known(tokenizer)
         protected += check_tokens(tokenizer)
@@ -262,11 +305,14 @@ def _method(options: argparse.Namespace) -> Method:
 def _require_options(options: argparse.Namespace) -> None:
     """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
-    inputs = input_paths([options.source, options.protect], options.counts, options.corpus)
+    held_out = reading.files_of(reading.texts_of(options.held_out or (), "--held-out"))
+    inputs = input_paths([options.source, options.protect], options.counts, options.corpus, held_out)
+    reading.require_one_stdin(options)
     require_report(options, inputs, options.out, options.order)
     if reads_order(options):
         require_distinct([*inputs, options.order], options.out)
-        reading.require_unread(options, "--order has the order")
+        if not held_out:
+            reading.require_unread(options, "--order has the order")
         instead = "pass it when the order is made, with --counts, --corpus or --method"
         refuse(options, f"decides an order, and `{options.order}` was made before", *_OF_ORDER, instead=instead)
     else:
@@ -284,18 +330,19 @@ def _require_size(options: argparse.Namespace) -> None:
     if options.ids != "compact":
         refuse(options, "has no effect with --ids keep: the number of rows stays", "rows", instead="pass --ids compact")
     if options.remove != AUTO:
-        return refuse(options, "is for --remove auto", "held_out", "keep_coverage")
+        refuse(options, "is for --remove auto", "keep_coverage", instead="pass --remove auto")
+        return
     why = "--remove auto chooses the number of tokens on held-out text, and none was given"
     require(options.held_out is not None, why, hint="pass --held-out TEXT, or a number of tokens")
-    why = f"--keep-coverage is {options.keep_coverage}; it must be above 0 and at most 1"
-    return require(0 < _coverage(options) <= 1, why, hint="pass --keep-coverage 0.9995, for instance")
+    require_coverage("keep_coverage", _coverage(options))
 
 
 def _require_method(options: argparse.Namespace) -> None:
     """Refuses options that the method cannot use."""
     method, counted = _method(options), bool(options.counts or options.corpus)
     if not counted:
-        reading.require_unread(options, "none was given")
+        if not options.held_out:
+            reading.require_unread(options, "none was given")
         refuse(options, "is for --counts or --corpus, and neither was given", "weight")
     if options.ids != "keep":
         refuse(options, "needs ids that do not move", "keep_llama_cpp_hash", instead="pass --ids keep too")
@@ -333,6 +380,7 @@ def _report(
         "rows": pruned.n_rows,
         "newly_unreachable": broken,
         "tokens_in_text": lengths,
+        "curve": [point.as_dict() for point in measured.curve],
         "kept": dict(order.kept),
         "removed_tokens": removed.as_dict(),
         "samples": [sample._asdict() for sample in measured.samples],
@@ -349,11 +397,11 @@ def _report(
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
     if options.remove == AUTO:
-        text = f"at least {_coverage(options) * 100:g} % of the tokens of the corpus and of every held-out text stay"
-        rows.insert(0, ("size", text))
+        rows.insert(0, ("size", coverage_reason(_coverage(options))))
     if lengths and lengths[0]:
         change = f"{lengths[0]:,} → {lengths[1]:,} ({lengths[1] / lengths[0] - 1:+.2%})"
-        rows.append(("tokens in text", f"{change}; measure held-out text with `tokengraft evaluate`"))
+        more = "" if measured.curve else "; measure held-out text with --held-out or `tokengraft evaluate`"
+        rows.append(("tokens in text", change + more))
     rows += sample_rows(measured.samples)
     rows += [("warning", f"left out `{name}`: {reason}") for name, reason in reasons.items()]
     rows += [("warning", note) for note in verified.notes]
@@ -361,6 +409,8 @@ def _report(
         rows.append(("note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"))
     print_result(options, summary, rows)
     if not options.json:
+        if measured.curve:
+            print_curve(measured.curve, len(order))
         say(f"wrote `{options.out}`", options)
 
 

@@ -170,6 +170,15 @@ def require_unread(options: argparse.Namespace, why: str, *, instead: str = "--c
     refuse(options, f"is for reading a corpus, and {why}", *READ_OPTIONS, instead=f"pass {instead}")
 
 
+def require_one_stdin(options: argparse.Namespace) -> None:
+    """Refuses a corpus and held-out text that are both read from standard input."""
+    require(
+        not ("-" in (options.corpus or ()) and any(named(text)[1] == "-" for text in options.held_out or ())),
+        "both --corpus and --held-out are standard input, which can be read only once",
+        hint="name a file for one of them",
+    )
+
+
 def count_options_of(options: argparse.Namespace, *, min_count: int = 1) -> CountOptions:
     """The count options: workers, memory and limits."""
     names = ("workers", "memory", "max_documents", "max_bytes", "engine", "address")

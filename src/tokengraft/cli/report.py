@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,16 @@ def report_edit(
     *,
     extension: Extension | None = None,
     warnings: Iterable[str] = (),
+    held_out: Mapping[str, PretokenCounts] | None = None,
+    **more: Any,
 ) -> None:
-    """Writes the report of an edited tokenizer, given the base and the result. It is measured on the counts."""
+    """Writes the report of an edited tokenizer, given the base and the result. It is measured on the counts.
+
+    ``held_out`` are texts that were only measured, and ``more`` fields of the `Content`.
+    """
     base, new = tokenizers
+    held_out = {f"{name} (held out)": part for name, part in (held_out or {}).items()}
+    counts = {**held_out, **counts}
     measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
     if len(measured) < len(counts):
         warnings = (*warnings, "the counts were weighted or lack rare pretokens: they give no measures of the text")
@@ -106,12 +113,18 @@ def report_edit(
         base=base,
         new=new,
         plan=plan(base, new),
-        texts=tuple(ReportText(name, what, "target", counts=part) for name, part in measured.items()),
+        texts=tuple(
+            ReportText(name, "held-out text", counts=part)
+            if name in held_out
+            else ReportText(name, what, "target", counts=part)
+            for name, part in measured.items()
+        ),
         evaluation=evaluate({BASE: base, NEW: new}, measured) if measured else Evaluation(()),
         check=check(new, base),
         extension=extension,
         warnings=tuple(warnings),
-        record=request(options) | {"versions": {"tokengraft": _core.__version__}, "inputs": _inputs(counts)},
+        **more,
+        record=request(options) | {"versions": {"tokengraft": _core.__version__}, "inputs": _inputs(counts, held_out)},
     )
     write_page(content, options.report, force=options.force)
     say(f"wrote `{options.report}`", options)
@@ -133,8 +146,13 @@ def report_evaluation(
     say(f"wrote `{options.report}`", options)
 
 
-def _inputs(counts: Mapping[str, PretokenCounts]) -> list[dict[str, Any]]:
+def _inputs(counts: Mapping[str, PretokenCounts], held_out: Container[str]) -> list[dict[str, Any]]:
     return [
-        {"role": "target", "name": name, "bytes": part.totals.bytes, "documents": part.totals.documents}
+        {
+            "role": "held-out text" if name in held_out else "target",
+            "name": name,
+            "bytes": part.totals.bytes,
+            "documents": part.totals.documents,
+        }
         for name, part in counts.items()
     ]

@@ -1,4 +1,4 @@
-// Three kinds of charts as SVG: lines over a logarithmic axis with the numbers that were measured, bars in groups, and a histogram by powers of ten.
+// Three kinds of charts as SVG: lines over an axis with the numbers that were measured, bars in groups, and a histogram by powers of ten.
 // Colours are variables of the style sheet, so a chart follows light and dark without being drawn again.
 const DASHES = ["", "7 4", "2 4", "9 4 2 4", "12 5", "4 2"];
 const HEIGHT = 320, LEFT = 56, RIGHT = 16, TOP = 34, BOTTOM = 44;
@@ -57,14 +57,14 @@ function axes(width, {xTicks, yTicks, x, y, xText, yText, xName, yName}) {
   return [...parts, label(yName, 0, 14, "start")];
 }
 
-/** Lines: `series` of {name, points: [[x, y]]}, over a logarithmic axis. `mark` is {x, text}, a vertical line. */
-function lineChart(container, {series, xName, yName, yText, mark, summary}) {
+/** Lines: `series` of {name, points: [[x, y]]}, over an axis that is logarithmic unless `isLinear`. `mark` is {x, text}, a vertical line. */
+function lineChart(container, {series, xName, yName, yText, mark, summary, isLinear}) {
   legend(container, series.map(one => one.name), true);
   const xs = series.flatMap(one => one.points.map(point => point[0])), ys = series.flatMap(one => one.points.map(point => point[1]));
   const low = Math.min(0, ...ys), high = Math.max(0, ...ys), first = Math.min(...xs), last = Math.max(...xs);
-  const room = (high - low) * 0.05 || 0.01;
+  const room = (high - low) * 0.05 || 0.01, scale = isLinear ? value => value : Math.log;
   drawn(container, summary, width => {
-    const x = value => last === first ? (LEFT + width - RIGHT) / 2 : LEFT + 12 + Math.log(value / first) / Math.log(last / first) * (width - LEFT - RIGHT - 24);
+    const x = value => last === first ? (LEFT + width - RIGHT) / 2 : LEFT + 12 + (scale(value) - scale(first)) / (scale(last) - scale(first)) * (width - LEFT - RIGHT - 24);
     const y = value => HEIGHT - BOTTOM - (value - low + room) / (high - low + 2 * room) * (HEIGHT - TOP - BOTTOM);
     const parts = axes(width, {xTicks: [...new Set(xs)].sort((a, b) => a - b), yTicks: linearTicks(low, high), x, y, xText: number, yText, xName, yName});
     if (mark) parts.push(

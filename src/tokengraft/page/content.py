@@ -12,6 +12,7 @@ from tokengraft.checkpoint.result import Transplant
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.evaluate import Evaluation
+from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.segments import Segmenter, Text, TokenTotals, batches, token_totals
 from tokengraft.page.pack import varints
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -79,7 +80,9 @@ class Content:
     """What the extension was learned for; None if it was the base."""
     extension: Extension | None = None
     size_reason: str | None = None
-    """How the number of new tokens was chosen."""
+    """How the number of tokens was chosen."""
+    prune_curve: tuple[PrunePoint, ...] = ()
+    """What it costs to remove more or fewer tokens."""
     transplant: Transplant | None = None
     next_step: NextStep | None = None
     warnings: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ async function main() {
   enableTips();
   showOverview(data);
   showCurve(data);
+  showPruneCurve(data);
   showProbe(data.probe);
   showChecks(data.checks);
   showRemoved(data.removed);

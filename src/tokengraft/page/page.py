@@ -61,6 +61,7 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "summary": content.plan.summary._asdict() | _growth(content),
         "texts": [_text(content, text) | {"ownTokens": own.get(text.name)} for text in content.texts],
         "curve": _curve(content),
+        "pruneCurve": _prune_curve(content),
         "size": content.size_reason,
         "checks": [asdict(finding) for finding in content.check.findings] if content.check else None,
         "warnings": [*dict.fromkeys((*content.warnings, *content.evaluation.warnings, *content.evaluation.notes))],
@@ -182,6 +183,11 @@ def _curve(content: Content) -> dict[str, Any] | None:
     rates = [{"tokens": point.tokens, "rates": dict(point.bytes_per_token)} for point in points]
     targets = [text.name for text in content.texts if text.role == "target" and text.name in texts] or [*texts]
     return {"base": base, "points": rates, "targets": targets, "knee": _knee(rates, base, targets)}
+
+
+def _prune_curve(content: Content) -> dict[str, Any] | None:
+    points = [point.as_dict() for point in content.prune_curve]
+    return {"points": points, "chosen": len(content.plan.removed)} if points else None
 
 
 def curve_sizes(largest: int) -> list[int]:

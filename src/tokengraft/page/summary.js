@@ -1,4 +1,4 @@
-// The overview, the curve, the losses, the probe and the checks: everything that needs no vocabulary.
+// The overview, the curves, the losses, the probe and the checks: everything that needs no vocabulary.
 const CONTEXT = 8192;
 const NO_LOSS = -0.0005;  // a smaller loss is shown as 0.0 %
 
@@ -133,6 +133,23 @@ function showCurve({curve, size}) {
     notes.push(`Removing tokens alone, before any is learned: ${names.map(name => `${name} ${change(gain(curve.points[0], name))}`).join(", ")}.`);
   }
   $("curve-note").textContent = notes.filter(Boolean).join(" ");
+}
+
+/** What it costs to remove more or fewer tokens, and what it saves. */
+function showPruneCurve({pruneCurve, size}) {
+  if (!pruneCurve) return;
+  $("prune-curve").hidden = false;
+  const {points, chosen} = pruneCurve, names = Object.keys(points[0].cost), isKnown = points[0].bytes !== null;
+  const series = names.map(name => ({name, points: points.map(point => [point.removed, point.cost[name]])}));
+  const here = points.find(point => point.removed === chosen), mark = here && {x: chosen, text: `chosen: ${number(chosen)}`};
+  const summary = "Change in tokens by number of removed tokens" + (here ? `. With ${number(chosen)}: ` + names.map(name => `${name} ${change(here.cost[name])}`).join(", ") : "");
+  lineChart($("prune-curve-chart"), {series, xName: "tokens removed", yName: "tokens, change", yText: value => change(value), mark, summary, isLinear: true});
+  const heads = ["tokens removed", "rows", ...names, ...(isKnown ? ["parameters saved", "saved"] : [])];
+  fillTable("prune-curve-table", [...heads.map(head => [head, "number"]), [""]], points.map(point => [
+    number(point.removed), number(point.rows), ...names.map(name => change(point.cost[name], 2)),
+    ...(isKnown ? [number(point.parameters), megabytes(point.bytes)] : []), point === here ? "chosen" : "",
+  ]));
+  $("prune-curve-note").textContent = (size ? `Chosen size: ${size}. ` : "") + "The change in tokens is that of held-out text.";
 }
 
 /** The documents that lost most. `open` shows a sample in the reader. */

@@ -34,7 +34,7 @@ def adapt(
     keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
     add: Size = 0,
-    remove: int = 0,
+    remove: Size = 0,
     options: AdaptOptions | None = None,
 ) -> Adaptation:
     """Adapts a model, or only a tokenizer, to text: prunes, extends, checks, evaluates, and writes the result.
@@ -55,7 +55,8 @@ def adapt(
         add: Learn N tokens. Not together with ``swap``. ``"auto"`` chooses N on the held-out documents, as
             `choose_size` does.
         remove: Prune N tokens. Not together with ``swap``. If more are pruned than learned, ids are renumbered without
-            holes.
+            holes. ``"auto"`` prunes as many as leave `AdaptOptions.keep_coverage` of the tokens of all text, counted
+            and held out, as they are.
         options: How to read text, protection, initialiser and more.
 
     Raises:
@@ -119,7 +120,8 @@ class Estimate:
     rows_before: int
     """Rows of the embedding; without weights, rows that the tokenizer needs."""
     rows_after: int
-    """Assumes that the text yields as many tokens as asked for, or as `auto` may choose."""
+    """Assumes that the text yields as many tokens as asked for, or as `auto` may choose. With ``remove="auto"``, it is
+    the number before any token is removed."""
     text_bytes: int
     """Size of all corpora on disk, up to --max-bytes each."""
     weights_bytes: int
@@ -129,6 +131,8 @@ class Estimate:
     """Roughly twice the text, up to the memory for counting."""
     seconds: float
     """Roughly, on two cores."""
+    removes_auto: bool = False
+    """Whether `auto` chooses how many tokens to remove, so that rows and parameters are the most that there may be."""
     warnings: tuple[str, ...] = ()
 
 
@@ -140,7 +144,7 @@ def estimate(
     keep: Corpus | Mapping[str, Corpus] | None = None,
     swap: Size = 0,
     add: Size = 0,
-    remove: int = 0,
+    remove: Size = 0,
     options: AdaptOptions | None = None,
 ) -> Estimate:
     """The estimate for `adapt` with the same arguments. Reads no text and writes nothing.
@@ -158,5 +162,6 @@ def estimate(
         parameters_added=weights.parameters_added if weights else 0,
         memory_bytes=_BASE_MEMORY + min(2 * job.text_bytes, job.options.count_options.memory),
         seconds=_BASE_SECONDS + job.text_bytes / _TEXT_RATE + weights_bytes / _WEIGHTS_RATE,
+        removes_auto=job.sizes.covering,
         warnings=job.warnings,
     )

@@ -58,6 +58,8 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
         targets=target_results(base, new, evaluation, texts.targets),
         transplant=None,
         choice=vocabulary.choice,
+        coverage=vocabulary.coverage,
+        prune_curve=vocabulary.curve,
         samples=samples,
         cost=vocabulary.cost,
         warnings=(

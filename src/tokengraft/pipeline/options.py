@@ -19,12 +19,14 @@ from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
 from tokengraft.progress import logger
+from tokengraft.pruning.order import require_coverage
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
 
 KEEP = "keep"
 """The name of the text to keep, if it has no other. No target may have it."""
 
+Role = Literal["target", "keep", "test"]
 Source = str | os.PathLike[str]
 Balance = Literal["weights", "parity"]
 Size = int | Literal["auto"]
@@ -53,6 +55,8 @@ class Sizes:
     """Prune N tokens and give their ids to N new ones. No shape and no other id changes."""
     auto: bool = False
     """``add`` or ``swap`` is the largest number of tokens to learn; the number is chosen on held-out text."""
+    covering: bool = False
+    """``remove`` is 1, the least; the number is chosen by the share of held-out text that keeps its tokens."""
 
     def __post_init__(self) -> None:
         _require_alone(self.swap, self.add, self.remove)
@@ -70,16 +74,18 @@ class Sizes:
             )
 
     @classmethod
-    def of(cls, add: Size, remove: int, swap: Size, largest: int) -> "Sizes":
-        """The sizes that the arguments of `adapt` say. `auto` is at most ``largest``."""
+    def of(cls, add: Size, remove: Size, swap: Size, largest: int) -> "Sizes":
+        """The sizes that the arguments of `adapt` say. `auto` tokens to learn are at most ``largest``."""
         _require_alone(swap, add, remove)
         given = {"add": add, "swap": swap}
         numbers = {name: largest if n == "auto" else whole_number(name, n, "'auto'") for name, n in given.items()}
-        return cls(**numbers, remove=remove, auto="auto" in given.values())
+        covering = remove == "auto"
+        least = 1 if covering else whole_number("remove", remove, "'auto'")
+        return cls(**numbers, remove=least, auto="auto" in given.values(), covering=covering)
 
     def chosen(self, n: int) -> "Sizes":
         """The sizes with the number of tokens to learn that was chosen."""
-        return replace(self, **({"swap": n} if self.swap else {"add": n}), auto=False)
+        return replace(self, swap=n, auto=False) if self.swap else replace(self, add=n, auto=False)
 
     @property
     def learn(self) -> int:
@@ -93,11 +99,11 @@ class Sizes:
 
     @property
     def least_prune(self) -> int:
-        """The fewest tokens that may be pruned: one, if a swap chooses their number."""
+        """The fewest tokens that may be pruned: one, if their number is chosen."""
         return 1 if self.auto and self.swap else self.prune
 
     def rows(self, before: int, tokens: int) -> int:
-        """Rows that the new tokenizer needs, if enough tokens can be learned.
+        """Rows that the new tokenizer needs, if enough tokens can be learned; the most, if `auto` removes tokens.
 
         Args:
             before: Rows that the base needs: its highest id plus one.
@@ -106,11 +112,11 @@ class Sizes:
         >>> Sizes(swap=10).rows(100, 90), Sizes(add=15).rows(100, 90), Sizes(remove=10).rows(100, 90)
         (100, 105, 80)
         """
-        growth = self.learn - self.prune
+        growth = self.learn - (0 if self.covering else self.prune)
         return max(before, tokens + growth) if growth >= 0 else tokens + growth
 
 
-def _require_alone(swap: Size, add: Size, remove: int) -> None:
+def _require_alone(swap: Size, add: Size, remove: Size) -> None:
     if swap and (add or remove):
         raise OptionError(
             f"--swap {swap} was given together with --add {add} --remove {remove}",
@@ -160,6 +166,9 @@ class AdaptOptions:
     """Serving stacks that should be able to use the result, as for `check_serving`."""
     size: SizeOptions = field(default_factory=lambda: SizeOptions(multiple=64))
     """How `auto` chooses the number of new tokens."""
+    keep_coverage: float | None = None
+    """With ``remove="auto"``: the share of the tokens of the corpus and of all held-out text that stay; by default
+    0.9995."""
     max_add: int = MAX_ADD
     """The largest number of new tokens that `auto` may choose."""
     protection: Protection = field(default_factory=Protection)
@@ -195,6 +204,7 @@ class AdaptOptions:
         set_fields(self, positive, "max_add")
         set_fields(self, frozen_strings, "stacks")
         set_fields(self, number, "max_share")
+        set_fields(self, require_coverage, "keep_coverage")
         set_fields(self, whole_number, "seed")
         if self.seed is not None and self.seed < 0:
             raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
@@ -243,6 +253,15 @@ class Job:
             self.options.on_step(step)
 
 
+def shown_name(text: str, role: Role) -> str:
+    """What terminal and report call a text. A target and a test text may have the same name.
+
+    >>> shown_name("et", "target"), shown_name("et", "test"), shown_name("en", "keep"), shown_name("keep", "keep")
+    ('et', 'et (test)', 'en (keep)', 'keep')
+    """
+    return text if role == "target" or (text, role) == (KEEP, "keep") else f"{text} ({role})"
+
+
 def work_folder(out: Path) -> Path:
     """The folder for cached counts, beside the output."""
     whole = out.resolve()
@@ -254,7 +273,7 @@ def new_job(
     target: Corpus | Mapping[str, Target | Corpus],
     keep: Corpus | Mapping[str, Corpus] | None,
     out: str | os.PathLike[str],
-    sizes: tuple[Size, int, Size],
+    sizes: tuple[Size, Size, Size],
     options: AdaptOptions | None,
 ) -> Job:
     """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
-from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.padding import Needed, padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, init_name, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.checkpoint.unused import require_hole_rows
@@ -113,7 +113,7 @@ def _keep_hash(job: Job, base: Tokenizer) -> bool:
     """Whether to keep the hash of llama.cpp's converter: if asked for, or for a swap of a tokenizer that it knows."""
     asked = job.options.keep_llama_cpp_hash
     _require(
-        not asked or job.sizes.learn >= job.sizes.prune,
+        not asked or (job.sizes.learn >= job.sizes.prune and not job.sizes.covering),
         "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
         "learned",
         "pass --swap N, or drop --keep-llama-cpp-hash",
@@ -162,6 +162,11 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     flag = "--protect, --protect-pattern or --no-protect-defaults" if asked else "--by-merges"
     idle = (asked or options.by_merges) and not sizes.prune
     _require(not idle, f"{flag} was given, but nothing is pruned", "leave it out, or pass --swap or --remove")
+    _require(
+        options.keep_coverage is None or sizes.covering,
+        "--keep-coverage is for --remove auto",
+        "pass --remove auto, or drop --keep-coverage",
+    )
     _require(
         bool(job.kept) or not options.preserve_keep,
         "--preserve-keep was given without text to keep",
@@ -255,18 +260,13 @@ def _require_text(job: Job) -> int:
     return total
 
 
-class _Needed(NamedTuple):
-    rows_before: int
-    rows_after: int
-
-
 def _weights(job: Job, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
     # An initialiser has no effect yet; one for a tied output is refused.
     current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
-    needed = _Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
+    needed = Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
     rows = padded_rows(needed, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before
     files, names = open_checkpoint(Path(job.source)).files, {name for name, *_ in current.tensors}
@@ -296,7 +296,7 @@ def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> No
 
 def _require_named_holes(job: Job, base: Tokenizer) -> None:
     """Refuses a config that names an id without a token, if a new token would take that id or it would be removed."""
-    used, growth = set(base.ids.values()), job.sizes.learn - job.sizes.prune
+    used, growth = set(base.ids.values()), -1 if job.sizes.covering else job.sizes.learn - job.sizes.prune
     below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
     taken = set(islice(below, min(max(growth, 0), base.n_rows)))
     for name, config in model_configs(job.source).items():

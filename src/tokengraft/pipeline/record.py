@@ -224,10 +224,14 @@ def request_of(job: Job, inputs: list[Input], texts: Texts, test: Evaluation | N
             name: {"corpus": given_paths(t.corpus), "weight": str(t.weight)} for name, t in job.targets.items()
         },
         "keep": {name: given_paths(corpus) for name, corpus in job.kept.items()},
-        "sizes": {name: "auto" if job.sizes.auto and name != "remove" else n for name, n in sizes.items() if n},
+        "sizes": {name: "auto" if _is_chosen(job, name) else n for name, n in sizes.items() if n},
         "options": _options(job.options),
         "inputs": [{**item, "documents": documents.get((item["role"], item["name"]))} for item in inputs],
     }
+
+
+def _is_chosen(job: Job, size: str) -> bool:
+    return job.sizes.covering if size == "remove" else job.sizes.auto
 
 
 def _date() -> dict[str, str]:

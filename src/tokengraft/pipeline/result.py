@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.result import Transplant
@@ -11,17 +11,17 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.evaluate import Evaluation
+from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
 from tokengraft.measure.sizes import most_frequent_in
-from tokengraft.pipeline.options import KEEP
-from tokengraft.pruning.order import PruneOrder
+from tokengraft.pipeline.options import Role, shown_name
+from tokengraft.pruning.order import PruneOrder, coverage_reason
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
 from tokengraft.representation import FrozenDict, Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check
 from tokengraft.vocab_plan import VocabPlan
 
-Role = Literal["target", "keep", "test"]
 HELD_OUT = "held-out documents of the corpora that were counted"
 TEST = "texts given by --test"
 
@@ -59,6 +59,11 @@ class Adaptation:
     """Scores on texts of the user's choice; None if there are none."""
     choice: SizeChoice | None = None
     """How the number of new tokens was chosen; None if it was given."""
+    coverage: float | None = None
+    """The share of tokens by which the number of pruned tokens was chosen; None if it was given."""
+    prune_curve: tuple[PrunePoint, ...] = ()
+    """What it costs on held-out documents to prune more or fewer tokens, and what that saves; empty if any are
+    learned."""
     warnings: tuple[str, ...] = ()
     """One sentence each."""
     samples: tuple[SampleChange, ...] = ()
@@ -74,6 +79,13 @@ class Adaptation:
         if self.transplant:
             return self.transplant.rows_before, self.transplant.rows_after
         return self.plan.rows_before, self.plan.rows_after
+
+    @property
+    def size_reason(self) -> str | None:
+        """How the numbers of tokens were chosen; None if they were given."""
+        learned = self.choice.reason if self.choice else None
+        pruned = f"{len(self.order or ()):,} pruned: {coverage_reason(self.coverage)}" if self.coverage else None
+        return "; ".join(filter(None, (learned, pruned))) or None
 
     @property
     def removed(self) -> RemovedTokens:
@@ -124,6 +136,9 @@ class Adaptation:
             "targets": {name: asdict(target) for name, target in self.targets.items()},
             "transplant": self.transplant.as_dict() if self.transplant else None,
             "size": self.choice.as_dict() if self.choice else None,
+            "coverage": self.coverage,
+            "pruned": len(self.order) if self.order else 0,
+            "prune_curve": [point.as_dict() for point in self.prune_curve],
             "included": [word._asdict() for word in self.extension.included] if self.extension else [],
             "refused": len(self.extension.refused) if self.extension else 0,
             "kept": dict(self.order.kept) if self.order else {},
@@ -133,15 +148,6 @@ class Adaptation:
             "preserve_cost": self.cost.as_dict() if self.cost else None,
             "warnings": list(self.warnings),
         }
-
-
-def shown_name(text: str, role: Role) -> str:
-    """What terminal and report call a text. A target and a test text may have the same name.
-
-    >>> shown_name("et", "target"), shown_name("et", "test"), shown_name("en", "keep"), shown_name("keep", "keep")
-    ('et', 'et (test)', 'en (keep)', 'keep')
-    """
-    return text if role == "target" or (text, role) == (KEEP, "keep") else f"{text} ({role})"
 
 
 def target_results(

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.strings import only_paths, paths_of
-from tokengraft.counts.count import HeldOutCounts, check_text_counts, counts_of
+from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio
 from tokengraft.errors import Progress
 from tokengraft.learn.continued import extend
@@ -140,6 +140,10 @@ class Texts:
     def n_documents(self, name: str) -> int:
         """Documents of a counted text, held-out ones included."""
         return self.parts[name].counts.totals.documents + self.parts[name].held_out_documents
+
+    def held_out_counts(self, base: Tokenizer) -> dict[str, PretokenCounts]:
+        """The counts of the documents held out of every text."""
+        return {name: count(base, iter(part.held_out)) for name, part in self.parts.items()}
 
     @property
     def held_out(self) -> Text:

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tokengraft.checkpoint.saving import model_rows
 from tokengraft.errors import CorpusError, OptionError, TokengraftError
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost, Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
+from tokengraft.measure.prune_curve import Left, PrunePoint, prune_curve
+from tokengraft.pipeline.options import shown_name
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.order import PruneOrder, prune_order
+from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.serving.stacks import choices_for
 
@@ -28,6 +31,10 @@ class NewVocabulary:
     warnings: tuple[str, ...] = ()
     cost: PreserveCost | None = None
     """What preserving text costs."""
+    coverage: float | None = None
+    """The share of tokens by which the number of tokens to prune was chosen, if it was not given."""
+    curve: tuple[PrunePoint, ...] = ()
+    """What it costs to prune more or fewer tokens, if none are learned."""
 
 
 def new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
@@ -82,17 +89,34 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
         job.start("choosing the number of tokens")
         choice = _choice(job, texts, base, first)
         sizes = sizes.chosen(choice.size)
-    order = in_occurrences(order[: sizes.prune], texts.keep.unit) if order else None
+    whole, coverage = order, None
+    if order and sizes.covering:
+        coverage = COVERAGE if job.options.keep_coverage is None else job.options.keep_coverage
+        order = order.covering(base, coverage, texts.keep.counts, *texts.held_out_counts(base).values())
+    elif order:
+        order = order[: sizes.prune]
+    order = in_occurrences(order, texts.keep.unit) if order is not None else None
     if sizes.swap and order:
         return replace(_swapped(job, texts, order), choice=choice)
     pruned = order.apply(base) if order else base
+    warnings: tuple[str, ...] = (f"no token is removed: {NONE_COVERED}",) if coverage and not order else ()
     if not sizes.add:
-        return NewVocabulary(pruned.compact(), order, None)
+        curve = _curve(job, texts, whole, len(order)) if whole and order is not None else ()
+        return NewVocabulary(pruned.compact(), order, None, None, warnings, coverage=coverage, curve=curve)
     extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
     new = extension.apply(pruned)
-    warnings = (extension.stopped,) if len(extension) < extension.asked else ()
-    closed = new.compact() if len(extension) < sizes.remove else new
-    return NewVocabulary(closed, order, extension, choice, warnings)
+    warnings += (extension.stopped,) if len(extension) < extension.asked else ()
+    closed = new.compact() if len(extension) < len(order or ()) else new
+    return NewVocabulary(closed, order, extension, choice, warnings, coverage=coverage)
+
+
+def _curve(job: Prepared, texts: Texts, order: PruneOrder, chosen: int) -> tuple[PrunePoint, ...]:
+    """What it costs to prune more or fewer tokens, on the held-out documents, and what it saves."""
+    job.start("measuring sizes")
+    model, multiple = model_rows(job.source), choices_for(job.options.stacks).pad_multiple
+    left = (lambda needed: model.left(job.base.n_rows, needed, multiple or "keep")) if model else Left
+    named = {shown_name(name, job.role(name)): counts for name, counts in texts.held_out_counts(job.base).items()}
+    return prune_curve(job.base, order, chosen, named, left=left)
 
 
 def _order(job: Prepared, texts: Texts) -> PruneOrder:

@@ -16,8 +16,9 @@ from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import Content, ReportText
 from tokengraft.page.page import report_page
+from tokengraft.pipeline.options import shown_name
 from tokengraft.pipeline.prepare import Prepared, replaceable
-from tokengraft.pipeline.result import Adaptation, shown_name
+from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
 from tokengraft.pipeline.training import next_step, training_file
 from tokengraft.verify.loaders import verify_folder
@@ -91,7 +92,8 @@ def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Conte
         check=result.check,
         pruned=result.order.apply(result.base) if result.order and extension else None,
         extension=extension,
-        size_reason=result.choice.reason if result.choice else None,
+        size_reason=result.size_reason,
+        prune_curve=result.prune_curve,
         transplant=result.transplant,
         next_step=next_step(result, "adapted"),  # not the path: the same request gives the same page
         warnings=result.warnings,

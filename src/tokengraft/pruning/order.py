@@ -19,6 +19,30 @@ from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
 from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+COVERAGE = 0.9995
+"""The share of the tokens of every text that stay, if the number of tokens to remove is chosen by it."""
+
+
+def require_coverage(name: str, share: object) -> float:
+    """A share of tokens that stay, as `PruneOrder.covering` takes it.
+
+    Raises:
+        OptionError: With the flag of the option.
+    """
+    value, flag = number(name, share), f"--{name.replace('_', '-')}"
+    if not 0 < value <= 1:  # NaN too
+        raise OptionError(f"{flag} is {value}; it must be above 0 and at most 1", hint=f"pass {flag} {COVERAGE}")
+    return value
+
+
+NONE_COVERED = "without the first one, more tokens would change than --keep-coverage allows"
+"""Why no token is removed."""
+
+
+def coverage_reason(share: float) -> str:
+    """How a number of tokens to remove was chosen."""
+    return f"at least {share * 100:.10g} % of the tokens of the corpus and of every held-out text stay"
+
 
 @shown
 class Removal(NamedTuple):
@@ -80,11 +104,7 @@ class PruneOrder(EditResult):
             >>> [len(order.covering(tok, share, tg.count(tok, "et.txt"))) for share in (1, 0.9, 0.5)]
             [39, 79, 109]
         """
-        share = number("share", share)
-        if not 0 < share <= 1:
-            raise OptionError(
-                f"the share is {share}; it must be above 0 and at most 1", hint="pass 0.9995, for instance"
-            )
+        share = require_coverage("share", share)
         require_base(tokenizer, self.base_hash, what="prune order")
         if not texts:
             raise OptionError("no text was given to choose a size by", hint="pass counts of held-out text")

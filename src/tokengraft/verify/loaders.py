@@ -21,6 +21,7 @@ from tokengraft.formats.sources import TOKENIZER_JSON, save
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind, token_bytes
+from tokengraft.tokenizer.piece_model import USER_DEFINED
 from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.transformers_loader import (
@@ -309,16 +310,22 @@ def sample_pretokens(counts: PretokenCounts, kind: Kind) -> list[str]:
 
 
 def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> None:
-    """Refuses a SentencePiece model that merges differently from the tokenizer."""
+    """Refuses a SentencePiece model that merges differently from the tokenizer.
+
+    Pieces that the user defined, such as Gemma's runs of spaces, are found before anything is merged. Text with them is
+    left to `_sentencepiece_problems`.
+    """
     name = tokenizer.piece_file or ""
     model = read_piece_model({name: raw}, name)
-    for text in samples:
-        for pretoken in tokenizer.pretokenize(text):
-            if isinstance(pretoken, str) and model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
-                raise InvalidTokenizerError(
-                    f"`{name}` splits {pretoken!r} differently from `{TOKENIZER_JSON}`",
-                    hint="check that the two agreed before: pass the path of one of them alone, and please report this",
-                )
+    pieces = model.piece_model.pieces if model.piece_model else ()
+    defined = [piece.string for piece in pieces if piece.type == USER_DEFINED]
+    pretokens = [one for text in samples for one in tokenizer.pretokenize(text) if isinstance(one, str)]
+    for pretoken in _without(pretokens, defined):
+        if model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
+            raise InvalidTokenizerError(
+                f"`{name}` splits {pretoken!r} differently from `{TOKENIZER_JSON}`",
+                hint="check that the two agreed before: pass the path of one of them alone, and please report this",
+            )
 
 
 def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:

@@ -1,0 +1,61 @@
+"""`model_rows`: the size of a row of a model's tables, and with it what fewer rows save."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from tokengraft.checkpoint.ids import CONFIG, read_config
+from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
+from tokengraft.checkpoint.padding import Needed, PadMultiple, padded_rows
+from tokengraft.errors import CheckpointError
+from tokengraft.measure.prune_curve import Left
+
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+class ModelRows(NamedTuple):
+    """The tables of a model that have a row for each token."""
+
+    rows: int
+    """Rows of the embedding, padding included."""
+    parameters: int
+    """Parameters of one row in all tables; tied ones count once."""
+    bytes: int
+
+    def left(self, before: int, after: int, multiple: PadMultiple = "keep") -> Left:
+        """The model after a change of the rows that tokens need."""
+        rows = padded_rows(Needed(before, after), self.rows, multiple)
+        return Left(rows, (self.rows - rows) * self.parameters, (self.rows - rows) * self.bytes)
+
+
+def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
+    """The rows of a model: by its tables; by its config if it has none that can be read; None without a model."""
+    folder = Path(source)
+    try:
+        if has_weights(source):
+            return _of_tables(open_checkpoint(folder))
+    except CheckpointError:  # `transplant` refuses it, and says why
+        pass
+    config = read_config(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    return _of_config(Checkpoint(folder, config, (), None)) if isinstance(config, dict) else None
+
+
+def _of_tables(checkpoint: Checkpoint) -> ModelRows:
+    vocabulary = find_vocabulary(checkpoint)
+    # A table for the first ids only keeps its rows.
+    tables = [tensor for tensor in vocabulary.tensors if tensor.info.shape[0] == vocabulary.rows]
+    counted = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
+    return ModelRows(vocabulary.rows, sum(info.width for info in counted), sum(info.row_bytes for info in counted))
+
+
+def _of_config(checkpoint: Checkpoint) -> ModelRows | None:
+    text, config = checkpoint.text_config, checkpoint.config
+    rows, width = text.get("vocab_size"), text.get("hidden_size")
+    types = (some.get(name) for some in (text, config) for name in ("dtype", "torch_dtype"))
+    item = _ITEM_BYTES.get(str(next(filter(None, types), None)))
+    if type(rows) is not int or type(width) is not int or item is None:
+        return None
+    # Saved by transformers without the field, it is tied.
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
+    width *= 1 if tied else 2
+    return ModelRows(rows, width, width * item)

@@ -1,0 +1,273 @@
+"""How many tokens are pruned: by coverage of held-out text, or by rows; and the curve of costs and savings."""
+
+import json
+
+import builders
+import pytest
+import rank_files
+from checkpoints import ENGLISH, ESTONIAN, checkpoint, set_config, write_texts
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.checkpoint.saving import model_rows
+from tokengraft.formats.huggingface import write_tokenizer_json
+from tokengraft.measure.prune_curve import prune_curve
+
+pytestmark = pytest.mark.usefixtures("transformers_running")
+TEXT = ["the cat sat on the mat", "kass istus matil"] * 3
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
+
+
+@pytest.fixture(scope="module")
+def counts(base):
+    return tg.count(base, iter(TEXT))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A folder with texts and a model."""
+    checkpoint(tmp_path / "model")
+    return write_texts(tmp_path, tiny=["the"], empty=[""])
+
+
+def pruned(texts, capsys, options, source="model"):
+    """What `prune --json` prints, by the corpus `en.txt`."""
+    command = ["prune", str(texts / source), "--corpus", str(texts / "en.txt"), "--out", str(texts / "out"), "--force"]
+    named = options.format(**{path.stem: path for path in texts.glob("*.txt")}).split()
+    assert cli.main([*command, *named, "--json", "--quiet"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("share", [1, 0.999, 0.9, 0.5])
+def test_as_many_tokens_are_removed_as_every_held_out_text_can_do_without(base, counts, share):
+    order, texts = tg.prune_order(base, counts), [tg.count(base, iter(text)) for text in (ESTONIAN[:9], ENGLISH[:9])]
+    n = len(order.covering(base, share, *texts))
+
+    def kept(n, text):
+        gone = {removal.id for removal in order.removals[:n]}
+        found = text.tokens(base)
+        return sum(count for token, count in found.items() if token not in gone) / sum(found.values())
+
+    assert all(kept(n, text) >= share for text in texts)
+    assert n == len(order) or any(kept(n + 1, text) < share for text in texts)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, "0.9", True])
+def test_a_share_that_is_none_is_refused(base, counts, share):
+    with pytest.raises(errors.OptionError, match="share"):
+        tg.prune_order(base, counts).covering(base, share, counts)
+
+
+def test_no_size_is_chosen_by_no_text_or_for_another_tokenizer(base, counts):
+    order = tg.prune_order(base, counts)
+    for texts in ((), (tg.count(base, iter([""])),), (counts, tg.count(base, iter([""])))):
+        with pytest.raises(errors.OptionError, match=r"no text was given|has no tokens"):
+            order.covering(base, 0.9, *texts)
+    with pytest.raises(errors.InvalidTokenizerError, match="prune order was made for"):
+        order.covering(order[:3].apply(base), 0.9, counts)
+
+
+def test_a_tiny_held_out_text_does_not_cost_the_tokens_of_the_corpus(base, tmp_path, capsys):
+    folder, text, tiny = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("\n".join(ENGLISH), encoding="utf-8")
+    tiny.write_text("the", encoding="utf-8")
+    arguments = ["prune", folder, "--corpus", text, "--remove", "auto", "--held-out", tiny, "--out", tmp_path / "out"]
+    assert cli.main([*map(str, arguments), "--json", "--quiet"]) == 0
+    before, after = json.loads(capsys.readouterr().out)["tokens_in_text"]
+    assert after <= before * 1.01
+
+
+def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsys):
+    folder, text, other = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("\n".join(ENGLISH), encoding="utf-8")
+    other.write_text("\n".join(ENGLISH[:5]), encoding="utf-8")
+    common = ["prune", str(folder), "--corpus", str(text), "--json", "--quiet"]
+    auto = ["--remove", "auto", "--held-out", f"en={other}", "--keep-coverage", "0.9"]
+    assert cli.main([*common, *auto, "--out", str(tmp_path / "auto")]) == 0
+    removed = json.loads(capsys.readouterr().out)["removed"]
+    order = tg.prune_order(base, tg.count(base, text))
+    assert removed == len(order.covering(base, 0.9, tg.count(base, other), tg.count(base, text))) > 0
+    assert cli.main([*common, "--rows", str(len(base.tokens) - 7), "--out", str(tmp_path / "rows")]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == len(base.tokens) - 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--remove auto", "none was given"),
+        ("--remove auto --held-out {text} --keep-coverage 0", "--keep-coverage is 0.0"),
+        ("--remove auto --held-out {text} --keep-coverage 1.5", "--keep-coverage is 1.5"),
+        ("--remove 3 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
+        ("--rows 9 --held-out {text} --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
+        ("--remove auto --held-out {text} --keep-coverage nan", "--keep-coverage is nan"),
+        ("--remove 3 --rows 9", "both --remove and --rows"),
+        ("--rows 9 --ids keep", "--rows has no effect with --ids keep"),
+        ("--rows 0", "--rows is 0, and there are"),
+        ("--rows 99999", "--rows is 99,999, and there are"),
+    ],
+)
+def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_path, capsys, options, message):
+    folder, text = tg.save(base, tmp_path / "base", verify=False), tmp_path / "a.txt"
+    text.write_text("the cat", encoding="utf-8")
+    arguments = ["prune", folder, "--corpus", text, *options.format(text=text).split(), "--out", tmp_path / "out"]
+    assert cli.main([*map(str, arguments)]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def folder_of(kind, folder):
+    if kind == "byte-level":
+        return builders.write(folder, builders.byte_level())
+    if kind == "ranks":
+        return rank_files.explicit(folder)
+    builders.write_pieces(folder)
+    return builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))) if kind == "both forms" else folder
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "pieces", "both forms", "ranks"])
+def test_the_curve_has_the_tokens_that_the_pruned_tokenizers_give(tmp_path, kind):
+    base = tg.load(folder_of(kind, tmp_path / "base"))
+    order = tg.prune_order(base, tg.count(base, iter(ENGLISH)))
+    held_out = {"et": tg.count(base, iter(ESTONIAN[:9])), "en": tg.count(base, iter(ENGLISH[:9]))}
+    curve = prune_curve(base, order, len(order), held_out)
+    assert [point.removed for point in curve] == [len(order) * part // 8 for part in range(1, 9)]
+    for point in curve:
+        pruned = order[: point.removed].apply(base)
+        for name, text in held_out.items():
+            before, after = (sum(text.tokens(tokenizer).values()) for tokenizer in (base, pruned))
+            assert point.cost[name] == after / before - 1
+        assert point.rows == pruned.compact().n_rows
+        assert point[3:] == (None, None)
+    assert min(curve[-1].cost.values()) > 0
+    kept_ids = prune_curve(base, order, len(order), held_out, compact=False)
+    assert [point.rows for point in kept_ids] == [order[: point.removed].apply(base).n_rows for point in curve]
+
+
+MODELS = {
+    "untied": {},
+    "tied": {"head": False, "dtype": "F32"},
+    "tied, both stored": {"config": {"tie_word_embeddings": True}},
+    "padded, with a bias": {"rows": 448, "bias": True},
+    "in shards": {"shards": 3, "dtype": "F16"},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_curve_saves_what_a_transplant_saves(tmp_path, capsys, model):
+    checkpoint(tmp_path / "model", **MODELS[model])
+    write_texts(tmp_path)
+    for removed in (9, 70):
+        found = pruned(tmp_path, capsys, f"--remove {removed} --held-out en={{en}} et={{et}}")
+        point = next(point for point in found["curve"] if point["removed"] == removed)
+        done = tg.transplant(tmp_path / "model", tmp_path / "out", None)
+        assert (point["parameters"], point["bytes"]) == tuple(-change for change in done.growth)
+        assert point["rows"] == done.rows_after
+
+
+@pytest.mark.parametrize(
+    ("config", "row"),
+    [
+        ({"dtype": "bfloat16", "tie_word_embeddings": True}, (16, 32)),
+        ({"torch_dtype": "float32", "tie_word_embeddings": False}, (32, 128)),
+        ({"torch_dtype": "float16", "tie_word_embeddings": None}, (32, 64)),
+        ({"dtype": "int3"}, None),
+        ({"dtype": "bfloat16", "hidden_size": "16"}, None),
+        ({}, None),
+    ],
+)
+def test_without_weights_the_config_says_what_a_row_takes(texts, config, row):
+    (texts / "model" / "model.safetensors").unlink()
+    set_config(texts / "model", **config)
+    found = model_rows(texts / "model")
+    assert (found and found[1:]) == row
+    assert model_rows(texts) is None
+    assert model_rows("some/hub-name") is None
+
+
+def test_what_the_curve_does_not_know_about_a_model_it_leaves_out(texts, capsys):
+    set_config(texts / "model", is_encoder_decoder=True)  # refused by `transplant`
+    found = pruned(texts, capsys, "--remove 5 --held-out {et}")
+    assert {point["bytes"] for point in found["curve"]} == {None}
+    command = ["prune", texts / "model", "--method", "last-id-leaf", "--remove", "5", "--held-out", texts / "et.txt"]
+    assert cli.main([*map(str, command), "--out", str(texts / "shown")]) == 0
+    assert "saved" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "size", ["--remove 20", "--rows 370", "--remove auto --keep-coverage 0.9", "--method script-leaf --scripts Latin"]
+)
+def test_every_size_is_shown_among_others(texts, capsys, size):
+    options = f"{size} --held-out et={{et}} {{lv}}"
+    found = pruned(texts, capsys, options)
+    assert found["removed"] in [point["removed"] for point in found["curve"]] or not found["removed"]
+    assert all([*point["cost"]] == ["et", "lv"] for point in found["curve"])
+    command = ["prune", texts / "model", "--corpus", texts / "en.txt", "--out", texts / "shown", "--quiet"]
+    assert cli.main([*map(str, command), *options.format(et=texts / "et.txt", lv=texts / "lv.txt").split()]) == 0
+    shown = capsys.readouterr().out
+    if found["curve"]:
+        assert shown.split("removed  rows")[1].split()[:6] == ["et", "lv", "parameters", "saved", "MB", "saved"]
+        assert [line.split()[0] for line in shown.splitlines() if line.endswith("chosen")] == [str(found["removed"])]
+    assert "measure held-out text" not in shown
+
+
+def test_ids_that_are_kept_save_nothing(texts, capsys):
+    found = pruned(texts, capsys, "--remove 20 --ids keep --held-out {et}")
+    assert {(point["rows"], point["bytes"]) for point in found["curve"]} == {(tg.load(texts / "model").n_rows, 0)}
+
+
+def test_without_held_out_text_there_is_no_curve(texts, capsys):
+    assert pruned(texts, capsys, "--remove 20")["curve"] == []
+
+
+def test_an_order_or_counts_of_before_are_measured_on_text_that_is_read_now(texts, capsys):
+    whole = pruned(texts, capsys, "--remove auto --held-out {et} --keep-coverage 0.8 --documents lines")
+    source, out = str(texts / "model"), ["--out", str(texts / "out"), "--force", "--json", "--quiet"]
+    counts, order = str(tg.count(tg.load(source), texts / "en.txt").save(texts / "c.parquet")), str(texts / "o.json")
+    auto = ["--remove", "auto", "--keep-coverage", "0.8", "--held-out", str(texts / "et.txt"), "--documents", "lines"]
+    assert cli.main(["prune", source, "--counts", counts, "--order", order, *auto, *out]) == 0
+    assert json.loads(capsys.readouterr().out)["curve"] == whole["curve"]
+    assert cli.main(["prune", source, "--order", order, "--remove", str(whole["removed"]), *auto[4:], *out]) == 0
+    assert json.loads(capsys.readouterr().out)["curve"] == whole["curve"]
+
+
+def test_a_reserved_token_of_held_out_text_is_kept(tmp_path, capsys):
+    document = builders.specials_first()
+    document["model"]["vocab"]["<unused1>"] = 9
+    document["added_tokens"].append(builders.added(9, "<unused1>"))
+    builders.write(tmp_path / "model", document)
+    write_texts(tmp_path, reserved=["the cat <unused1>"])
+    options = "--remove 30 --reuse-reserved --no-protect-defaults --held-out {reserved}"
+    pruned(tmp_path, capsys, options)
+    assert "<unused1>" in tg.load(tmp_path / "out").ids
+
+
+def test_a_coverage_that_no_removal_leaves_is_a_warning(base, tmp_path, capsys):
+    folder, text = tg.save(base, tmp_path / "base", verify=False), tmp_path / "all.txt"
+    text.write_text(" ".join(token.bytes.decode(errors="ignore") for token in base.tokens), encoding="utf-8")
+    command = ["prune", folder, "--corpus", text, "--remove", "auto", "--held-out", text, "--keep-coverage", "1"]
+    command += ["--method", "last-id", "--out", tmp_path / "out", "--json"]
+    assert cli.main([*map(str, command)]) == 0
+    shown, warned = capsys.readouterr()
+    assert json.loads(shown)["removed"] == 0
+    assert "no token is removed: without the first one" in warned
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--remove 3 --held-out {empty}", "the held-out text 'empty' has no tokens"),
+        ("--remove 3 --held-out {et} {et}", "two texts of --held-out are called 'et'"),
+        ("--remove 3 --held-out {et} --report {et} --force", "is the input"),
+        ("--remove 3 --held-out missing.txt", "missing.txt"),
+    ],
+)
+def test_held_out_text_that_cannot_be_measured_is_refused(texts, capsys, options, message):
+    options = options.format(empty=texts / "empty.txt", et=texts / "et.txt").split()
+    command = ["prune", str(texts / "model"), "--corpus", str(texts / "en.txt"), "--out", str(texts / "out")]
+    assert cli.main([*command, *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (texts / "out").exists()
