@@ -95,7 +95,7 @@ def test_one_encoding_gives_the_support_of_every_size(kind, tmp_path):
     extension = tg.extend(base, counts, 60)
     found = support(base, extension, counts)
     assert [found(size) for size in range(len(extension) + 1)] == [
-        encoded_support(base, extension, counts, size) for size in range(len(extension) + 1)
+        encoded_support(extension[:size].apply(base), extension[:size], counts) for size in range(len(extension) + 1)
     ]
     weighted = support(base, extension, counts.scale(7))
     assert weighted(20) == [7 * times for times in found(20)]
@@ -108,7 +108,7 @@ def test_one_encoding_gives_the_support_of_every_size_for_any_text(words, skip, 
     extension = tg.extend(base, counts, 30)
     found = support(base, extension, counts)
     for size in range(len(extension) + 1):
-        assert found(size) == encoded_support(base, extension, counts, size)
+        assert found(size) == encoded_support(extension[:size].apply(base), extension[:size], counts)
 
 
 @pytest.mark.parametrize("max_rare", [0.0, 0.05, 0.25, 0.5, 0.9, 1.0])
