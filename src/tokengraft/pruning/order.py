@@ -227,8 +227,8 @@ def prune_order(
         counts: The text whose tokens are to be kept, for the methods that count.
         method: `leaf-expected`: the rarest leaves, and among those that do not occur, first those that are least
             expected in other text of the same kind: unreachable ones, then by their parts and ids. `leaf-frequency`
-            (the paper's Algorithm 1): the rarest leaves, by id where none occurs. `frequency`, `merge` (Algorithm 2), `last-id`, `last-id-leaf`,
-            `script`, `script-leaf`, `unreachable`.
+            (the paper's Algorithm 1): the rarest leaves, by id where none occurs. `frequency`, `merge` (Algorithm 2),
+            `last-id`, `last-id-leaf`, `script`, `script-leaf`, `unreachable`.
         scripts: For the script orders: Unicode names of the scripts to keep, such as ``["Latin", "Cyrillic"]``.
         protection: What is never removed, and what may be removed although by default it is kept.
         by_merges: Count tokens with merge skipping (`ignore_merges`) off, as the paper does. Tokens that only merge
