@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use super::pieces::{letter_script, PieceRules, SPACE};
+use super::pieces::{letter_scripts, PieceRules, APART, SPACE};
 use crate::bpe::Bpe;
 
 const ASCII: usize = 128;
@@ -84,13 +84,14 @@ impl Cutter {
 
     /// Calls `emit` with the pieces of a text, in order, as the bytes of the text and the range of each.
     pub(crate) fn cut(&self, text: &str, mut emit: impl FnMut(&[u8], Range<usize>)) {
+        let scripts = letter_scripts();
         let mut characters = text.char_indices();
         let Some((_, mut left)) = characters.next() else { return };
-        let (mut start, mut left_script) = (0, letter_script(left));
+        let (mut start, mut left_script) = (0, scripts[left as usize]);
         for (at, right) in characters {
-            let script = letter_script(right);
+            let script = scripts[right as usize];
             // Two characters of one script are never cut: most pairs are decided here.
-            if (script.is_none() || script != left_script) && self.cuts(left, right) {
+            if (script == APART || script != left_script) && self.cuts(left, right) {
                 emit(text.as_bytes(), start..at);
                 start = at;
             }

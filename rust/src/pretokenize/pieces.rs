@@ -8,6 +8,8 @@ use unicode_script::{Script, UnicodeScript};
 pub(crate) const SPACE: char = '▁';
 /// The script of characters that inherit theirs from a neighbour: it matches every script.
 const ANY: u8 = u8::MAX;
+/// No script: the rules treat the character in a way of its own.
+pub(super) const APART: u8 = u8::MAX - 1;
 /// Characters that SentencePiece reserves: no piece contains one.
 const RESERVED: [char; 4] = ['\0', '\t', ' ', '\u{2585}'];
 
@@ -108,10 +110,17 @@ impl PieceRules {
     }
 }
 
-/// The script of a character that the rules treat by its script alone, as a number: all but digits and `▁`.
-#[inline]
-pub(super) fn letter_script(character: char) -> Option<u8> {
-    (character != SPACE && !is_digit(character)).then(|| scripts()[character as usize])
+/// The script of every character that the rules treat by its script alone, by code point and as a number. [`APART`] for
+/// digits and `▁`.
+pub(super) fn letter_scripts() -> &'static [u8] {
+    static SCRIPTS: OnceLock<Vec<u8>> = OnceLock::new();
+    SCRIPTS.get_or_init(|| {
+        let mut scripts = scripts().to_vec();
+        for character in ('0'..='9').chain('０'..='９').chain([SPACE]) {
+            scripts[character as usize] = APART;
+        }
+        scripts
+    })
 }
 
 #[inline]
@@ -173,6 +182,12 @@ mod tests {
         assert!(phrases.allow("a▁b") && phrases.allow("▁a▁▁b") && !phrases.allow("a▁"));
         let both = PieceRules { split_by_whitespace: false, treat_whitespace_as_suffix: true, ..rules };
         assert!(both.allow("a▁b▁") && !both.allow("▁a"));
+    }
+
+    #[test]
+    fn no_script_has_the_number_that_stands_for_none() {
+        assert!(scripts().iter().all(|script| *script != APART));
+        assert_eq!(letter_scripts().iter().filter(|script| **script == APART).count(), 21);
     }
 
     #[test]
