@@ -9,7 +9,7 @@ pub(crate) const SPACE: char = '▁';
 /// The script of characters that inherit theirs from a neighbour: it matches every script.
 const ANY: u8 = u8::MAX;
 /// No script: the rules treat the character in a way of its own.
-pub(super) const APART: u8 = u8::MAX - 1;
+pub(super) const APART: u8 = 250;
 /// Characters that SentencePiece reserves: no piece contains one.
 const RESERVED: [char; 4] = ['\0', '\t', ' ', '\u{2585}'];
 

@@ -14,14 +14,8 @@ pub(crate) const OTHER: u8 = 0;
 pub(crate) const SPACE: u8 = 1;
 /// `\p{N}`
 pub(crate) const NUMBER: u8 = 2;
-/// `\p{M}`
-pub(crate) const MARK: u8 = 3;
-/// `\p{Lu}` and `\p{Lt}`. From here on, everything is `\p{L}`.
-pub(crate) const UPPER: u8 = 4;
-/// `\p{Ll}`
-pub(crate) const LOWER: u8 = 5;
-/// `\p{Lm}` and `\p{Lo}`
-pub(crate) const CASELESS: u8 = 6;
+/// `\p{L}`
+pub(crate) const LETTER: u8 = 3;
 
 /// One more than the last code point.
 pub(crate) const CODES: u32 = 0x11_0000;
@@ -69,11 +63,8 @@ pub(crate) fn classes() -> &'static [u8] {
     CLASSES.get_or_init(|| {
         let mut classes = vec![OTHER; CODES as usize];
         let with_class = |category: u8| match CATEGORIES[category as usize] {
-            "Lu" | "Lt" => UPPER,
-            "Ll" => LOWER,
-            "Lm" | "Lo" => CASELESS,
+            name if name.starts_with('L') => LETTER,
             name if name.starts_with('N') => NUMBER,
-            name if name.starts_with('M') => MARK,
             _ => OTHER,
         };
         let spaces = WHITE_SPACE.map(|(first, last)| (first, last, SPACE));
@@ -101,19 +92,11 @@ mod tests {
 
     #[test]
     fn every_character_has_the_class_that_the_engine_gives_it() {
-        let patterns = [
-            (r"\s", SPACE),
-            (r"\p{N}", NUMBER),
-            (r"\p{M}", MARK),
-            (r"[\p{Lu}\p{Lt}]", UPPER),
-            (r"\p{Ll}", LOWER),
-            (r"[\p{Lm}\p{Lo}]", CASELESS),
-        ];
+        let patterns = [(r"\s", SPACE), (r"\p{N}", NUMBER), (r"\p{L}", LETTER)];
         for (pattern, class) in patterns {
             let ours = ('\0'..=char::MAX).filter(|&character| classes()[character as usize] == class);
             assert!(ours.eq(by_engine(pattern)), "{pattern}; see write_runs");
         }
-        assert!(('\0'..=char::MAX).filter(|&c| classes()[c as usize] >= UPPER).eq(by_engine(r"\p{L}")));
     }
 
     #[test]

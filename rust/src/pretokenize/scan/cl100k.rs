@@ -49,6 +49,6 @@ impl<L: Letters> Scanner<'_, L> {
         if is_letter(following) && !matches!(first, b'\r' | b'\n') {
             return self.letters(next + width);
         }
-        self.other_or_white_space(start, class, next, following, b"\r\n")
+        self.other_or_white_space(start, class, next, following)
     }
 }

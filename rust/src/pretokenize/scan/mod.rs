@@ -7,7 +7,6 @@
 mod cl100k;
 mod gpt2;
 mod letters;
-mod nemo;
 mod scanner;
 
 use std::ops::Range;
@@ -27,17 +26,10 @@ pub(crate) enum Pattern {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, where `split_numbers` first splits
     /// off every numeric character: GPT-2, SmolLM.
     Gpt2 { split_numbers: bool },
-    /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|…|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|…`
-    Nemo,
 }
 
 const CL100K: [&str; 2] =
     [r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|", r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"];
-const NEMO: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|",
-    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-);
 
 impl Pattern {
     /// The pattern of a `pre_tokenizer` in a `tokenizer.json`, if it is one of these exactly.
@@ -62,7 +54,7 @@ impl Pattern {
         match regex.strip_prefix(CL100K[0]).and_then(|rest| rest.strip_suffix(CL100K[1])) {
             Some(r"\p{N}{1,3}") => Some(Self::Cl100k { digits: 3 }),
             Some(r"\p{N}") => Some(Self::Cl100k { digits: 1 }),
-            _ => (regex == NEMO).then_some(Self::Nemo),
+            _ => None,
         }
     }
 
@@ -90,7 +82,6 @@ impl Pattern {
     fn scan_by(self, letters: impl Letters, text: &str, emit: impl FnMut(&[u8], Range<usize>)) {
         match self {
             Self::Cl100k { digits } => Scanner::new(text, letters).cl100k(digits, emit),
-            Self::Nemo => Scanner::new(text, letters).nemo(emit),
             Self::Gpt2 { split_numbers: false } => Scanner::new(text, letters).gpt2(emit),
             Self::Gpt2 { split_numbers: true } => Scanner::splitting_numbers(text, letters).gpt2(emit),
         }
@@ -134,7 +125,6 @@ mod tests {
             (Pattern::Cl100k { digits: 3 }, cl100k(r"\p{N}{1,3}")),
             (Pattern::Cl100k { digits: 1 }, cl100k(r"\p{N}")),
             (Pattern::Gpt2 { split_numbers: false }, SysRegex::new(GPT2).unwrap()),
-            (Pattern::Nemo, SysRegex::new(NEMO).unwrap()),
         ]
     }
 

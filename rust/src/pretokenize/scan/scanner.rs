@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use super::letters::{Letters, WINDOW};
-use crate::pretokenize::unicode::{classes, CASELESS, MARK, NUMBER, OTHER, SPACE, UPPER};
+use crate::pretokenize::unicode::{classes, LETTER, NUMBER, OTHER, SPACE};
 
 /// The class of the position after the last character: neither `\s` nor `\S`. Also that of a character that is split
 /// off before the pattern is applied, so that the text before it ends there.
-pub(super) const END: u8 = 7;
+pub(super) const END: u8 = 4;
 
 /// The classes where every numeric character is split off.
 fn without_numbers() -> &'static [u8] {
@@ -28,13 +28,13 @@ const LAST_NUMERIC: char = '\u{1FFFF}';
 
 #[inline(always)]
 pub(super) fn is_letter(class: u8) -> bool {
-    class.wrapping_sub(UPPER) <= CASELESS - UPPER
+    class == LETTER
 }
 
 /// `[^\s\p{L}\p{N}]`
 #[inline(always)]
 pub(super) fn is_other(class: u8) -> bool {
-    class == OTHER || class == MARK
+    class == OTHER
 }
 
 /// Reads the characters of a text by their classes.
@@ -192,18 +192,11 @@ impl<'t, L: Letters> Scanner<'t, L> {
         }
     }
 
-    /// The end of ` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, with `tail` for the `[\r\n]`.
+    /// The end of ` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`.
     #[inline(always)]
-    pub(super) fn other_or_white_space(
-        &self,
-        start: usize,
-        class: u8,
-        next: usize,
-        following: u8,
-        tail: &[u8],
-    ) -> usize {
+    pub(super) fn other_or_white_space(&self, start: usize, class: u8, next: usize, following: u8) -> usize {
         if is_other(class) || (self.bytes[start] == b' ' && is_other(following)) {
-            self.run_of(self.run(next, is_other), tail)
+            self.run_of(self.run(next, is_other), b"\r\n")
         } else {
             self.white_space(start, true)
         }
