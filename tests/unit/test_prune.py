@@ -393,6 +393,8 @@ def test_reserved_tokens_go_first_unless_something_names_them(tmp_path):
     assert not {"<unused3>", "<|end|>"} & set(order.tokens)
     pruned = order[:2].apply(base)
     assert [token.content for token in pruned.added] == ["<unused3>", "<|end|>"]
+    found = {finding.name: finding for finding in tg.check(pruned, base).findings}["special tokens"]
+    assert (found.outcome, found.detail) == ("note", "2 reserved ones were removed, all others are the same")
     counts = tg.count(base, iter(TEXT))
     extended = tg.extend(pruned, counts, 2).apply(pruned)
     assert extended.n_rows == base.n_rows

@@ -271,3 +271,17 @@ def test_held_out_text_that_cannot_be_measured_is_refused(texts, capsys, options
     assert cli.main([*command, *options]) == 2
     assert message in capsys.readouterr().err
     assert not (texts / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["prune {model} --remove auto", "extend {model} --add auto --documents lines"])
+def test_held_out_text_that_is_in_the_corpus_gets_a_warning(texts, command, capsys):
+    def warnings(name):
+        given = command.format(model=texts / "model").split()
+        more = ["--corpus", f"{texts / 'et.txt'}", "--held-out", f"x={texts / name}", "--out", f"{texts / 'out'}"]
+        assert cli.main([*given, *more, "--force", "--json", "--quiet"]) == 0
+        return [line for line in json.loads(capsys.readouterr().out)["warnings"] if "in --held-out" in line]
+
+    assert warnings("et.txt") == [
+        f"`{texts / 'et.txt'}` is in --corpus and in --held-out: the result looks better than on other text"
+    ]
+    assert not warnings("en.txt")

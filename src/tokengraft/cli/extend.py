@@ -135,6 +135,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     counts = sum(others, first)
     preserve, warnings = learning.preserve_of(tokenizer, texts.values(), options)
     warnings = [*(warning for part in texts.values() for warning in reading_warnings(part.totals)), *warnings]
+    warnings += reading.shared_warnings(options)
     print_warnings(warnings)
     text = _parity(tokenizer, texts, options) if options.balance == "parity" else counts
     settings = {"limits": limits, "include": words, **given(options, "character_coverage")}

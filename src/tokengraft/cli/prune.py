@@ -227,6 +227,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         counts = reading.given_counts(tokenizer, options, other_text=bool(held_out))
     texts = [*held_out.values(), *([counts] if counts else [])]
     warnings = tuple(warning for text in texts for warning in reading_warnings(text.totals))
+    warnings += tuple(reading.shared_warnings(options))
     print_warnings(warnings)
     reads = reads_order(options)
     order = _read_order(options) if reads else _order(tokenizer, counts, held_out, options)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from tokengraft.cli.display import print_warnings
-from tokengraft.cli.options import given, named, number, refuse, require, size, without
+from tokengraft.cli.options import given, input_paths, named, number, refuse, require, size, without
 from tokengraft.corpus.files import is_url
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count, counts_of
@@ -281,6 +281,20 @@ def files_of(texts: Mapping[str, Files]) -> list[str]:
     ['a.txt', 'b.txt', 'c.txt']
     """
     return [file for files in texts.values() for file in ([files] if isinstance(files, str) else files)]
+
+
+def shared_warnings(options: argparse.Namespace) -> list[str]:
+    """A warning if files of --held-out are in --corpus too."""
+    held_out, corpus = (
+        input_paths([named(item)[1] if has_name(item) else item for item in map(str, items or ())])
+        for items in (options.held_out, options.corpus)
+    )
+    real = {os.path.realpath(path) for path in corpus}
+    shared = [path for path in held_out if os.path.realpath(path) in real]
+    if not shared:
+        return []
+    others = f" and {len(shared) - 1:,} more files are" if shared[1:] else " is"
+    return [f"`{shared[0]}`{others} in --corpus and in --held-out: the result looks better than on other text"]
 
 
 def one_text(items: Sequence[str], option: str) -> tuple[str, Files]:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.pruning.removable import RESERVED
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -24,7 +25,7 @@ def added_reachable(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
 
 
 def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
-    """Whether the added tokens are those of the base, with the same flags.
+    """Whether the added tokens are those of the base, with the same flags. Reserved ones may be removed.
 
     An added token is split out of the text before BPE, also inside a word. So a new one changes segmentation, even if
     it was a learned token before.
@@ -32,10 +33,12 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     before, after = ({token.content: token for token in t.added} for t in (base, tokenizer))
     # Other formats have no flag for what the pipeline does anyway; that added tokens are found in text is verified.
     flags = [flag for flag in FLAGS if flag != "normalized" or tokenizer.main == base.main]
-    wrong = []
+    wrong, reserved = [], []
     for content, token in before.items():
         changed = [flag for flag in flags if content in after and getattr(after[content], flag) != getattr(token, flag)]
-        if content not in after:
+        if content not in tokenizer.ids and RESERVED.fullmatch(content):
+            reserved.append(repr(content))
+        elif content not in after:
             wrong.append(f"{content!r} {'is not added now' if content in tokenizer.ids else 'was removed'}")
         elif changed:
             values = (f"{flag} {getattr(token, flag)} → {getattr(after[content], flag)}" for flag in changed)
@@ -43,6 +46,10 @@ def specials(tokenizer: Tokenizer, base: Tokenizer) -> Finding:
     for content in (content for content in after if content not in before):
         was = ", a learned token of the base, is an added token now" if content in base.ids else " was added"
         wrong.append(f"{content!r}{was}")
+    if reserved and not wrong:
+        return note(
+            "special tokens", f"{len(reserved):,} reserved ones were removed, all others are the same", reserved
+        )
     return finding("special tokens", wrong, f"all {len(before):,} added tokens", "{n} were removed, added or changed")
 
 
