@@ -48,12 +48,14 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     """The scores of a task, the part of the cell."""
     import torch
     from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
 
     documents = local_documents(setup, cell.part)
     found = simple_evaluate(
         model="hf",
         model_args={"pretrained": str(setup.model_folder)},
         tasks=[task_of(cell.part, documents)],
+        task_manager=TaskManager(include_defaults=False),  # which would read thousands of task files
         batch_size=1,
         device="cuda" if torch.cuda.is_available() else "cpu",
         bootstrap_iters=0,

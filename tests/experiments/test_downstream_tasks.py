@@ -99,9 +99,15 @@ def test_documents_of_a_file_take_the_place_of_the_hub(tmp_path):
 
 
 @pytest.mark.usefixtures("plotting")
-def test_the_harness_runs_every_task_on_local_documents(tmp_path):
+def test_the_harness_runs_every_task_on_local_documents(tmp_path, monkeypatch):
     pytest.importorskip("lm_eval", reason="lm_eval is not installed: the tasks are not run")
     from tiny_models import tiny_llama
+
+    def with_short_translations(*given):
+        task = task_of(*given)
+        return task | {name: value | {"max_gen_toks": 4} for name, value in task.items() if name == "generation_kwargs"}
+
+    monkeypatch.setattr(downstream, "task_of", with_short_translations)
 
     tiny_llama(tmp_path / "model", max_position_embeddings=4096)
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "eos_token": "<|end|>"}
