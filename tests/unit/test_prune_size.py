@@ -285,3 +285,31 @@ def test_held_out_text_that_is_in_the_corpus_gets_a_warning(texts, command, caps
         f"`{texts / 'et.txt'}` is in --corpus and in --held-out: the result looks better than on other text"
     ]
     assert not warnings("en.txt")
+
+
+def test_the_curve_needs_an_order_that_keeps_the_added_tokens_of_the_text(tmp_path):
+    document = builders.byte_level()
+    size = len(document["model"]["vocab"])
+    document["added_tokens"] = [builders.added(size + at, f"<unused{at}>") for at in range(3)]
+    base = tg.load(builders.write(tmp_path / "model", document))
+    order = tg.prune_order(base, None, "last-id-leaf", protection=tg.Protection(reuse_reserved=True))
+    assert order.tokens[:3] == ("<unused2>", "<unused1>", "<unused0>")
+    text = {"x": tg.count(base, iter(["the cat <unused1> sat"]))}
+    assert [point.removed for point in prune_curve(base, order, 1, text)] == [1]
+    with pytest.raises(errors.OptionError, match="has the added token '<unused1>', which is removed"):
+        prune_curve(base, order, 2, text)
+
+
+@pytest.mark.parametrize("limit", ["--max-documents 1", "--max-bytes 7", "--shard 0/2"])
+def test_limits_of_a_corpus_are_refused_without_one(texts, limit, capsys):
+    command = ["prune", str(texts / "model"), "--method", "last-id-leaf", "--remove", "5", "--out", str(texts / "out")]
+    assert cli.main([*command, "--held-out", str(texts / "et.txt"), *limit.split()]) == 2
+    assert f"{limit.split()[0]} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [0, -5])
+def test_a_config_with_an_impossible_size_saves_nothing(tmp_path, size):
+    config = {"vocab_size": size, "hidden_size": 16, "dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert model_rows(tmp_path) is None
+    assert model_rows("x" * 5000) is None

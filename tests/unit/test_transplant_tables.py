@@ -212,6 +212,39 @@ def test_a_swap_leaves_the_rows_as_they_are_also_if_tokens_lack_one(tmp_path):
         assert all(point.rows == rows for point in done.prune_curve if point.removed == len(done.order))
 
 
+@pytest.mark.parametrize("field", ["eos_token_id", "image_token_id"])
+def test_a_token_without_a_row_that_a_config_names_is_refused(tmp_path, field):
+    base = lacking_rows(tmp_path / "model", 1)
+    set_config(tmp_path / "model", **{field: base.n_rows - 1})
+    new = tg.prune_order(base, method="last-id-leaf")[:20].apply(base).compact()
+    with pytest.raises(errors.CheckpointError, match=f"`{field}` of `config.json` needs that of"):
+        tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_token_without_a_row_that_a_new_token_is_made_of_is_refused(tmp_path):
+    folder = tmp_path / "model"
+    base = checkpoint(folder)
+    document = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    document["model"]["vocab"] |= {token["content"]: token["id"] for token in document["added_tokens"]}
+    document["model"]["vocab"]["zq"] = base.n_rows
+    document["model"]["merges"].append(["z", "q"])
+    document["added_tokens"].append(builders.added(base.n_rows, "zq"))
+    (folder / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    document["model"]["vocab"]["zqa"] = base.n_rows + 1
+    document["model"]["merges"].append(["zq", "a"])
+    new = tg.load(builders.write(tmp_path / "new", document))
+    with pytest.raises(errors.CheckpointError, match="a new token needs that of"):
+        tg.transplant(folder, new, tmp_path / "out")
+
+
+def test_tokens_without_a_row_do_not_keep_that_of_another(tmp_path):
+    base = lacking_rows(tmp_path / "model", 1)
+    new = tg.prune_order(base, method="last-id-leaf")[:20].apply(base).compact()
+    with pytest.raises(errors.OptionError, match="`hole_rows` is `keep`"):
+        tg.transplant(tmp_path / "model", new, tmp_path / "out", hole_rows="keep")
+
+
 def test_learned_tokens_without_a_row_are_refused(tmp_path):
     base = checkpoint(tmp_path / "model")
     extended = tg.extend(base, tg.count(base, iter(ESTONIAN)), 3).apply(base)

@@ -59,8 +59,9 @@ impl Pass {
 
 impl Splitter {
     /// A splitter, or None if the library must do it. That is so with `single_word`, which depends on the library's
-    /// definition of a word; with an empty token, which it may refuse; with two tokens of one content, where the order of the library's maps decides; and with
-    /// white space that one token strips and another begins with, where the library's search position decides.
+    /// definition of a word; with an empty token, which it may refuse; with two tokens of one content, where the order
+    /// of the library's maps decides; and with white space that one token strips and another begins with, where the
+    /// library's search position decides.
     pub(crate) fn new(tokens: Vec<AddedToken>) -> Result<Option<Self>> {
         let contents: FxHashSet<&str> = tokens.iter().map(|token| token.content.as_str()).collect();
         let overlapping = tokens.iter().any(|token| token.rstrip)

@@ -36,7 +36,7 @@ def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
             return _of_tables(open_checkpoint(folder))
     except CheckpointError:  # `transplant` refuses it, and says why
         pass
-    config = read_config(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long
     return _of_config(Checkpoint(folder, config, (), None)) if isinstance(config, dict) else None
 
 
@@ -53,7 +53,7 @@ def _of_config(checkpoint: Checkpoint) -> ModelRows | None:
     rows, width = text.get("vocab_size"), text.get("hidden_size")
     types = (some.get(name) for some in (text, config) for name in ("dtype", "torch_dtype"))
     item = _ITEM_BYTES.get(str(next(filter(None, types), None)))
-    if type(rows) is not int or type(width) is not int or item is None:
+    if type(rows) is not int or type(width) is not int or min(rows, width) < 1 or item is None:
         return None
     # Saved by transformers without the field, it is tied.
     tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))

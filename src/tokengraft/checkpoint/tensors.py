@@ -145,6 +145,8 @@ class RowReader:
 
     def raw(self, rows: Ids) -> Raw:
         """The bytes of the given rows, in the given order. Consecutive rows are read together."""
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.tensor.shape[0]:  # bytes of another tensor
+            raise IndexError(f"`{self.tensor.name}` has {self.tensor.shape[0]} rows, and not {rows.max()}")
         block = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1
         starts = [0, *breaks] if len(rows) else []

@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.behaviour import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
-from tokengraft.checkpoint.ids import Renumbering
+from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_files import (
     REPORT,
@@ -219,11 +219,14 @@ class _Job:
         (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
-def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int) -> VocabPlan:
+def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
     """The plan for a table that may lack rows for the last added tokens of its tokenizer.
 
     Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
     is never generated, or again no row if the number of ids does not change.
+
+    Raises:
+        CheckpointError: Another token lacks a row, or one that is used: by a config, or as a part of a new token.
     """
     if changes.rows_before <= rows:
         return changes
@@ -232,6 +235,13 @@ def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int) -> VocabPlan:
         raise CheckpointError(
             f"the embedding has {rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
             hint="pass the folder with the tokenizer that the model was trained with",
+        )
+    used = {i: f"`{field}` of `{name}`" for name, config in configs.items() for field, i in id_fields(config)}
+    used |= {i: "a new token" for source in changes.sources if isinstance(source, tuple) for i in source}
+    for token_id in sorted(lacking & used.keys()):
+        raise CheckpointError(
+            f"the embedding has {rows:,} rows, and {used[token_id]} needs that of {token_id:,}",
+            hint="give the model a row for every token first: `resize_token_embeddings` in transformers",
         )
     sources = tuple(None if isinstance(source, int) and source >= rows else source for source in changes.sources)
     if changes.rows_after == changes.rows_before and not any(source is not None for source in sources[rows:]):
@@ -246,7 +256,12 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     vocabulary = find_vocabulary(source)
     require_untied(options.output_init, tied=vocabulary.tied)
     old, new = load_folder(folder), _loaded(new_tokenizer)
-    changes = plan_of_rows(plan(old, new), old, vocabulary.rows)
+    changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
+    if options.hole_rows == "keep" and old.n_rows > vocabulary.rows:
+        raise OptionError(
+            "`hole_rows` is `keep`, and the model has no rows for some of its added tokens, which could get others",
+            hint="leave it out: these tokens get a row that is never chosen",
+        )
     rows = padded_rows(changes, vocabulary.rows, options.pad_multiple)
     renumbering = Renumbering(changes, (vocabulary.rows, rows))
     require_fixed_ids(vocabulary.shorter, source.config, renumbering)

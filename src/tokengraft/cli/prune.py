@@ -321,6 +321,8 @@ def _require_options(options: argparse.Namespace) -> None:
             require_new(options.order, force=options.force)
         require_distinct(inputs, options.out, options.order)
         _require_method(options)
+    if held_out and not options.corpus:
+        refuse(options, "is for --corpus, and none was given", "max_documents", "max_bytes", "shard")
     require_positive("remove", options.remove if isinstance(options.remove, int) else None)
     _require_size(options)
 

@@ -61,8 +61,20 @@ def prune_curve(
         texts: Held-out text of every language, by name.
         left: What is left of the model, given the rows that its tokens need.
         compact: Whether ids are renumbered without holes.
+
+    Raises:
+        OptionError: A text has no tokens, or has an added token that is removed. Its tokens cannot be counted then, so
+            sizes that remove another one are left out.
     """
+    used = {token for counts in texts.values() for token, count in counts.added.items() if count}
+    most = next((place for place, token in enumerate(order.tokens) if token in used), len(order))
+    if most < chosen:
+        raise OptionError(
+            f"the held-out text has the added token {order.tokens[most]!r}, which is removed",
+            hint="pass the same --held-out when the order is made, or leave it out",
+        )
     sizes = sorted({chosen, *(len(order) * part // PARTS for part in range(1, PARTS))} - {0})
+    sizes = [size for size in sizes if size <= most]
     before = {name: sum(counts.tokens(tokenizer).values()) for name, counts in texts.items()}
     if empty := [name for name, tokens in before.items() if not tokens]:
         raise OptionError(f"the held-out text {empty[0]!r} has no tokens", hint="pass other text, or leave it out")

@@ -116,7 +116,8 @@ def _curve(job: Prepared, texts: Texts, order: PruneOrder, chosen: int) -> tuple
     model, multiple = model_rows(job.source), choices_for(job.options.stacks).pad_multiple
     left = (lambda needed: model.left(job.base.n_rows, needed, multiple or "keep")) if model else Left
     named = {shown_name(name, job.role(name)): counts for name, counts in texts.held_out_counts(job.base).items()}
-    return prune_curve(job.base, order, chosen, named, left=left)
+    with_tokens = {name: counts for name, counts in named.items() if sum(counts.tokens(job.base).values())}
+    return prune_curve(job.base, order, chosen, with_tokens, left=left) if with_tokens else ()
 
 
 def _order(job: Prepared, texts: Texts) -> PruneOrder:
