@@ -4,6 +4,7 @@
 """
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -313,17 +314,19 @@ def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) 
     """Refuses a SentencePiece model that merges differently from the tokenizer.
 
     Pieces that the user defined, such as Gemma's runs of spaces, are found before anything is merged. Text with them is
-    left to `_sentencepiece_problems`.
+    left to `_sentencepiece_problems`, and the text between them is compared.
     """
     name = tokenizer.piece_file or ""
     model = read_piece_model({name: raw}, name)
     pieces = model.piece_model.pieces if model.piece_model else ()
-    defined = [piece.string for piece in pieces if piece.type == USER_DEFINED]
-    pretokens = [one for text in samples for one in tokenizer.pretokenize(text) if isinstance(one, str)]
-    for pretoken in _without(pretokens, defined):
-        if model.bpe.encode(pretoken) != tokenizer.bpe.encode(pretoken):
+    found_before = {token.content for token in tokenizer.added if SPACE not in token.content}
+    defined = sorted({piece.string for piece in pieces if piece.type == USER_DEFINED} - found_before, key=len)
+    cut = re.compile("|".join(map(re.escape, reversed(defined))) or "(?!)")
+    pretokens = (one for text in samples for one in tokenizer.pretokenize(text) if isinstance(one, str))
+    for part in (part for pretoken in pretokens for part in cut.split(pretoken) if part):
+        if model.bpe.encode(part) != tokenizer.bpe.encode(part):
             raise InvalidTokenizerError(
-                f"`{name}` splits {pretoken!r} differently from `{TOKENIZER_JSON}`",
+                f"`{name}` splits {part!r} differently from `{TOKENIZER_JSON}`",
                 hint="check that the two agreed before: pass the path of one of them alone, and please report this",
             )
 
