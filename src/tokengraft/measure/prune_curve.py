@@ -71,7 +71,7 @@ def prune_curve(
     if most < chosen:
         raise OptionError(
             f"the held-out text has the added token {order.tokens[most]!r}, which is removed",
-            hint="pass the same --held-out when the order is made, or leave it out",
+            hint="leave that text out, or make the order with it",
         )
     sizes = sorted({chosen, *(len(order) * part // PARTS for part in range(1, PARTS))} - {0})
     sizes = [size for size in sizes if size <= most]
