@@ -67,7 +67,8 @@ def test_leaf_orders_equal_the_obvious_version_in_both_ways_of_counting(question
     assert steps(order) == reference.leaf_order(tokens, merges, counted, wanted)
     order = tg.prune_order(base, counts, protection=protection, by_merges=by_merges)
     expected = usefulness(base, {base.ids[token]: count for token, count in counted.items()})
-    named = {token: expected.get(base.ids[token], 0.0) for token in tokens}
+    unreachable = tg.prune_order(base, None, "unreachable", protection=BARE).tokens
+    named = {token: 0.0 if token in unreachable else expected.get(base.ids[token], 0.0) for token in tokens}
     assert steps(order) == reference.leaf_order(tokens, merges, counted, wanted, named)
 
 
