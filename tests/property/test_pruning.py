@@ -108,6 +108,8 @@ def test_the_flow_of_a_removal_is_what_reencoding_the_text_gives_unless_a_token_
     base, tokens, merges, words, counts = question
     order, left = tg.prune_order(base, counts, protection=BARE), list(tokens)
     strings = {token.id: token.string for token in base.tokens}
+    # Tokens that only merge skipping makes in the base: merges may make one in a text once another token is removed.
+    skipped = {strings[token_id] for token_id in base.structure.unreachable}
     for size, removed in enumerate(order.tokens, start=1):
         pruned = order[:size].apply(base)
         before = {w: reference.encode(w, left, merges, ignore_merges=base.ignore_merges) for w in [*words, *tokens]}
@@ -116,7 +118,8 @@ def test_the_flow_of_a_removal_is_what_reencoding_the_text_gives_unless_a_token_
         for word, pieces in before.items():
             flowed = [part for piece in pieces for part in (parts if piece == removed else [piece])]
             after = [strings[i] for i in pruned.encode(word)]
-            assert after == flowed or (pieces != [removed] and not edges(pieces) <= edges(after))
+            is_known = not skipped.intersection(pieces) or pieces == [removed]
+            assert after == flowed or not is_known or (pieces != [removed] and not edges(pieces) <= edges(after))
 
 
 def test_a_neighbour_can_merge_with_a_part_of_a_removed_token_and_the_flow_does_not_see_it():
