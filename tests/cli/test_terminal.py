@@ -303,9 +303,10 @@ def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(t
 
 
 @pytest.mark.usefixtures("place")
-def test_a_curve_says_that_its_support_is_weighted(capsys):
+def test_a_curve_says_that_its_support_is_weighted(place, capsys):
+    (place / "other.txt").write_text("\n".join(ESTONIAN[:9]), encoding="utf-8")
     learn = ["extend", "model", "--corpus", "et.txt", "--add", "4", "--json", "--quiet"]
-    curve = [*learn, "--held-out", "et.txt", "--curve"]
+    curve = [*learn, "--held-out", "other.txt", "--curve"]
     assert cli.main(curve) == 0
     assert json.loads(capsys.readouterr().out)["warnings"] == []
     assert cli.main([*curve, "--corpus", "en.txt", "--weight", "2", "--weight", "1"]) == 0
