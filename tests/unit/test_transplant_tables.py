@@ -252,3 +252,13 @@ def test_learned_tokens_without_a_row_are_refused(tmp_path):
     (tmp_path / "model" / "tokenizer.json").write_bytes((tmp_path / "extended" / "tokenizer.json").read_bytes())
     with pytest.raises(errors.CheckpointError, match="the tokenizer in its folder needs"):
         tg.transplant(tmp_path / "model", base, None)
+
+
+@pytest.mark.parametrize("kind", [["roberta"], {"roberta": 1}, None, 7])
+def test_a_config_whose_type_is_no_name_gives_a_result_or_a_clear_error(tmp_path, kind):
+    base = checkpoint(tmp_path / "model")
+    set_config(tmp_path / "model", model_type=kind, pad_token_id=0)
+    try:
+        tg.transplant(tmp_path / "model", base, None)
+    except errors.TokengraftError as error:
+        assert error.hint

@@ -78,7 +78,7 @@ def require_fixed_ids(shorter: Iterable[int], config: Mapping[str, Any], renumbe
 
 def _require_fixed_padding(config: Mapping[str, Any], renumbering: Renumbering) -> None:
     kind, padding = config.get("model_type"), config.get("pad_token_id")
-    if kind not in _POSITIONS_FROM_PADDING or type(padding) is not int:
+    if not isinstance(kind, str) or kind not in _POSITIONS_FROM_PADDING or type(padding) is not int:
         return
     new = renumbering.new_id(padding, "pad_token_id", "config.json")
     if new != padding:
