@@ -303,6 +303,8 @@ def test_a_file_that_is_no_counts_is_refused(tmp_path):
         (b'"documents": 1', b'"documents": 1.5'),
         (b'"min_count": 1', b'"min_count": "1"'),
         (b'"normalize": null', b'"normalize": "\\ud800"'),
+        (b'"normalize": null', b'"normalize": {}'),
+        (b'"normalize": null', b'"normalize": "nfd"'),
         (b'"normalize": null', b'"normalize": ' + b"[" * 9999),
     ],
 )

@@ -254,7 +254,7 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
             added=FrozenDict({name: _number(value) for name, value in summary["added"].items()}),
             fingerprint=Fingerprint.from_dict(summary["fingerprint"]),
             min_count=_number(summary["min_count"]),
-            normalize=summary["normalize"],
+            normalize=_normalization(summary["normalize"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UnreadableFileError, pa.ArrowException) as error:
         raise CountsError(
@@ -268,6 +268,12 @@ def _number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise TypeError(f"{value!r:.80} is not a number of occurrences")
     return value
+
+
+def _normalization(value: Any) -> str | None:
+    if value not in (None, "nfkc"):
+        raise TypeError(f"there is no normalization {value!r:.80}")
+    return str(value) if value else None
 
 
 def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:
