@@ -10,27 +10,18 @@ same corpus. Needs safetensors.
 
 import argparse
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from prune_orders import SHARES, first
 from safetensors.numpy import load_file
 
 import tokengraft as tg
 from tokengraft.pruning import expected, order
 
 POWERS = (0, 0.5, 1, 2)
-SHARES = (0.25, 0.5, 0.625, 0.75)
-
-
-def first(documents: Sequence[str], n_bytes: float) -> Iterator[str]:
-    read = 0
-    for document in documents:
-        if read >= n_bytes:
-            return
-        read += len(document.encode())
-        yield document
 
 
 def main() -> None:
