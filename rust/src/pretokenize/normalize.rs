@@ -19,6 +19,22 @@ const TABLE: u32 = 0x2_0000;
 /// Bytes that are looked at together.
 const BLOCK: usize = 32;
 
+/// Bytes that are written for a byte of text while spaces are spelled: those of any character.
+const WIDTH: usize = 4;
+/// What is written for every byte of text, and how many bytes of it count.
+static SPELLINGS: [([u8; WIDTH], u8); 256] = {
+    let (mut spellings, mut byte) = ([([0; WIDTH], 1); 256], 0);
+    while byte < 256 {
+        spellings[byte].0[0] = byte as u8;
+        byte += 1;
+    }
+    let length = SPACE.encode_utf8(&mut spellings[b' ' as usize].0).len();
+    spellings[b' ' as usize].1 = length as u8;
+    spellings
+};
+/// Bytes that a block of text may have once its spaces are spelled: as many as a `u8` counts.
+const SPELLED: usize = 256;
+
 /// A Unicode normalization form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -48,8 +64,9 @@ pub(super) enum Prefix {
     MissingAtStart,
 }
 
-/// Writes text with `▁` for spaces. `at_start`: it begins the document. `begins`: it begins the given part of it.
-pub(super) fn spell_spaces(text: &str, prefix: Prefix, at_start: bool, begins: bool, spelled: &mut String) {
+/// Writes text with `▁` for spaces, as UTF-8. `at_start`: it begins the document. `begins`: it begins the given part of
+/// it.
+pub(super) fn spell_spaces(text: &str, prefix: Prefix, at_start: bool, begins: bool, spelled: &mut Vec<u8>) {
     // Text that begins a later part of a document continues the text before the cut.
     let continues = begins && !at_start;
     let has_prefix = text.starts_with([' ', SPACE]);
@@ -62,18 +79,20 @@ pub(super) fn spell_spaces(text: &str, prefix: Prefix, at_start: bool, begins: b
     spelled.clear();
     spelled.reserve(text.len() + text.len() / 2);
     if wanted {
-        spelled.push(SPACE);
+        spelled.extend_from_slice(&SPELLINGS[usize::from(b' ')].0[..SPACE.len_utf8()]);
     }
-    // Words are short: looking at every byte is faster than searching for each space.
-    let mut start = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        if byte == b' ' {
-            spelled.push_str(&text[start..at]);
-            spelled.push(SPACE);
-            start = at + 1;
+    // Words are short: writing four bytes for each byte, and counting those that are used, is faster than searching for
+    // spaces.
+    let mut block = [0; SPELLED + WIDTH];
+    for bytes in text.as_bytes().chunks(SPELLED / WIDTH) {
+        let mut end = 0u8;
+        for &byte in bytes {
+            let (spelling, length) = SPELLINGS[usize::from(byte)];
+            block[usize::from(end)..][..WIDTH].copy_from_slice(&spelling);
+            end += length;
         }
+        spelled.extend_from_slice(&block[..usize::from(end)]);
     }
-    spelled.push_str(&text[start..]);
 }
 
 /// The normalized text: borrowed if nothing changes, and only the changed stretches are ever normalized.

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::added::{AddedToken, Segment};
@@ -36,6 +38,22 @@ pub enum Spelling {
     Text(Option<Arc<Cutter>>),
 }
 
+/// What decides the route, of a `tokenizer.json` whose vocabulary holds the added tokens alone.
+#[derive(Deserialize)]
+struct Skeleton {
+    added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    vocab: FxHashMap<String, u32>,
+}
+
 /// Gives the pretokens of text, by a fast route where the pipeline is known.
 pub struct Pretokenizer {
     spelling: Spelling,
@@ -57,15 +75,12 @@ impl Pretokenizer {
     ///
     /// When the pipeline has no fast route and the library cannot read it.
     pub fn new(skeleton: &str, spelling: Spelling) -> Result<Self> {
-        let document: Value =
-            serde_json::from_str(skeleton).map_err(|error| Error::Pipeline { reason: error.to_string() })?;
-        let Ok(tokens) = serde_json::from_value::<Vec<AddedToken>>(document["added_tokens"].clone()) else {
+        let Ok(read) = serde_json::from_str::<Skeleton>(skeleton) else {
             return Self::through_upstream(skeleton, spelling); // the library says what is wrong
         };
-        let vocab = &document["model"]["vocab"];
-        let id_of = |token: &AddedToken| vocab[&token.content].as_u64().and_then(|id| u32::try_from(id).ok());
-        let added_ids = tokens.iter().map(|token| id_of(token).unwrap_or_default()).collect();
-        match Route::recognize(&document, &spelling, tokens)? {
+        let id_of = |token: &AddedToken| read.model.vocab.get(&token.content).copied().unwrap_or_default();
+        let added_ids = read.added_tokens.iter().map(id_of).collect();
+        match Route::recognize(&read.normalizer, &read.pre_tokenizer, &spelling, read.added_tokens)? {
             Some(route) => Ok(Self { spelling, route, added_ids }),
             None => Self::through_upstream(skeleton, spelling),
         }
@@ -132,14 +147,14 @@ impl Pretokenizer {
             }
             Route::Spaces { added, nfkc, prefix } => {
                 let start = text.as_ptr();
-                let mut spelled = String::new();
+                let mut spelled = Vec::new();
                 added.split(text, &mut |segment| match segment {
                     Segment::Added(place) => sink.added(self.added_ids[place]),
                     Segment::Text(text) => {
                         let begins = text.as_ptr() == start;
                         let text = if *nfkc { normalized(text, Form::Nfkc) } else { Cow::Borrowed(text) };
                         spell_spaces(&text, *prefix, at_start && begins, begins, &mut spelled);
-                        self.cut(&spelled, sink);
+                        self.cut(simdutf8::basic::from_utf8(&spelled).expect("text with `▁` for spaces"), sink);
                     }
                 });
                 Ok(())

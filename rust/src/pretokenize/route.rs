@@ -25,8 +25,12 @@ pub(super) enum Route {
 
 impl Route {
     /// The fast route of a pipeline, if it has one.
-    pub(super) fn recognize(document: &Value, spelling: &Spelling, tokens: Vec<AddedToken>) -> Result<Option<Self>> {
-        let (normalizer, pre_tokenizer) = (&document["normalizer"], &document["pre_tokenizer"]);
+    pub(super) fn recognize(
+        normalizer: &Value,
+        pre_tokenizer: &Value,
+        spelling: &Spelling,
+        tokens: Vec<AddedToken>,
+    ) -> Result<Option<Self>> {
         let normalized_tokens = tokens.iter().any(|token| token.normalized);
         let Some(added) = Splitter::new(tokens)? else { return Ok(None) };
         if normalized_tokens && !has_no_steps(normalizer) {
