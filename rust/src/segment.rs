@@ -65,6 +65,23 @@ impl Segmenter {
     }
 }
 
+/// Bytes, characters and words of documents. Words are separated by white space, as Python defines it.
+#[must_use]
+pub fn text_size(documents: &[&str]) -> (usize, usize, usize) {
+    let is_space = |character: char| character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}');
+    let (mut characters, mut words) = (0, 0);
+    for document in documents {
+        let mut after_space = true;
+        for character in document.chars() {
+            let space = is_space(character);
+            words += usize::from(after_space && !space);
+            characters += 1;
+            after_space = space;
+        }
+    }
+    (documents.iter().map(|document| document.len()).sum(), characters, words)
+}
+
 /// Documents as numbers: all of them one after the other, and where each begins, and the last one ends.
 pub type Documents<'d> = (&'d [u32], &'d [usize]);
 

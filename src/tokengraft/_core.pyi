@@ -27,6 +27,7 @@ __all__ = [
     "pairs",
     "script_properties",
     "scripts",
+    "text_size",
 ]
 
 __version__: str
@@ -37,6 +38,9 @@ class Segmenter:
     def __new__(cls, bpe: Bpe, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
     def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
         """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
+
+def text_size(documents: Sequence[str]) -> tuple[int, int, int]:
+    """Bytes, characters and words of documents. Words are separated by white space."""
 
 def edit_distances(ours: tuple[bytes, bytes], theirs: tuple[bytes, bytes], longest: int) -> bytes:
     """The token edits of each document as 64 bits; -1 if the two differ over more than ``longest`` tokens.

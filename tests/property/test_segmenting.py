@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from limits.inputs import PIPELINES
 
 import tokengraft as tg
+from tokengraft import _core
 from tokengraft.measure import segments
-from tokengraft.measure.segments import Segmenter, n_words, token_totals
+from tokengraft.measure.segments import Segmenter, token_totals
 
 SHAPES = {**builders.TINY, **PIPELINES}
 texts = st.lists(
@@ -73,8 +74,10 @@ def test_all_scores_are_the_same_for_batches_of_any_size(tokenizer, monkeypatch)
         assert tg.evaluate(pair, {"t": iter(documents)}) == whole
 
 
-def test_words_of_long_documents_are_counted_as_those_of_short_ones(monkeypatch):
-    text = "a\x1cb\u3000c\xa0 d\ne\u200bf "
-    expected = n_words(text)
-    monkeypatch.setattr(segments, "BATCH_CHARACTERS", 1)
-    assert n_words(text) == expected == len(text.split())
+def test_bytes_characters_and_words_are_those_of_python():
+    """Every white space of Python separates words."""
+    texts = [f"a{chr(code)}b" for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    texts += ["", " ", "a\x1cb\u3000c\xa0 d\ne\u200bf ", "😀 õ\n"]
+    for text in texts:
+        assert _core.text_size([text]) == (len(text.encode()), len(text), len(text.split()))
+    assert _core.text_size(["a b", "c", "d"]) == (5, 5, 4)

@@ -63,6 +63,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pipeline::scripts, module)?)?;
     module.add_function(wrap_pyfunction!(rows::bf16_means, module)?)?;
     module.add_function(wrap_pyfunction!(segment::edit_distances, module)?)?;
+    module.add_function(wrap_pyfunction!(segment::text_size, module)?)?;
     module.add_class::<pipeline::PyUpstream>()?;
     module.add_class::<pipeline::PyPipeline>()
 }

@@ -44,6 +44,12 @@ impl PySegmenter {
     }
 }
 
+/// Bytes, characters and words of documents.
+#[pyfunction]
+pub(super) fn text_size(py: Python<'_>, documents: Vec<PyBackedStr>) -> (usize, usize, usize) {
+    py.detach(|| crate::segment::text_size(&documents.iter().map(|document| &**document).collect::<Vec<_>>()))
+}
+
 /// Documents as numbers of 32 bits and their places of 64 bits, with both tokenizers; the edits of each as 64 bits, -1
 /// where the two differ over more than `longest` tokens.
 #[pyfunction]

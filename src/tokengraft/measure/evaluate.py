@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import repeat
 from typing import Any
 
+from tokengraft import _core
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -22,7 +23,7 @@ from tokengraft.measure.metrics import (
     share,
     used_share,
 )
-from tokengraft.measure.segments import Text, TokenTotals, batches, lost_bytes, n_words, stream_text, text_warnings
+from tokengraft.measure.segments import Text, TokenTotals, batches, lost_bytes, stream_text, text_warnings
 from tokengraft.progress import stage
 from tokengraft.representation import Table, aligned, sentences, short, shown
 from tokengraft.tokenizer.kind import token_bytes
@@ -305,14 +306,15 @@ class _TextSize:
     n_bytes: int = 0
     n_characters: int = 0
     n_words: int = 0
-    """0 for counts, where it is unknown."""
+    """Words, separated by white space. 0 for counts, where it is unknown."""
 
     def add(self, batch: list[str]) -> None:
         """Adds a batch of documents."""
+        n_bytes, n_characters, n_words = _core.text_size(batch)
         self.documents += len(batch)
-        self.n_bytes += sum(len(document.encode()) for document in batch)
-        self.n_characters += sum(map(len, batch))
-        self.n_words += sum(map(n_words, batch))
+        self.n_bytes += n_bytes
+        self.n_characters += n_characters
+        self.n_words += n_words
 
     def bytes_without(self, lost: Mapping[bytes, int]) -> int:
         """Bytes without some characters, at least 0: normalization may have multiplied them."""

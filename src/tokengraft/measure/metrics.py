@@ -6,7 +6,7 @@ from math import fsum, log2
 from typing import TYPE_CHECKING
 
 from tokengraft import _core
-from tokengraft.measure.segments import DENSE, Segments, frequencies
+from tokengraft.measure.segments import Segments
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 RENYI_ORDER = 2.5
+_NO_NUMBER = 0xFFFFFFFF
 LONGEST_DIFFERENCE = 1 << 16
 """Tokens. Documents whose segmentations differ over more of them have no edit distance."""
 
@@ -79,9 +80,11 @@ class DocumentComparison:
         self._documents += len(segments.lengths)
         shorter, same = segments.lengths < before.lengths, segments.lengths == before.lengths
         self._wins += float(shorter.sum() + same.sum() / 2)
-        edits = edit_distances(
-            (self._ours.of(segments.ids), segments.starts), (self._base.of(before.ids), before.starts)
-        )
+        if segments is before:
+            edits = np.zeros(len(segments.lengths), np.int64)
+        else:
+            ours, base = self._ours.of(segments.ids), self._base.of(before.ids)
+            edits = edit_distances((ours, segments.starts), (base, before.starts))
         longer = np.maximum(np.maximum(segments.lengths, before.lengths), 1)
         measured = edits >= 0
         self._exact += int((edits == 0).sum())
@@ -113,22 +116,22 @@ class _Names:
     """Ids of a tokenizer as numbers that are the same for the same token of another one. Given when they are needed."""
 
     def __init__(self, names: Mapping[int, Hashable], numbers: dict[Hashable, int]) -> None:
-        self._names, self._numbers, self._known = names, numbers, dict[int, int]()
+        import numpy as np
+
+        self._names, self._numbers = names, numbers
+        self._ids = np.array(sorted(names), np.uint32)
+        self._known = np.full(len(names), _NO_NUMBER, np.uint32)
 
     def of(self, ids: "np.ndarray") -> "np.ndarray":
         """The numbers of ids."""
         import numpy as np
 
-        found, _ = frequencies(ids)
-        for token_id in found.tolist():
-            if token_id not in self._known:
-                self._known[token_id] = self._numbers.setdefault(self._names[token_id], len(self._numbers))
-        numbers = np.array([self._known[token_id] for token_id in found.tolist()], np.uint32)
-        if len(found) and found[-1] < DENSE:
-            table = np.zeros(found[-1] + 1, np.uint32)
-            table[found] = numbers
-            return np.take(table, ids)
-        return np.take(numbers, np.searchsorted(found, ids))
+        # Most vocabularies have no holes: then an id is its own place.
+        places = ids if len(self._ids) and self._ids[-1] < len(self._ids) else np.searchsorted(self._ids, ids)
+        for place in np.unique(places[self._known[places] == _NO_NUMBER]).tolist():
+            name = self._names[int(self._ids[place])]
+            self._known[place] = self._numbers.setdefault(name, len(self._numbers))
+        return self._known[places]
 
 
 def new_tokens(ours: Tokenizer, base: Tokenizer) -> list[int]:

@@ -1,6 +1,5 @@
 """`Segmenter`: the tokens of documents, in batches. Texts: documents in memory, or read when they are needed."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,17 +43,6 @@ class Text:
     def n_bytes(self) -> int:
         """Bytes in UTF-8, newlines between documents not counted."""
         return sum(len(document.encode()) for document in self.documents)
-
-
-def n_words(document: str) -> int:
-    """Words of a document, separated by white space. Those of a long one are not all in memory at once.
-
-    >>> n_words("a b\\u3000 c ")
-    3
-    """
-    if len(document) <= BATCH_CHARACTERS:
-        return len(document.split())
-    return sum(1 for _ in re.finditer(r"\S+", document))
 
 
 def batches(documents: Iterable[str]) -> Iterator[list[str]]:
