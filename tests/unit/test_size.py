@@ -12,7 +12,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.measure.choose_size import SizeOptions, grid, supported_size
 from tokengraft.measure.segments import Text
-from tokengraft.measure.sizes import CurvePoint, encoded_support, knee_of, support
+from tokengraft.measure.sizes import CurvePoint, encoded_support, knee_of, least_support, support
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
 TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
@@ -109,6 +109,24 @@ def test_one_encoding_gives_the_support_of_every_size_for_any_text(words, skip, 
     found = support(base, extension, counts)
     for size in range(len(extension) + 1):
         assert found(size) == encoded_support(extension[:size].apply(base), extension[:size], counts)
+
+
+@pytest.fixture(scope="module")
+def of_every_kind(tmp_path_factory):
+    return {kind: load(tmp_path_factory.mktemp("base")) for kind, load in KINDS.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.text("aab õ\u732b", min_size=1, max_size=12), min_size=1, max_size=12), st.integers(1, 30))
+def test_tokens_occur_at_least_as_often_as_the_merges_alone_say(of_every_kind, kind, documents, n):
+    base = of_every_kind[kind]
+    counts = tg.count(base, iter(documents * 3))
+    extension = tg.extend(base, counts, n)
+    occurring, least = encoded_support(extension.apply(base), extension, counts), least_support(extension)
+    assert all(low <= times for low, times in zip(least, occurring, strict=True))
+    if all(merge.left != merge.right for merge in extension.merges):
+        first = len(extension.characters)
+        assert least[first:] == occurring[first:]
 
 
 @pytest.mark.parametrize("max_rare", [0.0, 0.05, 0.25, 0.5, 0.9, 1.0])

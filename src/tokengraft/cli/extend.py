@@ -37,7 +37,7 @@ from tokengraft.learn.naive import NAIVE_METHODS, extend_naively
 from tokengraft.learn.preserve import cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.measure.sizes import CurvePoint, curve_of_extension, default_sizes, encoded_support
+from tokengraft.measure.sizes import CurvePoint, curve_of_extension, default_sizes, encoded_support, least_support
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -156,7 +156,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         return _show_curve(tokenizer, largest, counts, held_out, warnings, options)
     extension, choice = cut(largest)
     extended, cost = extension.apply(tokenizer), None
-    if rare := None if choice else rare_warning(encoded_support(extended, extension, counts)):
+    may_be_rare = choice is None and rare_warning(least_support(extension))
+    if may_be_rare and (rare := rare_warning(encoded_support(extended, extension, counts))):
         warnings.append(f"{rare}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports")
         print_warnings(warnings[-1:])
     if preserve is not None:

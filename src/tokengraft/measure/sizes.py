@@ -328,6 +328,24 @@ def encoded_support(extended: Tokenizer, extension: Extension, counts: PretokenC
     return [total.get(extended.ids[token], 0) for token in extension.tokens]
 
 
+def least_support(extension: Extension) -> list[int]:
+    """At least how often each token of an extension occurs in the text it was learned from. Encodes nothing.
+
+    A token occurs as often as its pair when it was learned, less the later merges that use it. Of the pairs in
+    a run of equal tokens, at least half is merged. With `Parity`, frequencies are those of one language: 0.
+    """
+    if extension.languages:
+        return [0] * len(extension)
+    least = dict.fromkeys(extension.tokens, 0)
+    for merge in extension.merges:
+        for part in (merge.left, merge.right):
+            if part in least:
+                least[part] -= merge.frequency
+        if merge.new:
+            least[merge.left + merge.right] += merge.frequency // (2 if merge.left == merge.right else 1)
+    return [*least.values()]
+
+
 def _ranks_last(tokenizer: Tokenizer, extended: Tokenizer, extension: Extension) -> bool:
     """Whether the merges of an extension follow those of the base, in the order they were learned."""
     base, vocabulary = tokenizer.core_vocabulary, extended.core_vocabulary
