@@ -50,6 +50,24 @@ pub enum Error {
         /// The string.
         part: String,
     },
+    /// A model without merges was asked for them.
+    #[error("the tokenizer has no merges: it is not BPE")]
+    NoMerges,
+    /// BPE was asked for what only the other models have.
+    #[error("the tokenizer is BPE: its merges decide what a text is split into")]
+    NotForMerges,
+    /// Unigram: the scores do not fit the tokens.
+    #[error("every token of a Unigram model needs a score that is a number")]
+    BadScores,
+    /// Unigram: there is no token with the id of the unknown token.
+    #[error("`unk_id` is {id}, and no token has this id")]
+    NoSuchUnknown {
+        /// The id.
+        id: u32,
+    },
+    /// Unigram: a text has a character without a token, and there is no unknown token.
+    #[error("the text has a character that no token spells, and `unk_id` names no unknown token")]
+    UnknownCharacter,
     /// The strings of a merge, joined, are no token.
     #[error("the merge at rank {rank} joins `{left}` and `{right}`, but `{left}{right}` is not in the vocabulary")]
     MissingProduct {
@@ -226,6 +244,10 @@ impl Error {
             Self::MissingProduct { .. } => {
                 "add the joined token to `model.vocab`, or delete the merge from `model.merges`"
             }
+            Self::NotForMerges => "pass a tokenizer with a Unigram or WordPiece model",
+            Self::NoMerges => "pass a tokenizer with a BPE model",
+            Self::BadScores => "give every entry of `model.vocab` a score",
+            Self::NoSuchUnknown { .. } | Self::UnknownCharacter => "set `model.unk_id` to the id of a token",
             Self::MissingUnknown { .. } => "set `model.unk_token` to a token of the vocabulary, or to null",
             Self::Pipeline { .. } => {
                 "load the file with `tokenizers.Tokenizer.from_file` to see whether a newer version reads it"

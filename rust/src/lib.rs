@@ -5,6 +5,7 @@
 //! # Folders
 //!
 //! * `bpe`: the merge table, and the encoding of pretokens with it.
+//! * `model`: BPE, Unigram and WordPiece behind one interface.
 //! * `pretokenize`: text to pretokens.
 //! * `count`: blocks of a corpus to pretoken counts.
 //! * `segment`: documents to token ids.
@@ -41,6 +42,7 @@ mod count;
 mod error;
 mod guard;
 mod memory;
+mod model;
 mod pretokenize;
 #[cfg(feature = "python")]
 mod py;
@@ -50,11 +52,12 @@ mod segment;
 mod tokenizer_json;
 mod train;
 
-pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Summary, Vocabulary};
+pub use bpe::{Alphabet, Bpe, Options, Origin, Structure, Vocabulary};
 pub use count::{
     Block, Copies, Counter, Counts, Document, Documents, HoldOut, Limits, ParquetEncoder, Rows, Tally, Verdict,
 };
 pub use error::{Error, Result};
+pub use model::{Model, Remaining, Summary, Unigram, WordPiece};
 pub use pretokenize::{script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Sink, Spelling, Upstream};
 pub use read::{FileReader, Part};
 pub use rows::bf16_means;

@@ -6,8 +6,8 @@ use rapidfuzz::distance::levenshtein;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::bpe::Bpe;
 use crate::error::{Error, Result};
+use crate::model::Model;
 use crate::pretokenize::{Pretokenizer, Sink};
 
 /// Bytes of a document that are split at once, if it can be cut.
@@ -49,10 +49,10 @@ impl Segmenter {
     ///
     /// # Errors
     ///
-    /// As [`Pretokenizer::run`] and [`Bpe::encode`], and when a document that cannot be cut needs too much memory.
-    pub fn segment(&mut self, bpe: &Bpe, documents: &[&str]) -> Result<Segmented> {
+    /// As [`Pretokenizer::run`] and [`Model::encode`], and when a document that cannot be cut needs too much memory.
+    pub fn segment(&mut self, model: &Model, documents: &[&str]) -> Result<Segmented> {
         let Self { pretokenizer, known } = self;
-        let mut encoder = Encoder { bpe, known, done: Segmented::default(), string: String::new(), error: None };
+        let mut encoder = Encoder { model, known, done: Segmented::default(), string: String::new(), error: None };
         for document in documents {
             let before = encoder.done.ids.len();
             for part in parts(pretokenizer, document)? {
@@ -152,7 +152,7 @@ struct Known {
 
 /// Receives pretokens, and appends their tokens.
 struct Encoder<'s> {
-    bpe: &'s Bpe,
+    model: &'s Model,
     known: &'s mut Known,
     done: Segmented,
     string: String,
@@ -166,10 +166,10 @@ impl Encoder<'_> {
             self.done.tokens_by_merges += by_merges;
             return Ok(());
         }
-        self.bpe.alphabet.spell(pretoken, &mut self.string)?;
-        let ids = self.bpe.encode(&self.string)?;
-        let by_merges = match self.bpe.ignores_merges() {
-            true => self.bpe.encode_by_merges(&self.string)?.len(),
+        self.model.alphabet().spell(pretoken, &mut self.string)?;
+        let ids = self.model.encode(&self.string)?;
+        let by_merges = match self.model.skips_merges() {
+            true => self.model.encode_by_merges(&self.string)?.len(),
             false => ids.len(),
         } as u64;
         self.done.ids.extend_from_slice(&ids);

@@ -6,14 +6,15 @@ from tokengraft.corpus.block import Block
 from tokengraft.tokenizer.piece_model import PieceRules
 
 __all__ = [
-    "Bpe",
     "Counter",
     "Counts",
     "Cutter",
     "FileReader",
+    "Model",
     "ParquetEncoder",
     "Part",
     "Pipeline",
+    "Remaining",
     "Rows",
     "Segmenter",
     "Upstream",
@@ -35,7 +36,7 @@ __version__: str
 @final
 class Segmenter:
     """Splits documents into tokens. Long documents are processed in parts."""
-    def __new__(cls, bpe: Bpe, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
+    def __new__(cls, model: Model, skeleton: str, *, cutter: Cutter | None) -> Segmenter: ...
     def segment(self, documents: Sequence[str]) -> tuple[bytes, bytes, int, int]:
         """Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens by merges alone."""
 
@@ -92,10 +93,10 @@ class Vocabulary:
         """All strings, ``more`` included, as a sorted JSON array; and merges as places in it, in 64 bits each."""
 
 @final
-class Bpe:
-    """A BPE merge table."""
-    def __new__(
-        cls,
+class Model:
+    """How pretokens are split into tokens: by BPE, Unigram or WordPiece."""
+    @staticmethod
+    def bpe(
         vocabulary: Vocabulary,
         *,
         byte_level: bool,
@@ -103,7 +104,13 @@ class Bpe:
         byte_fallback: bool,
         unk_token: str | None,
         fuse_unk: bool,
-    ) -> Bpe: ...
+    ) -> Model: ...
+    @staticmethod
+    def unigram(
+        vocabulary: Vocabulary, scores: Sequence[float], *, unk_id: int | None, byte_fallback: bool
+    ) -> Model: ...
+    @staticmethod
+    def word_piece(vocabulary: Vocabulary, *, unk_token: str, max_characters: int) -> Model: ...
     @property
     def cut_between(self) -> str | None:
         """The characters between which text may be cut where no token spans the cut; None where all may."""
@@ -117,6 +124,10 @@ class Bpe:
     def encode_by_merges(self, pretoken: str) -> list[int]: ...
     def structure(self) -> tuple[dict[int, tuple[int, int]], list[int], list[int]]:
         """The two parts of every merged token, atomic tokens, unreachable tokens; each by ascending id."""
+    def must_stay(self) -> list[int]:
+        """The ids of tokens whose removal could change text that is not split into them. For BPE, all."""
+    def parts(self) -> list[tuple[int, list[int]]]:
+        """Every token with what its string is split into without it. Not for BPE."""
     def tokens(self, more: list[tuple[int, str]]) -> list[tuple[int, str, bytes]]:
         """Ids, strings and bytes of all tokens, by ascending id. ``more`` has tokens that the vocabulary lacks."""
     def summary(
@@ -131,6 +142,13 @@ class Bpe:
         """
 
 @final
+class Remaining:
+    """A model, not BPE, and the tokens that are removed from it."""
+    def __new__(cls, model: Model) -> Remaining: ...
+    def remove(self, token_id: int) -> list[int]:
+        """Removes a token, and gives the ids that its string is then split into."""
+
+@final
 class Pipeline:
     """The normalizer, pre-tokenizer and added tokens of a `tokenizer.json`."""
     def __new__(cls, skeleton: str) -> Pipeline: ...
@@ -139,8 +157,8 @@ class Pipeline:
     @staticmethod
     def describe(skeleton: str, byte_level: bool) -> str: ...
     def pieces(self, text: str) -> list[str | int]: ...
-    def encode(self, bpe: Bpe, text: str) -> list[int]: ...
-    def encode_batch(self, bpe: Bpe, texts: list[str]) -> list[list[int]]: ...
+    def encode(self, model: Model, text: str) -> list[int]: ...
+    def encode_batch(self, model: Model, texts: list[str]) -> list[list[int]]: ...
     def decode(self, tokens: list[str]) -> str: ...
 
 @final
@@ -152,7 +170,7 @@ class Upstream:
 @final
 class Cutter:
     """Where the text of a SentencePiece-type vocabulary may be cut."""
-    def __new__(cls, bpe: Bpe, rules: PieceRules, added: list[str]) -> Cutter: ...
+    def __new__(cls, model: Model, rules: PieceRules, added: list[str]) -> Cutter: ...
     def joined(self) -> list[str]: ...
 
 _Limits = tuple[int, int]
@@ -268,12 +286,12 @@ class Counts:
     def frequent(self, min_count: int) -> Counts: ...
     def characters(self) -> list[tuple[str, int]]: ...
     def top(self, most: int, longest: int | None = None) -> list[tuple[bytes, int]]: ...
-    def lost(self, bpe: Bpe, *, by_merges: bool) -> list[tuple[bytes, int]]:
+    def lost(self, model: Model, *, by_merges: bool) -> list[tuple[bytes, int]]:
         """How often each character occurs that a model drops or replaces by its unknown token, by its bytes."""
-    def tokens(self, bpe: Bpe, *, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
-    def changed(self, before: Bpe, after: Bpe) -> Counts:
+    def tokens(self, model: Model, *, by_merges: bool, uses: bool) -> list[tuple[int, int]]: ...
+    def changed(self, before: Model, after: Model) -> Counts:
         """The pretokens that two models encode to different tokens, by their strings."""
-    def growth(self, bpe: Bpe, *, first_rank: int, new_tokens: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    def growth(self, model: Model, *, first_rank: int, new_tokens: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
         """How the occurrences of new tokens change with each new merge, in order of the merges.
 
         Each change is (number of the new merge, id of a token, change). With the first n new merges, a token occurs as
@@ -281,7 +299,7 @@ class Counts:
         """
 
 def extend(
-    bpe: Bpe,
+    model: Model,
     languages: list[Counts],
     tokens: int,
     *,
@@ -304,7 +322,7 @@ def extend(
     and the index of the language of every merge.
     """
 
-def pairs(bpe: Bpe, counts: Counts) -> list[tuple[str, str]]:
+def pairs(model: Model, counts: Counts) -> list[tuple[str, str]]:
     """The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted."""
 
 def script_properties() -> list[tuple[str, str]]:

@@ -182,7 +182,7 @@ def _pieces(old: Tokenizer, string: str, kind: Kind) -> tuple[int, ...]:
     same = old.kind == kind and (kind == "sentencepiece" or spell(data, kind) == string)
     spelled = string if same else spell(data, old.kind)
     if spelled is not None:
-        return tuple(old.bpe.encode(spelled))
+        return tuple(old.core_model.encode(spelled))
     # It is not UTF-8, and the old vocabulary spells text.
     return tuple(old.vocab[byte_token(byte)] for byte in data if byte_token(byte) in old.vocab)
 

@@ -26,7 +26,7 @@ def merge_tables(draw):
 def core_of(tokens, merges, *, ignore_merges=False):
     vocab = {token: token_id for token_id, token in enumerate(tokens)}
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
-    return _core.Bpe(
+    return _core.Model.bpe(
         _core.Vocabulary(vocab, pairs),
         byte_level=True,
         ignore_merges=ignore_merges,

@@ -182,7 +182,7 @@ def test_the_content_hash_never_changes():
 def test_tokens_and_summary_are_those_of_the_obvious_version(table, kind):
     vocab, merges = table
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
-    bpe = _core.Bpe(
+    bpe = _core.Model.bpe(
         _core.Vocabulary(vocab, pairs),
         byte_level=kind == "byte-level",
         ignore_merges=False,

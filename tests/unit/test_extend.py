@@ -135,7 +135,7 @@ def test_every_new_token_encodes_to_itself_and_untouched_text_as_before(base, co
     extension = tg.extend(base, counts, 60)
     extended, pairs = extension.apply(base), {(m.left, m.right) for m in extension.merges}
     for token in extension.tokens:
-        assert extended.bpe.encode_by_merges(token) == [extended.vocab[token]]
+        assert extended.core_model.encode_by_merges(token) == [extended.vocab[token]]
     for text in builders.TEXT[:4]:
         ids = base.encode(text)
         touched = any((base.strings[a], base.strings[b]) in pairs for a, b in pairwise(ids))
@@ -201,7 +201,7 @@ def test_an_error_in_a_judgement_reaches_the_caller(base, counts):
 
     limits = {"min_count": 2, "max_token_bytes": 99, "forbidden": [], "max_candidates": 9}
     with pytest.raises(RuntimeError, match="no judgement today"):
-        _core.extend(base.bpe, [counts.table], 5, **limits, rules=None, unreachable_ranks=[], allow=fail)
+        _core.extend(base.core_model, [counts.table], 5, **limits, rules=None, unreachable_ranks=[], allow=fail)
 
 
 def test_what_cannot_be_done_is_refused(base, counts, tmp_path):

@@ -36,7 +36,7 @@ def new_tokens(base, extended):
 
 
 def spelled(tokenizer, token):
-    return [tokenizer.strings[token_id] for token_id in tokenizer.bpe.encode_by_merges(token)]
+    return [tokenizer.strings[token_id] for token_id in tokenizer.core_model.encode_by_merges(token)]
 
 
 def unreachable(base, extended):

@@ -12,6 +12,9 @@ pub enum Alphabet {
     Text,
 }
 
+/// Before the tokens of WordPiece that continue a word.
+pub(crate) const CONTINUATION: &str = "##";
+
 impl Alphabet {
     /// The string that a vocabulary has for the bytes of a pretoken.
     ///

@@ -4,7 +4,6 @@
 
 mod alphabet;
 mod characters;
-mod compare;
 mod encode;
 mod growth;
 mod merges;
@@ -15,22 +14,19 @@ mod packed;
 mod random;
 mod sorted;
 mod structure;
-mod summary;
-mod token_counts;
 mod tokens;
 mod unknown;
 mod vocabulary;
 
-#[cfg(test)]
-pub(crate) use alphabet::byte_token;
 pub use alphabet::Alphabet;
-pub(crate) use alphabet::{byte_of, character_of};
+pub(crate) use alphabet::{byte_of, byte_token, character_of, CONTINUATION};
+pub(crate) use characters::WholeCharacters;
+pub(crate) use encode::PretokenEncoder;
 pub(crate) use merges::{pair_key, Merge, Merges};
 pub use model::{Bpe, Options};
 #[cfg(test)]
 pub(crate) use random::Random;
 pub(crate) use sorted::SortedEncoder;
 pub use structure::{Origin, Structure};
-pub use summary::Summary;
 pub(crate) use tokens::{TokenList, Tokens};
 pub use vocabulary::Vocabulary;

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::alphabet::{byte_token, Alphabet};
 use super::merges::{pair_key, Merge, Merges};
 use super::structure::Structure;
-use super::tokens::TokenList;
+use super::tokens::{TokenList, Tokens};
 use super::vocabulary::{Vocabulary, NO_PRODUCT};
 use crate::error::{Error, Result};
 
@@ -97,6 +97,10 @@ impl Bpe {
             vocabulary,
             structure: OnceLock::new(),
         })
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.vocabulary.tokens
     }
 
     /// Number of tokens.

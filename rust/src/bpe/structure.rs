@@ -15,6 +15,8 @@ pub enum Origin {
     Atomic,
     /// The last merge when the token encodes itself: the ids of its two parts.
     Merged(u32, u32),
+    /// No merge makes it: it is found as a whole, by a model without merges.
+    Whole,
     /// Its own string does not encode to it (the Self-Tokenization Test fails).
     Unreachable,
 }

@@ -1,10 +1,9 @@
 //! Characters outside the vocabulary: which ones there are, which are lost, and where they forbid cutting text.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::alphabet::{character_of, Alphabet};
 use super::model::{Bpe, Unknown};
-use crate::count::Counts;
 use crate::error::Result;
 
 impl Bpe {
@@ -75,24 +74,6 @@ impl Bpe {
             texts.chain(chunk.invalid().chunks(1)).filter(|text| !spells(text)).for_each(&mut each);
         }
         Ok(())
-    }
-
-    /// How often counted pretokens have each character that the model drops or replaces by the unknown token.
-    ///
-    /// # Errors
-    ///
-    /// When a pretoken of a text vocabulary is not UTF-8.
-    pub fn lost_counts(&self, counts: &Counts, by_merges: bool) -> Result<Vec<(Vec<u8>, u64)>> {
-        let mut totals: FxHashMap<Vec<u8>, u64> = FxHashMap::default();
-        for (pretoken, count) in counts.iter() {
-            self.lost(pretoken, by_merges, |text| {
-                let total = totals.entry(text.to_vec()).or_default();
-                *total = total.saturating_add(count);
-            })?;
-        }
-        let mut totals: Vec<_> = totals.into_iter().collect();
-        totals.sort_unstable();
-        Ok(totals)
     }
 
     /// Whether the model drops unknown characters: no token stands for them.

@@ -7,9 +7,9 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use tokenizers::{Decoder, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
 
-use crate::bpe::Bpe;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
+use crate::model::Model;
 
 /// A part of a text: what the model gets, or an added token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,12 +79,12 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::pieces`] and [`Bpe::encode`].
-    pub fn encode(&self, bpe: &Bpe, text: &str) -> Result<Vec<u32>> {
+    /// As [`Pipeline::pieces`] and [`Model::encode`].
+    pub fn encode(&self, model: &Model, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         for piece in self.pieces(text)? {
             match piece {
-                Piece::Pretoken(string) => ids.extend(bpe.encode(&string)?),
+                Piece::Pretoken(string) => ids.extend(model.encode(&string)?),
                 Piece::Added(id) => ids.push(id),
             }
         }
@@ -96,8 +96,8 @@ impl Pipeline {
     /// # Errors
     ///
     /// As [`Pipeline::encode`]: the error of the first text that has one.
-    pub fn encode_batch(&self, bpe: &Bpe, texts: &[String]) -> Result<Vec<Vec<u32>>> {
-        in_order(texts, |text| self.encode(bpe, text))
+    pub fn encode_batch(&self, model: &Model, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+        in_order(texts, |text| self.encode(model, text))
     }
 
     /// The text of some tokens, by the decoder of the `tokenizer.json`; without one, joined by spaces as the library does.

@@ -154,7 +154,9 @@ impl Pretokenizer {
                         let begins = text.as_ptr() == start;
                         let text = if *nfkc { normalized(text, Form::Nfkc) } else { Cow::Borrowed(text) };
                         spell_spaces(&text, *prefix, at_start && begins, begins, &mut spelled);
-                        self.cut(simdutf8::basic::from_utf8(&spelled).expect("text with `▁` for spaces"), sink);
+                        if let Ok(text) = simdutf8::basic::from_utf8(&spelled) {
+                            self.cut(text, sink); // always: it is text with `▁` for spaces
+                        }
                     }
                 });
                 Ok(())

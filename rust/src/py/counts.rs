@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
-use super::bpe::PyBpe;
+use super::model::PyModel;
 use crate::count::{Counts, ParquetEncoder};
 
 #[pyclass(frozen, eq, name = "Counts", module = "tokengraft._core")]
@@ -82,34 +82,40 @@ impl PyCounts {
     }
 
     /// How often each character occurs that a model drops or replaces by its unknown token, by its bytes.
-    #[pyo3(signature = (bpe, *, by_merges))]
-    fn lost<'py>(&self, py: Python<'py>, bpe: &PyBpe, by_merges: bool) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
-        let lost = py.detach(|| bpe.0.lost_counts(&self.0, by_merges))?;
+    #[pyo3(signature = (model, *, by_merges))]
+    fn lost<'py>(
+        &self,
+        py: Python<'py>,
+        model: &PyModel,
+        by_merges: bool,
+    ) -> PyResult<Vec<(Bound<'py, PyBytes>, u64)>> {
+        let lost = py.detach(|| model.0.lost_counts(&self.0, by_merges))?;
         Ok(lost.into_iter().map(|(text, count)| (PyBytes::new(py, &text), count)).collect())
     }
 
     /// How often each token of a model occurs in the encoded pretokens, by ascending id.
-    #[pyo3(signature = (bpe, *, by_merges, uses))]
-    fn tokens(&self, py: Python<'_>, bpe: &PyBpe, by_merges: bool, uses: bool) -> PyResult<Vec<(u32, u64)>> {
-        Ok(py.detach(|| bpe.0.token_counts(&self.0, by_merges, uses))?)
+    #[pyo3(signature = (model, *, by_merges, uses))]
+    fn tokens(&self, py: Python<'_>, model: &PyModel, by_merges: bool, uses: bool) -> PyResult<Vec<(u32, u64)>> {
+        Ok(py.detach(|| model.0.token_counts(&self.0, by_merges, uses))?)
     }
 
     /// The pretokens that two models encode to different tokens, in order.
-    fn changed(&self, py: Python<'_>, before: &PyBpe, after: &PyBpe) -> PyResult<Self> {
+    fn changed(&self, py: Python<'_>, before: &PyModel, after: &PyModel) -> PyResult<Self> {
         let places = py.detach(|| before.0.changed_pretokens(&after.0, &self.0))?;
         Ok(Self(self.0.at(&places)))
     }
 
     /// How the occurrences of new tokens change with each new merge: its number, the id of a token, and the change.
-    #[pyo3(signature = (bpe, *, first_rank, new_tokens))]
+    #[pyo3(signature = (model, *, first_rank, new_tokens))]
     fn growth(
         &self,
         py: Python<'_>,
-        bpe: &PyBpe,
+        model: &PyModel,
         first_rank: u32,
         new_tokens: Vec<(u32, u32)>,
     ) -> PyResult<Vec<(u32, u32, i64)>> {
-        Ok(py.detach(|| bpe.0.growth(&self.0, first_rank, &new_tokens))?)
+        let bpe = model.0.bpe()?;
+        Ok(py.detach(|| bpe.growth(&self.0, first_rank, &new_tokens))?)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use pyo3::prelude::*;
 
-use super::bpe::PyBpe;
 use super::counts::PyCounts;
+use super::model::PyModel;
 use super::pipeline::PyRules;
+use crate::bpe::Bpe;
 use crate::count::Counts;
 use crate::error::Error;
 use crate::pretokenize::PieceRules;
@@ -22,11 +23,11 @@ type PyParallel<'py> = (Vec<Bound<'py, PyCounts>>, Bound<'py, PyCounts>);
 ///
 /// Returns the merges, the pairs that were refused, and the index of the language of every merge.
 #[pyfunction]
-#[pyo3(signature = (bpe, languages, tokens, *, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1), progress=None))]
+#[pyo3(signature = (model, languages, tokens, *, min_count, max_token_bytes, forbidden, rules, unreachable_ranks, max_candidates, allow, scripts=None, preserved=None, parallel=None, max_share=(1, 1), progress=None))]
 #[allow(clippy::too_many_arguments)]
 pub(super) fn extend(
     py: Python<'_>,
-    bpe: &PyBpe,
+    model: &PyModel,
     languages: Vec<Bound<'_, PyCounts>>,
     tokens: usize,
     min_count: u64,
@@ -56,7 +57,8 @@ pub(super) fn extend(
         preserved: preserved.as_ref().map(|counts| &counts.get().0),
     };
     let mut callbacks = PyCallbacks { allow, progress, failure: None };
-    let learned = py.detach(|| Learned::new(&bpe.0, &texts, &task, &mut callbacks));
+    let bpe = model.0.bpe()?;
+    let learned = py.detach(|| Learned::new(bpe, &texts, &task, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
     }
@@ -67,12 +69,12 @@ fn tables<'c>(counts: &'c [Bound<'_, PyCounts>]) -> Vec<&'c Counts> {
     counts.iter().map(|counts| &counts.get().0).collect()
 }
 
-fn as_strings(bpe: &PyBpe, learned: &Learned) -> (Vec<PyMerge>, Vec<PyRefused>, Vec<u32>) {
-    let string = |token: u32| match learned.tokens.get((token as usize).wrapping_sub(bpe.0.len())) {
+fn as_strings(bpe: &Bpe, learned: &Learned) -> (Vec<PyMerge>, Vec<PyRefused>, Vec<u32>) {
+    let string = |token: u32| match learned.tokens.get((token as usize).wrapping_sub(bpe.len())) {
         Some(new) => new.clone(),
-        None => bpe.0.string(token).to_string(),
+        None => bpe.string(token).to_string(),
     };
-    let mut next = bpe.0.len();
+    let mut next = bpe.len();
     let merges = learned.merges.iter().map(|merge| {
         let is_new = merge.product as usize == next;
         next += usize::from(is_new);
@@ -85,13 +87,14 @@ fn as_strings(bpe: &PyBpe, learned: &Learned) -> (Vec<PyMerge>, Vec<PyRefused>, 
 
 /// The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted.
 #[pyfunction]
-pub(super) fn pairs(py: Python<'_>, bpe: &PyBpe, counts: &PyCounts) -> PyResult<Vec<(String, String)>> {
+pub(super) fn pairs(py: Python<'_>, model: &PyModel, counts: &PyCounts) -> PyResult<Vec<(String, String)>> {
     let mut callbacks = PyCallbacks { allow: None, progress: None, failure: None };
-    let pairs = py.detach(|| pairs_of(&bpe.0, &counts.0, &mut callbacks));
+    let bpe = model.0.bpe()?;
+    let pairs = py.detach(|| pairs_of(bpe, &counts.0, &mut callbacks));
     if let Some(failure) = callbacks.failure {
         return Err(failure);
     }
-    let string = |token: u32| bpe.0.string(token).to_string();
+    let string = |token: u32| bpe.string(token).to_string();
     Ok(pairs?.into_iter().map(|(left, right)| (string(left), string(right))).collect())
 }
 

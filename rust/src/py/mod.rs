@@ -1,9 +1,9 @@
 //! The Python module `tokengraft._core`: converts values and errors, and releases the GIL. Does nothing else.
 
-mod bpe;
 mod counter;
 mod counts;
 mod extend;
+mod model;
 mod pipeline;
 mod read;
 mod rows;
@@ -45,7 +45,8 @@ impl From<Error> for PyErr {
 #[pymodule(name = "_core")]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<bpe::PyBpe>()?;
+    module.add_class::<model::PyModel>()?;
+    module.add_class::<model::PyRemaining>()?;
     module.add_class::<counter::PyCounter>()?;
     module.add_class::<counts::PyCounts>()?;
     module.add_class::<counts::PyParquetEncoder>()?;

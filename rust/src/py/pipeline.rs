@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::bpe::PyBpe;
+use super::model::PyModel;
 use crate::pretokenize::{
     describe, script_names, Cutter, Piece, PieceRules, Pipeline, Pretokenizer, Spelling, Upstream,
 };
@@ -45,13 +45,13 @@ impl PyPipeline {
     }
 
     /// The ids of a text, without special tokens.
-    fn encode(&self, py: Python<'_>, bpe: &PyBpe, text: &str) -> PyResult<Vec<u32>> {
-        Ok(py.detach(|| self.0.encode(&bpe.0, text))?)
+    fn encode(&self, py: Python<'_>, model: &PyModel, text: &str) -> PyResult<Vec<u32>> {
+        Ok(py.detach(|| self.0.encode(&model.0, text))?)
     }
 
     /// The ids of each text, without special tokens.
-    fn encode_batch(&self, py: Python<'_>, bpe: &PyBpe, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
-        Ok(py.detach(|| self.0.encode_batch(&bpe.0, &texts))?)
+    fn encode_batch(&self, py: Python<'_>, model: &PyModel, texts: Vec<String>) -> PyResult<Vec<Vec<u32>>> {
+        Ok(py.detach(|| self.0.encode_batch(&model.0, &texts))?)
     }
 
     /// The text of some tokens, by the decoder of the pipeline.
@@ -92,9 +92,10 @@ pub(super) struct PyCutter(pub(super) Arc<Cutter>);
 #[pymethods]
 impl PyCutter {
     #[new]
-    #[pyo3(signature = (bpe, rules, added))]
-    fn new(bpe: &PyBpe, rules: PyRules, added: Vec<String>) -> Self {
-        Self(Arc::new(Cutter::new(&bpe.0, rules.into(), &added.into_iter().collect())))
+    #[pyo3(signature = (model, rules, added))]
+    fn new(model: &PyModel, rules: PyRules, added: Vec<String>) -> PyResult<Self> {
+        let bpe = model.0.bpe()?;
+        Ok(Self(Arc::new(Cutter::new(bpe, rules.into(), &added.into_iter().collect()))))
     }
 
     /// The pairs of characters that the rules would keep apart and some token joins.

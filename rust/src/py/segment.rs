@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
-use super::bpe::PyBpe;
+use super::model::PyModel;
 use super::pipeline::PyCutter;
 use crate::bpe::Alphabet;
 use crate::pretokenize::{Pretokenizer, Spelling};
@@ -15,28 +15,28 @@ use crate::segment::Segmenter;
 #[pyclass(frozen, name = "Segmenter", module = "tokengraft._core")]
 pub(super) struct PySegmenter {
     segmenter: Mutex<Segmenter>,
-    bpe: Py<PyBpe>,
+    model: Py<PyModel>,
 }
 
 #[pymethods]
 impl PySegmenter {
     #[new]
-    #[pyo3(signature = (bpe, skeleton, *, cutter))]
-    fn new(bpe: Py<PyBpe>, skeleton: &str, cutter: Option<&PyCutter>) -> PyResult<Self> {
-        let spelling = match bpe.get().0.alphabet {
+    #[pyo3(signature = (model, skeleton, *, cutter))]
+    fn new(model: Py<PyModel>, skeleton: &str, cutter: Option<&PyCutter>) -> PyResult<Self> {
+        let spelling = match model.get().0.alphabet() {
             Alphabet::ByteLevel => Spelling::ByteLevel,
             Alphabet::Text => Spelling::Text(cutter.map(|cutter| Arc::clone(&cutter.0))),
         };
         let segmenter = Segmenter::new(Pretokenizer::new(skeleton, spelling)?);
-        Ok(Self { segmenter: Mutex::new(segmenter), bpe })
+        Ok(Self { segmenter: Mutex::new(segmenter), model })
     }
 
     /// Ids of 32 bits, the number of tokens of each document as 64 bits, pretokens, and tokens without merge skipping.
     fn segment<'py>(&self, py: Python<'py>, documents: Vec<PyBackedStr>) -> PyResult<PySegmented<'py>> {
-        let bpe = self.bpe.get();
+        let model = self.model.get();
         let done = py.detach(|| {
             let texts: Vec<&str> = documents.iter().map(|document| &**document).collect();
-            self.segmenter.lock().unwrap_or_else(PoisonError::into_inner).segment(&bpe.0, &texts)
+            self.segmenter.lock().unwrap_or_else(PoisonError::into_inner).segment(&model.0, &texts)
         })?;
         let ids = words(py, done.ids.len() * 4, done.ids.iter().flat_map(|id| id.to_ne_bytes()))?;
         let lengths = words(py, done.lengths.len() * 8, done.lengths.iter().flat_map(|length| length.to_ne_bytes()))?;

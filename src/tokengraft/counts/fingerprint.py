@@ -43,7 +43,7 @@ class Fingerprint:
             added=tuple(sorted(added.items())),
             rules=cut,
             joined=frozenset(cutter(tokenizer, cut).joined()) if cut else frozenset(),
-            between=tokenizer.bpe.cut_between if cut else None,
+            between=tokenizer.core_model.cut_between if cut else None,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def piece_rules(tokenizer: Tokenizer) -> PieceRules:
 
 def cutter(tokenizer: Tokenizer, rules: PieceRules) -> _core.Cutter:
     """Finds places to cut text that no token of this vocabulary, and no token that the rules allow, spans."""
-    return _cutter(tokenizer.bpe, rules, tuple(token.content for token in tokenizer.added))
+    return _cutter(tokenizer.core_model, rules, tuple(token.content for token in tokenizer.added))
 
 
 @lru_cache(maxsize=1)
-def _cutter(bpe: _core.Bpe, rules: PieceRules, added: tuple[str, ...]) -> _core.Cutter:
+def _cutter(bpe: _core.Model, rules: PieceRules, added: tuple[str, ...]) -> _core.Cutter:
     """The last one is kept: counting needs it for the fingerprint and for the text, and learning for its check."""
     return _core.Cutter(bpe, rules, list(added))
 
@@ -85,9 +85,10 @@ def _cutter(bpe: _core.Bpe, rules: PieceRules, added: tuple[str, ...]) -> _core.
 def may_be_cut(tokenizer: Tokenizer) -> bool:
     """Whether the pretokens of a tokenizer are cut.
 
-    True for SentencePiece types, whose pretokens are whole documents, unless a whole pretoken can skip its merges.
+    True for BPE of SentencePiece types, whose pretokens are whole documents, unless a whole pretoken can skip its
+    merges.
     """
-    return tokenizer.kind == "sentencepiece" and not tokenizer.ignore_merges
+    return tokenizer.kind == "sentencepiece" and tokenizer.algorithm == "BPE" and not tokenizer.ignore_merges
 
 
 @cache

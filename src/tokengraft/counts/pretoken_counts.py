@@ -114,7 +114,7 @@ class PretokenCounts:
             uses: Also count every use of a token in a merge.
         """
         self.require(tokenizer)
-        total = dict(self.table.tokens(tokenizer.bpe, by_merges=by_merges, uses=uses))
+        total = dict(self.table.tokens(tokenizer.core_model, by_merges=by_merges, uses=uses))
         for token in tokenizer.added:
             if self.added.get(token.content):
                 total[token.id] = total.get(token.id, 0) + self.added[token.content]
@@ -129,14 +129,14 @@ class PretokenCounts:
         if tokenizer.spells_everything:
             return {}
         byte_level = tokenizer.kind == "byte-level"
-        lost = self.table.lost(tokenizer.bpe, by_merges=by_merges)
+        lost = self.table.lost(tokenizer.core_model, by_merges=by_merges)
         return {text if byte_level else text.replace(SPACE.encode(), b" "): count for text, count in lost}
 
     def changed(self, before: Tokenizer, after: Tokenizer) -> "PretokenCounts":
         """The pretokens that two tokenizers of this pipeline encode to different tokens. Ids are not compared."""
         self.require(before)
         self.require(after)
-        return replace(self, table=self.table.changed(before.bpe, after.bpe))
+        return replace(self, table=self.table.changed(before.core_model, after.core_model))
 
     def require(self, tokenizer: Tokenizer) -> None:
         """Refuses a tokenizer with a different pipeline, with a `CountsError` that lists every difference."""

@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from math import isfinite
+from typing import Any, get_args
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.kind import detect_kind, require_whole_charsmaps
+from tokengraft.tokenizer.kind import Algorithm, detect_kind, pipeline_alone, require_whole_charsmaps
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
@@ -44,7 +45,7 @@ def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenize
         document = parse_json(rest, name)
     except UnreadableFileError:
         return None  # the message would name another line
-    if document["model"].get("type", "BPE") != "BPE":
+    if not _is_bpe(document):
         return None
     require_plain(document, name)
     with _naming(name):
@@ -55,7 +56,7 @@ def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenize
 def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenizer:
     """The tokenizer, read by Python's `json`: files that the core is in doubt about, and all errors."""
     document = parse_json(raw, name)
-    vocab, merges = _take_model(document, name)
+    vocab, merges, scores = _take_model(document, name)
     require_plain([document, "".join(vocab)], name)
     with _naming(name):
         text = _readable_text(document)
@@ -63,7 +64,8 @@ def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokeni
         pairs = _merge_ids(merges, vocab)
         as_text = bool(merges) and isinstance(merges[0], str)
         vocabulary = _core.Vocabulary(vocab, pairs)
-        return checked(Tokenizer(vocabulary, text, FrozenDict(files), JsonStyle.of(raw), as_text))
+        style = JsonStyle.of(raw)
+        return checked(Tokenizer(vocabulary, text, FrozenDict(files), style, as_text, scores=FrozenDict(scores)))
 
 
 @contextmanager
@@ -81,14 +83,18 @@ def _readable_text(document: dict[str, Any]) -> str:
     entries = document.get("added_tokens")
     _require_few(len(entries) if isinstance(entries, list) else 0)
     require_whole_charsmaps(document.get("normalizer"))
-    _core.Pipeline(text)
+    _core.Pipeline(text if _is_bpe(document) else json.dumps(pipeline_alone(document, {}), ensure_ascii=False))
     detect_kind(document)
     return text
 
 
+def _is_bpe(document: Mapping[str, Any]) -> bool:
+    return bool(document["model"].get("type", "BPE") == "BPE")
+
+
 def checked(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer, if its ids, merges, added tokens and pipeline are consistent."""
-    _ = tokenizer.bpe  # building the table checks every id and merge
+    _ = tokenizer.core_model  # building the table checks every id and merge
     _require_added_ids(tokenizer)
     _ = tokenizer.pipeline  # with the added tokens that only other files name
     return tokenizer
@@ -105,6 +111,9 @@ def new_document(model: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
 def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
     """The bytes of the `tokenizer.json`, laid out as the original."""
     style, document = tokenizer.style, json.loads(tokenizer.rest)
+    if tokenizer.algorithm != "BPE":
+        document["model"] |= tokenizer.model_lists()
+        return style.dump(document)
     # Two strings that the document does not have mark where vocabulary and merges are written.
     number = next(n for n in count() if f'"{n} vocab"' not in tokenizer.rest and f'"{n} merges"' not in tokenizer.rest)
     marks = f"{number} vocab", f"{number} merges"
@@ -121,34 +130,66 @@ def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
     return raw
 
 
-def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any]]:
-    """Removes vocabulary and merges from the document and returns them; the document keeps empty ones.
-
-    A model of another type is not changed: `detect_kind` refuses it by name.
-    """
+def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any], dict[str, Any]]:
+    """Removes vocabulary, merges and scores from the document and returns them; the document keeps empty ones."""
     model = document.get("model") if isinstance(document, dict) else None
     if not isinstance(model, dict):
         raise InvalidTokenizerError(
             f"`{name}` has no `model` section, so it is not a tokenizer.json",
             hint="pass the `tokenizer.json` of the model, or its folder",
         )
-    if model.get("type", "BPE") != "BPE":
+    algorithm = model.get("type", "BPE")
+    if algorithm not in get_args(Algorithm):
         detect_kind(document)
-    vocab: Any = model.get("vocab")
-    merges: Any = model.get("merges")
-    for part, wanted, kind in ((vocab, "vocab", dict), (merges, "merges", list)):
-        if not isinstance(part, kind):
+    wanted = {"vocab": list if algorithm == "Unigram" else dict} | ({"merges": list} if algorithm == "BPE" else {})
+    for part, kind in wanted.items():
+        if not isinstance(model.get(part), kind):
             raise InvalidTokenizerError(
-                f"`{name}` has no `model.{wanted}` as BPE has it, but {type(part).__name__}; it may be of another "
-                "model type",
-                hint="pass the `tokenizer.json` of a model with a BPE tokenizer",
+                f"`{name}` has no `model.{part}` as {algorithm} has it, but {type(model.get(part)).__name__}; "
+                "it may be of another model type",
+                hint="pass the `tokenizer.json` of a trained model",
             )
-    if not vocab:
+    if not model["vocab"]:
         raise InvalidTokenizerError(
             f"the vocabulary in `{name}` is empty", hint="pass the tokenizer of a trained model"
         )
-    model["vocab"], model["merges"] = {}, []
-    return vocab, merges
+    vocab, merges, scores = model["vocab"], model.get("merges", []), dict[str, Any]()
+    if algorithm == "Unigram":
+        scores = _scores(vocab, name)
+        vocab = {token: token_id for token_id, token in enumerate(scores)}
+    if algorithm == "WordPiece":
+        _require_word_piece(model, vocab, name)
+    model |= {part: kind() for part, kind in wanted.items()}
+    return vocab, merges, scores
+
+
+def _scores(vocab: list[Any], name: str) -> dict[str, Any]:
+    """The tokens of a Unigram model in order, with their scores."""
+    scores = dict[str, Any]()
+    for place, entry in enumerate(vocab):
+        is_pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
+        if not is_pair or type(entry[1]) not in (int, float) or not isfinite(entry[1]):
+            raise InvalidTokenizerError(
+                f"entry {place:,} of the vocabulary in `{name}` is {entry!r:.80}; it must be a token and its score",
+                hint='write it as ["a", -3.5]',
+            )
+        if entry[0] in scores:
+            raise InvalidTokenizerError(
+                f"the token {entry[0]!r} is listed twice in `{name}`", hint="remove one of the two entries"
+            )
+        scores[entry[0]] = entry[1]
+    return scores
+
+
+def _require_word_piece(model: dict[str, Any], vocab: Mapping[str, Any], name: str) -> None:
+    """Refuses settings of WordPiece that the `tokenizers` library would refuse."""
+    most, unknown = model.setdefault("max_input_chars_per_word", 100), model.setdefault("unk_token", "[UNK]")
+    if type(most) is not int or most < 0 or not isinstance(unknown, str) or unknown not in vocab:
+        raise InvalidTokenizerError(
+            f"`{name}` has the unknown token {unknown!r} and `max_input_chars_per_word` {most!r}; the first must be a "
+            "token, the second a number",
+            hint="correct both in `model`",
+        )
 
 
 def _require_ids(vocab: Mapping[str, Any]) -> None:

@@ -219,7 +219,7 @@ def _may_be_added(limits: Limits, preserve: PretokenCounts | None) -> Callable[[
 
 def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     """Refuses text with characters that the vocabulary drops: tokens would span the dropped characters."""
-    lost = counts.lost(tokenizer) if tokenizer.bpe.drops_unknown else None
+    lost = counts.lost(tokenizer) if tokenizer.core_model.drops_unknown else None
     if not lost:
         return
     byte_level = tokenizer.kind == "byte-level"
@@ -247,7 +247,7 @@ def _learn(
     if parity and parity.parallel is not None and parity.reference is not None:
         parallel = [text.table for text in parity.parallel.values()], parity.reference.table
     merges, refused, languages = _core.extend(
-        before_whitespace_merges(tokenizer).bpe,
+        before_whitespace_merges(tokenizer).core_model,
         [text.table for text in languages_of(counts)],
         n,
         min_count=limits.min_count,
@@ -274,7 +274,7 @@ def _learn(
 def preserved_pairs(tokenizer: Tokenizer, preserve: PretokenCounts) -> frozenset[tuple[str, str]]:
     """The pairs of neighbouring tokens in preserved text, which must not be merged."""
     preserve.require(tokenizer)
-    return frozenset(_core.pairs(before_whitespace_merges(tokenizer).bpe, preserve.table))
+    return frozenset(_core.pairs(before_whitespace_merges(tokenizer).core_model, preserve.table))
 
 
 def _never_made(tokenizer: Tokenizer) -> Iterator[str]:

@@ -97,7 +97,7 @@ class Included:
             return ()
         made = Counter[int]()
         for table in tables:
-            made.update(dict(table.tokens(extended.bpe, by_merges=True, uses=True)))
+            made.update(dict(table.tokens(extended.core_model, by_merges=True, uses=True)))
         ids = extended.ids
         return tuple(merge._replace(frequency=made.get(ids[merge.left + merge.right], 0)) for merge in self.merges)
 
@@ -158,9 +158,9 @@ class _Search:
     def _is_one_token(self, tokenizer: Tokenizer, string: str) -> bool:
         """Whether a form, and running text with it, is encoded as its token."""
         token_id = tokenizer.core_vocabulary.id_of(string)
-        if token_id is None or tokenizer.bpe.encode(string) != [token_id]:
+        if token_id is None or tokenizer.core_model.encode(string) != [token_id]:
             return False
-        return any(token_id in tokenizer.bpe.encode(pretoken) for pretoken in self._pretokens(string))
+        return any(token_id in tokenizer.core_model.encode(pretoken) for pretoken in self._pretokens(string))
 
     def _pretokens(self, string: str) -> list[str]:
         """The pretokens of running text with a form."""
@@ -186,7 +186,7 @@ class _Search:
     def _cut_pairs(self) -> frozenset[str]:
         """The pairs of characters of the forms between which some counted text was cut."""
         vocabulary = _core.Vocabulary({string: at for at, string in enumerate(self.forms)}, [])
-        bpe = _core.Bpe(
+        bpe = _core.Model.bpe(
             vocabulary,
             byte_level=self.tokenizer.kind == "byte-level",
             ignore_merges=False,
@@ -224,9 +224,9 @@ class _Search:
         before_runs = before_whitespace_merges(base)
         found = dict[str, Pieces]()
         for string in strings:
-            ids = before_runs.bpe.encode_by_merges(string)
+            ids = before_runs.core_model.encode_by_merges(string)
             pieces = tuple(base.strings[token_id] for token_id in ids)
-            in_text = [before_runs.bpe.encode_by_merges(pretoken) for pretoken in self._pretokens(string)]
+            in_text = [before_runs.core_model.encode_by_merges(pretoken) for pretoken in self._pretokens(string)]
             if "".join(pieces) != string:
                 self.reasons[string] = UNSPELLED
             elif len(pieces) > LONGEST:

@@ -200,7 +200,7 @@ class Segmenter:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._core = _core.Segmenter(
-            tokenizer.bpe,
+            tokenizer.core_model,
             tokenizer.skeleton,
             cutter=cutter(tokenizer, piece_rules(tokenizer)) if may_be_cut(tokenizer) else None,
         )

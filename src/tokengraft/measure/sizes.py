@@ -304,7 +304,7 @@ def support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts) 
     ids = [extended.ids[token] for token in extension.tokens]
     numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
     changes = counts.table.growth(
-        extended.bpe,
+        extended.core_model,
         first_rank=tokenizer.core_vocabulary.n_merges,
         new_tokens=list(zip(ids, numbers, strict=True)),
     )

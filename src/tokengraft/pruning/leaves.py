@@ -175,9 +175,9 @@ class RemainingMerges:
         return {pair: (rank, vocab[left + right]) for rank, (pair, (left, right)) in enumerate(pairs)}
 
     @cached_property
-    def _without_merges(self) -> _core.Bpe:
+    def _without_merges(self) -> _core.Model:
         model = self.tokenizer.model
-        return _core.Bpe(
+        return _core.Model.bpe(
             _core.Vocabulary(dict(self.tokenizer.vocab), []),
             byte_level=self.tokenizer.kind == "byte-level",
             ignore_merges=False,

@@ -82,7 +82,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     added, core = tokenizer.added, tokenizer.core_vocabulary
-    runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest = tokenizer.bpe.summary(
+    runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest = tokenizer.core_model.summary(
         [token.id for token in added], examples=EXAMPLES
     )
     layout = id_layout(runs)
@@ -155,7 +155,7 @@ def spelling_warning(tokenizer: Tokenizer, *, is_base: bool = False) -> str | No
     """A message about the text that a vocabulary cannot encode, or that of its base; None if it encodes all text."""
     if tokenizer.spells_everything:
         return None
-    becomes = "is dropped" if tokenizer.bpe.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
+    becomes = "is dropped" if tokenizer.core_model.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
     missing = tokenizer.missing_bytes
     if not missing:
         return f"most characters have no token: text with them {becomes}"

@@ -3,13 +3,18 @@
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 
-Kind = Literal["byte-level", "sentencepiece"]
+Kind = Literal["byte-level", "sentencepiece", "wordpiece"]
+"""How a vocabulary spells text."""
+Algorithm = Literal["BPE", "Unigram", "WordPiece"]
+"""How a model splits pretokens."""
 
 SPACE = "▁"
+CONTINUATION = "##"
+"""Before the tokens of WordPiece that continue a word."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -39,6 +44,8 @@ def token_bytes(string: str, kind: Kind) -> bytes:
             return bytes([BYTE_OF[character] for character in string])
         except KeyError:
             return string.encode()
+    if kind == "wordpiece":
+        return string.removeprefix(CONTINUATION).encode()
     byte = _BYTE_TOKEN.fullmatch(string)
     return bytes([int(byte[1], 16)]) if byte else string.replace(SPACE, " ").encode()
 
@@ -73,31 +80,40 @@ def byte_token(byte: int) -> str:
 
 
 def detect_kind(document: Mapping[str, Any]) -> Kind:
-    """The kind of a BPE tokenizer. Refuses other models, and BPE whose merges mean something else."""
+    """The kind of a tokenizer. Refuses models that tokengraft does not know, and settings that mean something else."""
     model = document["model"]
-    model_type = model.get("type", "BPE")
-    if model_type != "BPE":
+    algorithm = model.get("type", "BPE")
+    if algorithm not in get_args(Algorithm):
         raise UnsupportedTokenizerError(
-            f"the tokenizer's model is {model_type}; tokengraft edits BPE, for the others have no merges",
-            hint="pass a model with a BPE tokenizer (Llama, Qwen, Mistral, Gemma, GPT types)",
+            f"the tokenizer's model is {algorithm}; tokengraft edits {', '.join(get_args(Algorithm))}",
+            hint="nothing can be done for this tokenizer",
         )
+    expected = {"continuing_subword_prefix": CONTINUATION} if algorithm == "WordPiece" else {}
     for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
-        if model.get(name):
+        if model.get(name) and model[name] != expected.get(name):
             raise UnsupportedTokenizerError(
-                f"the BPE model has `{name}` set to {model[name]!r}; "
-                "tokengraft edits BPE whose tokens are the plain join of their parts",
+                f"the {algorithm} model has `{name}` set to {model[name]!r}; "
+                "tokengraft edits models whose tokens are the plain join of their parts",
                 hint=f"nothing can be done for this tokenizer unless `{name}` can be null",
             )
+    if algorithm == "WordPiece":
+        return "wordpiece"
     steps = pipeline_steps(document)
-    if any(step["type"] == "ByteLevel" for step in steps):
+    if any(step["type"] == "ByteLevel" for step in steps) and algorithm == "BPE":
         return "byte-level"
     written = [step.get(key) for step in steps for key in ("replacement", "prepend", "content")]
     if model.get("byte_fallback") or SPACE in written:
         return "sentencepiece"
     raise UnsupportedTokenizerError(
-        "the BPE pipeline has neither a ByteLevel step nor the `▁` of SentencePiece; tokengraft edits those two kinds",
-        hint="check `pre_tokenizer` and `normalizer` in tokenizer.json; plain character BPE is not supported",
+        f"the {algorithm} pipeline has neither a ByteLevel step nor the `▁` of SentencePiece; tokengraft edits those "
+        "two kinds",
+        hint="check `pre_tokenizer` and `normalizer` in tokenizer.json; plain characters are not supported",
     )
+
+
+def pipeline_alone(document: Mapping[str, Any], vocab: Mapping[str, int]) -> dict[str, Any]:
+    """A `tokenizer.json` for its pipeline alone: its model is BPE with these tokens and no merges."""
+    return {**document, "model": {"type": "BPE", "vocab": vocab, "merges": []}}
 
 
 def pipeline_steps(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -64,6 +64,8 @@ def rewrite_document(rest: str, entries: Sequence[Mapping[str, Any]], change: Ch
     document: dict[str, Any] = json.loads(rest)
     kept = [entry for entry in entries if entry["content"] in change.ids]
     document["added_tokens"] = [{**entry, "id": change.ids[entry["content"]]} for entry in kept]
+    if (unknown := document["model"].get("unk_id")) is not None:
+        document["model"]["unk_id"] = change.moved.get(unknown)
     return json.dumps(document | renumbered(rest, change.ids), ensure_ascii=False)
 
 

@@ -15,17 +15,25 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from tokengraft import _core
-from tokengraft.errors import InvalidTokenizerError, OptionError, require_list, wrong_type
+from tokengraft.errors import (
+    InvalidTokenizerError,
+    OptionError,
+    UnsupportedTokenizerError,
+    require_list,
+    wrong_type,
+)
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.representation import FrozenDict, notebook_html, shown
 from tokengraft.tokenizer.added import FLAGS, AddedToken, Entry, added_tokens
 from tokengraft.tokenizer.kind import (
     BYTES_OF_TEXT,
     CHARACTER_OF,
+    Algorithm,
     Kind,
     byte_token,
     characters_with,
     detect_kind,
+    pipeline_alone,
     token_bytes,
 )
 from tokengraft.tokenizer.piece_model import PieceModel, piece_file
@@ -65,7 +73,7 @@ class MergeStructure:
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A BPE tokenizer. It is never changed in place.
+    """A tokenizer. It is never changed in place.
 
     `load` reads one and `save` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
     other files.
@@ -91,6 +99,8 @@ class Tokenizer:
     main: str = "tokenizer.json"
     """The main file: `tokenizer.json`, or the name of a SentencePiece model or rank file among the files. If it is one
     of those, the other fields were derived from it, and no `tokenizer.json` is written."""
+    scores: Mapping[str, float] = field(default_factory=FrozenDict)
+    """Unigram: the score of every token of the vocabulary."""
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
     original: bytes | None = field(default=None, init=False, compare=False)
@@ -117,7 +127,8 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         core = self.core_vocabulary
-        return f"<Tokenizer {self.kind}: {len(core):,} vocabulary entries, {core.n_merges:,} merges>"
+        merges = f"{core.n_merges:,} merges" if self.algorithm == "BPE" else self.algorithm
+        return f"<Tokenizer {self.kind}: {len(core):,} vocabulary entries, {merges}>"
 
     _repr_html_ = notebook_html
 
@@ -212,7 +223,7 @@ class Tokenizer:
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        return tuple(map(Token._make, self.bpe.tokens(self._unlisted())))
+        return tuple(map(Token._make, self.core_model.tokens(self._unlisted())))
 
     @property
     def n_rows(self) -> int:
@@ -220,17 +231,41 @@ class Tokenizer:
         highest = self.core_vocabulary.highest_id
         return max(-1 if highest is None else highest, *(token.id for token in self.added), -1) + 1
 
+    @property
+    def algorithm(self) -> Algorithm:
+        """How the model splits pretokens."""
+        algorithm: Algorithm = self.model.get("type", "BPE")
+        return algorithm
+
     @cached_property
-    def bpe(self) -> _core.Bpe:
-        """The merge table in the core. Building it checks that ids and merges are consistent."""
-        return _core.Bpe(
-            self.core_vocabulary,
+    def core_model(self) -> _core.Model:
+        """The model in the core. Building it checks that ids, merges and scores are consistent."""
+        vocabulary, model = self.core_vocabulary, self.model
+        if self.algorithm == "WordPiece":
+            return _core.Model.word_piece(
+                vocabulary, unk_token=model["unk_token"], max_characters=model["max_input_chars_per_word"]
+            )
+        if self.algorithm == "Unigram":
+            scores = [self.scores[string] for string in sorted(self.vocab, key=self.vocab.__getitem__)]
+            unk_id = model.get("unk_id")
+            return _core.Model.unigram(vocabulary, scores, unk_id=unk_id, byte_fallback=self.byte_fallback)
+        return _core.Model.bpe(
+            vocabulary,
             byte_level=self.kind == "byte-level",
             ignore_merges=self.ignore_merges,
             byte_fallback=self.byte_fallback,
-            unk_token=self.model.get("unk_token"),
-            fuse_unk=bool(self.model.get("fuse_unk")),
+            unk_token=model.get("unk_token"),
+            fuse_unk=bool(model.get("fuse_unk")),
         )
+
+    @property
+    def unknown(self) -> str | None:
+        """The token that unknown text becomes; None if there is none."""
+        if self.algorithm == "Unigram":
+            unk_id = self.model.get("unk_id")
+            return None if unk_id is None else self.core_vocabulary.string_of(unk_id)
+        unknown: str | None = self.model.get("unk_token")
+        return unknown
 
     @cached_property
     def missing_bytes(self) -> tuple[int, ...]:
@@ -245,15 +280,15 @@ class Tokenizer:
     @cached_property
     def spells_everything(self) -> bool:
         """Whether all text can be encoded: no character is dropped or replaced by the unknown token."""
-        return not self.missing_bytes if self.kind == "byte-level" else self.bpe.spells_every_character
+        return not self.missing_bytes if self.kind == "byte-level" else self.core_model.spells_every_character
 
     @cached_property
     def skeleton(self) -> str:
         """``rest`` with the added tokens as its only vocabulary, so that a pipeline built from it has their ids."""
-        document = json.loads(self.rest)
-        document["added_tokens"] = self._added_entries()
-        document["model"]["vocab"] = {token.content: token.id for token in self.added}
-        return json.dumps(document, ensure_ascii=False)
+        document = json.loads(self.rest) | {"added_tokens": self._added_entries()}
+        return json.dumps(
+            pipeline_alone(document, {token.content: token.id for token in self.added}), ensure_ascii=False
+        )
 
     @cached_property
     def pipeline(self) -> _core.Pipeline:
@@ -263,7 +298,7 @@ class Tokenizer:
     @cached_property
     def structure(self) -> MergeStructure:
         """Which merge makes each token, which tokens are atomic and which are unreachable."""
-        merged, atomic, unreachable = self.bpe.structure()
+        merged, atomic, unreachable = self.core_model.structure()
         added = {token.id for token in self.added}
         return MergeStructure(
             splits=FrozenDict(merged),
@@ -281,14 +316,16 @@ class Tokenizer:
         merges that an extension adds for such tokens.
         """
         flags = {name: bool(self.model.get(name)) for name in ("ignore_merges", "byte_fallback", "fuse_unk")}
-        settings = [
+        settings: list[Any] = [
             self.kind,
-            flags | {"unk_token": self.model.get("unk_token")},
+            flags | {"unk_token": self.unknown},
             [self.document.get(step) for step in ("normalizer", "pre_tokenizer")],
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
         ]
         # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
         strings, merges = self.core_vocabulary.hashed_parts([content for _, content in self._unlisted()])
+        if self.algorithm != "BPE":
+            settings += [self.algorithm, self.model.get("max_input_chars_per_word"), dict(self.scores)]
         first = json.dumps(settings, sort_keys=True)[:-1]
         last = "".join(f", {json.dumps(string)}" for string in self._score_order())
         return sha256(b"".join([f"{first}, ".encode(), strings, f"{last}]".encode(), merges])).hexdigest()
@@ -352,7 +389,7 @@ class Tokenizer:
         # As the loaders of these files merge: a new token also brings the merges that make a token of the base with it.
         if self.main == self.rank_file:
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
-        elif self.main == self.piece_file and self.piece_model:
+        elif self.main == self.piece_file and self.piece_model and self.algorithm == "BPE":
             pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
             vocabulary = _core.Vocabulary(vocabulary.vocab(), pieces.merges(ids))
         freed = {**self.freed, **change.gone} if freed is None else freed
@@ -361,9 +398,10 @@ class Tokenizer:
             core_vocabulary=vocabulary,
             rest=rewrite_document(self.rest, self._added_entries(), change),
             files=FrozenDict(rewrite_files(self.files, change, vocabulary.merge_strings, main=self.main)),
+            scores=FrozenDict({token: self.scores.get(token, 0.0) for token in ids} if self.scores else {}),
             freed=FrozenDict({t: i for t, i in freed.items() if t not in ids}),
         )
-        _ = changed.bpe  # building the table checks every id and merge
+        _ = changed.core_model  # building the table checks every id and merge
         token_id, content = next(iter(changed._unlisted()), (0, None))
         if content is not None:
             raise InvalidTokenizerError(
@@ -384,7 +422,7 @@ class Tokenizer:
 
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
-        return self.bpe.encode(pretoken)
+        return self.core_model.encode(pretoken)
 
     def pretokenize(self, text: str) -> list[str | int]:
         """The pretokens of a text in order, and the id of each added token at its position."""
@@ -392,7 +430,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without the special tokens of the post-processor, truncation or padding."""
-        return self.pipeline.encode(self.bpe, text)
+        return self.pipeline.encode(self.core_model, text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as ``encode`` gives them. Uses all cores.
@@ -402,7 +440,7 @@ class Tokenizer:
             [[262, 290], [262]]
         """
         require_list("texts", texts)
-        return self.pipeline.encode_batch(self.bpe, [*texts])
+        return self.pipeline.encode_batch(self.core_model, [*texts])
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids, special tokens included: what `tokenizers` gives with ``skip_special_tokens=False``.
@@ -475,8 +513,26 @@ class Tokenizer:
         """`tokenizer.json` with all added tokens, also those that only other files name."""
         document = json.loads(self.rest)
         document["added_tokens"] = self._added_entries()
-        document["model"] |= {"vocab": dict(self.vocab), "merges": self.merge_strings()}
+        document["model"] |= self.model_lists()
         return json.dumps(document, ensure_ascii=False)
+
+    def model_lists(self) -> dict[str, Any]:
+        """Vocabulary, and merges or scores, as the model of a `tokenizer.json` lists them.
+
+        Raises:
+            UnsupportedTokenizerError: A Unigram vocabulary has an id without a token.
+        """
+        if self.algorithm == "Unigram":
+            tokens = sorted(self.vocab, key=self.vocab.__getitem__)
+            if tokens and self.vocab[tokens[-1]] != len(tokens) - 1:
+                raise UnsupportedTokenizerError(
+                    "a Unigram vocabulary is a list, which cannot leave out an id, and tokens were removed",
+                    hint="renumber the tokens: `Tokenizer.compact()`",
+                )
+            return {"vocab": [[token, self.scores[token]] for token in tokens]}
+        if self.algorithm == "WordPiece":
+            return {"vocab": dict(self.vocab)}
+        return {"vocab": dict(self.vocab), "merges": self.merge_strings()}
 
 
 def _probe_texts(tokenizer: Tokenizer) -> list[str]:

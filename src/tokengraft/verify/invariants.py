@@ -21,7 +21,7 @@ def holes(tokenizer: Tokenizer) -> Finding:
     """Ids below the highest that no token has."""
     # As ranges of ids: a file of a few kilobytes may leave four billion ids without a token.
     added = [token.id for token in tokenizer.added]
-    runs, *_ = tokenizer.bpe.summary(added, examples=0)
+    runs, *_ = tokenizer.core_model.summary(added, examples=0)
     holes = [run for run in id_layout(runs) if run.use == "unused"]
     if not holes:
         return Finding("holes", "pass", "every id below the highest has a token")

@@ -324,7 +324,7 @@ def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) 
     cut = re.compile("|".join(map(re.escape, reversed(defined))) or "(?!)")
     pretokens = (one for text in samples for one in tokenizer.pretokenize(text) if isinstance(one, str))
     for part in (part for pretoken in pretokens for part in cut.split(pretoken) if part):
-        if model.bpe.encode(part) != tokenizer.bpe.encode(part):
+        if model.core_model.encode(part) != tokenizer.core_model.encode(part):
             raise InvalidTokenizerError(
                 f"`{name}` splits {part!r} differently from `{TOKENIZER_JSON}`",
                 hint="check that the two agreed before: pass the path of one of them alone, and please report this",

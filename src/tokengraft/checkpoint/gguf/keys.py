@@ -82,11 +82,11 @@ def require_same_rule(new: Tokenizer, scores: Mapping[str, float]) -> None:
     ids = new.ids
     normal = {piece: score for piece, score in scores.items() if piece in ids}
     merges = tuple((ids[left], ids[right]) for left, right in all_splits(normal, ids))
-    by_score = Tokenizer(_core.Vocabulary(dict(ids), merges), new.rest).bpe
+    by_score = Tokenizer(_core.Vocabulary(dict(ids), merges), new.rest).core_model
     pieces = sorted(normal)
     for place, piece in enumerate(pieces):
         for text in (piece, piece + pieces[(place + _STEP) % len(pieces)]):
-            if new.bpe.encode(text) != by_score.encode(text):
+            if new.core_model.encode(text) != by_score.encode(text):
                 raise CheckpointError(
                     f"llama.cpp, which merges by score, would split {text!r} in another way than the new tokenizer",
                     hint="pass a new tokenizer with a `tokenizer.model`",

@@ -1,21 +1,22 @@
-//! `Bpe` in Python: the merge table.
+//! `Model` in Python: how pretokens are split into tokens.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::vocabulary::PyVocabulary;
-use crate::bpe::{Alphabet, Bpe, Options, Origin, Summary};
+use crate::bpe::{Alphabet, Bpe, Options, Origin};
+use crate::model::{Model, Remaining, Summary, Unigram, WordPiece};
 
-#[pyclass(frozen, name = "Bpe", module = "tokengraft._core")]
-pub(super) struct PyBpe(pub(super) Bpe);
+#[pyclass(frozen, name = "Model", module = "tokengraft._core")]
+pub(super) struct PyModel(pub(super) Arc<Model>);
 
 #[pymethods]
-impl PyBpe {
-    #[new]
+impl PyModel {
+    #[staticmethod]
     #[pyo3(signature = (vocabulary, *, byte_level, ignore_merges, byte_fallback, unk_token, fuse_unk))]
-    fn new(
+    fn bpe(
         py: Python<'_>,
         vocabulary: &PyVocabulary,
         byte_level: bool,
@@ -27,13 +28,35 @@ impl PyBpe {
         let alphabet = if byte_level { Alphabet::ByteLevel } else { Alphabet::Text };
         let options = Options { alphabet, ignore_merges, byte_fallback, unk_token, fuse_unk };
         let vocabulary = Arc::clone(&vocabulary.0);
-        Ok(Self(py.detach(|| Bpe::of(vocabulary, &options))?))
+        Ok(Self(Arc::new(Model::Bpe(py.detach(|| Bpe::of(vocabulary, &options))?))))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (vocabulary, scores, *, unk_id, byte_fallback))]
+    fn unigram(
+        py: Python<'_>,
+        vocabulary: &PyVocabulary,
+        scores: Vec<f64>,
+        unk_id: Option<u32>,
+        byte_fallback: bool,
+    ) -> PyResult<Self> {
+        let vocabulary = Arc::clone(&vocabulary.0);
+        let unigram = py.detach(|| Unigram::new(vocabulary, scores, unk_id, byte_fallback))?;
+        Ok(Self(Arc::new(Model::Unigram(unigram))))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (vocabulary, *, unk_token, max_characters))]
+    fn word_piece(py: Python<'_>, vocabulary: &PyVocabulary, unk_token: String, max_characters: usize) -> Self {
+        let vocabulary = Arc::clone(&vocabulary.0);
+        Self(Arc::new(Model::WordPiece(py.detach(|| WordPiece::new(vocabulary, unk_token, max_characters)))))
     }
 
     /// The characters between which text may be cut; None where all may.
     #[getter]
-    fn cut_between(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.0.cut_between().map(String::from_iter))
+    fn cut_between(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let bpe = self.0.bpe()?;
+        Ok(py.detach(|| bpe.cut_between().map(String::from_iter)))
     }
 
     #[getter]
@@ -43,7 +66,7 @@ impl PyBpe {
 
     #[getter]
     fn drops_unknown(&self) -> bool {
-        self.0.drops_unknown()
+        self.0.bpe().is_ok_and(Bpe::drops_unknown)
     }
 
     fn encode(&self, pretoken: &str) -> PyResult<Vec<u32>> {
@@ -56,13 +79,14 @@ impl PyBpe {
 
     /// The two parts of every merged token, atomic tokens, and unreachable tokens; each by ascending id.
     fn structure<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Vec<u32>, Vec<u32>)> {
-        let structure = py.detach(|| self.0.structure());
+        let origins = py.detach(|| self.0.origins());
         let (merged, mut atomic, mut unreachable) = (PyDict::new(py), Vec::new(), Vec::new());
-        for (&id, &origin) in structure.ids.iter().zip(&structure.origins) {
+        for (&id, &origin) in self.0.tokens().ids().iter().zip(origins.iter()) {
             match origin {
                 Origin::Merged(left, right) => merged.set_item(id, (left, right))?,
                 Origin::Atomic => atomic.push(id),
                 Origin::Unreachable => unreachable.push(id),
+                Origin::Whole => (),
             }
         }
         Ok((merged, atomic, unreachable))
@@ -74,16 +98,26 @@ impl PyBpe {
         py: Python<'py>,
         more: Vec<(u32, String)>,
     ) -> Vec<(u32, Bound<'py, PyString>, Bound<'py, PyBytes>)> {
-        let listed = self.0.ids().iter().copied().zip(self.0.strings());
+        let listed = self.0.tokens().ids().iter().copied().zip(self.0.tokens().strings());
         let mut all: Vec<(u32, &str)> = listed.chain(more.iter().map(|(id, string)| (*id, string.as_str()))).collect();
         all.sort_unstable();
         let mut bytes = Vec::new();
         let mut token = |(id, string): (u32, &str)| {
             bytes.clear();
-            self.0.alphabet.decode(string, &mut bytes);
+            self.0.decode(string, &mut bytes);
             (id, PyString::new(py, string), PyBytes::new(py, &bytes))
         };
         all.into_iter().map(&mut token).collect()
+    }
+
+    /// The ids of tokens whose removal could change text that is not split into them.
+    fn must_stay(&self, py: Python<'_>) -> Vec<u32> {
+        py.detach(|| self.0.must_stay())
+    }
+
+    /// What the string of every token is split into without it, as ids.
+    fn parts(&self, py: Python<'_>) -> PyResult<Vec<(u32, Vec<u32>)>> {
+        Ok(py.detach(|| self.0.parts())?)
     }
 
     /// The fields of a [`Summary`], in order.
@@ -98,5 +132,21 @@ impl PyBpe {
         let all = py.detach(|| self.0.summary(&added.into_iter().collect(), examples));
         let Summary { runs, learned, atomic, not_utf8, shared_bytes, unreachable, longest } = all;
         (runs, (learned, atomic, not_utf8, shared_bytes), unreachable, longest)
+    }
+}
+
+#[pyclass(frozen, name = "Remaining", module = "tokengraft._core")]
+pub(super) struct PyRemaining(Mutex<Remaining>);
+
+#[pymethods]
+impl PyRemaining {
+    #[new]
+    fn new(model: &PyModel) -> Self {
+        Self(Mutex::new(Remaining::new(Arc::clone(&model.0))))
+    }
+
+    /// Removes a token, and gives the ids that its string is then split into.
+    fn remove(&self, token_id: u32) -> PyResult<Vec<u32>> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token_id)?)
     }
 }

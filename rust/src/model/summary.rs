@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::model::Bpe;
-use super::structure::Origin;
+use super::Model;
+use crate::bpe::Origin;
 
 /// A summary of a model with its added tokens. A token is *learned* if it is not an added one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,26 +20,27 @@ pub struct Summary {
     pub not_utf8: usize,
     /// Learned tokens that stand for the same bytes as another.
     pub shared_bytes: usize,
-    /// The ids of learned tokens that merges cannot make, ascending.
+    /// The ids of learned tokens that no text becomes, ascending.
     pub unreachable: Vec<u32>,
     /// The ids of the learned tokens with the most bytes, longest first.
     pub longest: Vec<u32>,
 }
 
-impl Bpe {
+impl Model {
     /// The summary of the model. `added` has the ids of added tokens, whether the vocabulary lists them or not;
     /// `examples` is how many of the longest tokens to give.
     #[must_use]
     pub fn summary(&self, added: &FxHashSet<u32>, examples: usize) -> Summary {
-        let origins = &self.structure().origins;
-        let learned: Vec<u32> = (0..self.len() as u32).filter(|&token| !added.contains(&self.id(token))).collect();
+        let (origins, ids) = (self.origins(), self.tokens().ids());
+        let id = |token: u32| ids[token as usize];
+        let learned: Vec<u32> = (0..ids.len() as u32).filter(|&token| !added.contains(&id(token))).collect();
         let (bytes, spans) = self.bytes_of(&learned);
         let bytes_of = |&(start, end): &(usize, usize)| &bytes[start..end];
         let mut sharing: FxHashMap<&[u8], usize> =
             FxHashMap::with_capacity_and_hasher(learned.len(), Default::default());
         spans.iter().for_each(|span| *sharing.entry(bytes_of(span)).or_default() += 1);
         let mut longest: Vec<(Reverse<usize>, u32)> =
-            spans.iter().zip(&learned).map(|(&(start, end), &token)| (Reverse(end - start), self.id(token))).collect();
+            spans.iter().zip(&learned).map(|(&(start, end), &token)| (Reverse(end - start), id(token))).collect();
         longest.sort_unstable();
         let is_unreachable = |token: &&u32| origins[**token as usize] == Origin::Unreachable;
         Summary {
@@ -48,7 +49,7 @@ impl Bpe {
             atomic: origins.iter().filter(|origin| **origin == Origin::Atomic).count(),
             not_utf8: spans.iter().filter(|span| std::str::from_utf8(bytes_of(span)).is_err()).count(),
             shared_bytes: sharing.into_values().filter(|&count| count > 1).sum(),
-            unreachable: learned.iter().filter(is_unreachable).map(|&token| self.id(token)).collect(),
+            unreachable: learned.iter().filter(is_unreachable).map(|&token| id(token)).collect(),
             longest: longest.into_iter().take(examples).map(|(_, id)| id).collect(),
         }
     }
@@ -58,7 +59,7 @@ impl Bpe {
         let mut bytes = Vec::new();
         let mut span = |&token: &u32| {
             let start = bytes.len();
-            self.alphabet.decode(self.string(token), &mut bytes);
+            self.decode(self.tokens().string(token), &mut bytes);
             (start, bytes.len())
         };
         let spans = tokens.iter().map(&mut span).collect();
@@ -66,7 +67,7 @@ impl Bpe {
     }
 
     fn runs(&self, added: &FxHashSet<u32>) -> Vec<(u32, u32, bool)> {
-        let mut ids: Vec<u32> = self.ids().iter().copied().chain(added.iter().copied()).collect();
+        let mut ids: Vec<u32> = self.tokens().ids().iter().copied().chain(added.iter().copied()).collect();
         ids.sort_unstable();
         ids.dedup();
         let mut runs: Vec<(u32, u32, bool)> = Vec::new();

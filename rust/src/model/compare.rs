@@ -4,28 +4,27 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::model::Bpe;
-use super::sorted::SortedEncoder;
+use super::encoders::Shared;
+use super::Model;
 use crate::count::Counts;
 use crate::error::Result;
 
 /// Not the index of a token.
 const NONE: u32 = u32::MAX;
 
-impl Bpe {
+impl Model {
     /// The places of the pretokens that another model encodes to other tokens, in order. Tokens are the same if their
     /// strings are; their ids may differ.
     ///
     /// # Errors
     ///
-    /// As [`Bpe::encode`], and when a pretoken of a text vocabulary is not UTF-8.
+    /// As [`Model::encode`], and when a pretoken of a text vocabulary is not UTF-8.
     pub fn changed_pretokens(&self, other: &Self, counts: &Counts) -> Result<Vec<usize>> {
-        let same: Vec<u32> = self.strings().map(|string| other.index(string).unwrap_or(NONE)).collect();
-        let encoders = [self, other].map(|bpe| bpe.pretoken_encoder(bpe.ignores_merges()));
-        let characters = [encoders[0].whole_characters(), encoders[1].whole_characters()];
+        let same: Vec<u32> =
+            self.tokens().strings().map(|string| other.tokens().index(string).unwrap_or(NONE)).collect();
+        let shared = [self, other].map(|model| Shared::new(model, false));
         let changed_in = |places: Range<usize>| -> Result<Vec<usize>> {
-            let mut before = SortedEncoder::new(&encoders[0], characters[0].as_ref());
-            let mut after = SortedEncoder::new(&encoders[1], characters[1].as_ref());
+            let [mut before, mut after] = [shared[0].encoder(), shared[1].encoder()];
             let mut changed = Vec::new();
             for place in places {
                 let pretoken = counts.pretoken(place);
@@ -47,7 +46,7 @@ impl Bpe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::{Options, Random};
+    use crate::bpe::{Bpe, Options, Random};
 
     #[test]
     fn changed_pretokens_are_those_with_other_strings() {
@@ -70,6 +69,7 @@ mod tests {
             };
             let expected: Vec<usize> = (0..counts.len()).filter(is_changed).collect();
             total += expected.len();
+            let (one, other) = (Model::Bpe(one), Model::Bpe(other));
             assert_eq!(one.changed_pretokens(&other, &counts).unwrap(), expected);
             assert!(one.changed_pretokens(&one, &counts).unwrap().is_empty());
         }

@@ -1,0 +1,175 @@
+//! Unigram: a pretoken is split into the tokens whose scores have the largest sum, as `tokenizers` does it.
+//!
+//! Removing tokens that a text is not split into changes nothing in it: its best path stays, and no path gets better. One
+//! exception is prevented elsewhere: the token with the lowest score decides the score of unknown characters, so it is
+//! never removed.
+
+use std::sync::Arc;
+
+use super::trie::{Trie, ROOT};
+use crate::bpe::{byte_token, Tokens, Vocabulary};
+use crate::error::{Error, Result};
+
+/// How much less than the lowest score an unknown character scores.
+const UNKNOWN_PENALTY: f64 = 10.0;
+
+/// A Unigram model.
+#[derive(Debug)]
+pub struct Unigram {
+    vocabulary: Arc<Vocabulary>,
+    /// The score of every token.
+    scores: Vec<f64>,
+    unknown: Option<u32>,
+    /// The `<0xNN>` token of every byte that has one; empty without byte fallback.
+    bytes: Vec<Option<u32>>,
+    trie: Trie,
+    /// The first token with the lowest score.
+    lowest: Option<u32>,
+    unknown_score: f64,
+}
+
+/// A part of a pretoken: where it begins and ends, and its token; None if its characters are unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    start: usize,
+    end: usize,
+    token: Option<u32>,
+}
+
+/// The best way to split the text up to a place: its score, and where its last token begins.
+#[derive(Debug, Clone, Copy)]
+struct Best {
+    score: f64,
+    last: Option<(usize, Option<u32>)>,
+}
+
+impl Unigram {
+    /// The model of a vocabulary with the scores of its tokens by ascending id.
+    ///
+    /// # Errors
+    ///
+    /// When there is not one score for every token, a score is no number, or no token has the id of the unknown token.
+    pub fn new(
+        vocabulary: Arc<Vocabulary>,
+        scores: Vec<f64>,
+        unknown: Option<u32>,
+        byte_fallback: bool,
+    ) -> Result<Self> {
+        let tokens = &vocabulary.tokens;
+        if scores.len() != tokens.len() || scores.iter().any(|score| !score.is_finite()) {
+            return Err(Error::BadScores);
+        }
+        let unknown = match unknown {
+            None => None,
+            Some(id) => Some(tokens.index_of_id(id).ok_or(Error::NoSuchUnknown { id })?),
+        };
+        let bytes = match byte_fallback {
+            true => (0..=255u8).map(|byte| tokens.index(&byte_token(byte))).collect(),
+            false => Vec::new(),
+        };
+        let lowest = (0..).zip(&scores).min_by(|one, other| one.1.total_cmp(other.1));
+        let unknown_score = lowest.map_or(f64::INFINITY, |(_, score)| *score) - UNKNOWN_PENALTY;
+        let lowest = lowest.map(|(token, _)| token);
+        Ok(Self { trie: Trie::new(tokens), scores, unknown, bytes, lowest, unknown_score, vocabulary })
+    }
+
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.vocabulary.tokens
+    }
+
+    /// Adds the tokens of a pretoken, as indices, without those that are removed.
+    pub(super) fn encode(&self, pretoken: &str, is_removed: &dyn Fn(u32) -> bool, tokens: &mut Vec<u32>) -> Result<()> {
+        for part in self.parts(pretoken, is_removed)? {
+            match part.token {
+                Some(token) => tokens.push(token),
+                None => match self.byte_tokens(&pretoken[part.start..part.end]) {
+                    Some(bytes) => tokens.extend(bytes),
+                    None => tokens.push(self.unknown.ok_or(Error::UnknownCharacter)?),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// The byte-fallback tokens of a text, if each of its bytes has one.
+    fn byte_tokens(&self, text: &str) -> Option<Vec<u32>> {
+        text.bytes().map(|byte| self.bytes.get(usize::from(byte)).copied().flatten()).collect()
+    }
+
+    /// Calls `each` with the characters of a pretoken that become the unknown token.
+    pub(super) fn lost(&self, pretoken: &str, mut each: impl FnMut(&str)) -> Result<()> {
+        for part in self.parts(pretoken, &|_| false)? {
+            let text = &pretoken[part.start..part.end];
+            if part.token.is_none() && self.byte_tokens(text).is_none() {
+                text.char_indices().for_each(|(at, character)| each(&text[at..at + character.len_utf8()]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every character is a token, or has a token for each of its bytes.
+    pub(super) fn spells_every_character(&self) -> bool {
+        let complete = !self.bytes.is_empty() && self.bytes.iter().all(Option::is_some);
+        complete
+            || ('\0'..=char::MAX).all(|character| self.tokens().index(character.encode_utf8(&mut [0; 4])).is_some())
+    }
+
+    /// Whether a token is one of those that byte fallback uses.
+    pub(super) fn is_byte(&self, token: u32) -> bool {
+        self.bytes.contains(&Some(token))
+    }
+
+    /// Whether removing a token could change text that is not split into it: the unknown token, those of byte fallback,
+    /// the first one with the lowest score, and characters if there is no unknown token.
+    pub(super) fn must_stay(&self, token: u32) -> bool {
+        let is_lowest = || self.lowest == Some(token);
+        let is_character = || self.tokens().string(token).chars().nth(1).is_none();
+        self.unknown == Some(token) || self.is_byte(token) || is_lowest() || self.unknown.is_none() && is_character()
+    }
+
+    #[cfg(test)]
+    pub(super) fn settings(&self) -> (&[f64], Option<u32>, bool) {
+        (&self.scores, self.unknown, !self.bytes.is_empty())
+    }
+
+    /// The parts of the best path. Of equal scores, the first one found is taken, which is the one whose last token
+    /// begins first. Unknown characters beside each other are one part.
+    fn parts(&self, text: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<Part>> {
+        let mut best = vec![Best { score: 0.0, last: None }; text.len() + 1];
+        for (start, character) in text.char_indices() {
+            let (score, width) = (best[start].score, character.len_utf8());
+            let mut has_token = false;
+            let is_better = |best: &[Best], end: usize, score: f64| best[end].last.is_none() || score > best[end].score;
+            let found = self.trie.prefixes(ROOT, &text.as_bytes()[start..]);
+            for (length, token) in found.filter(|(_, token)| !is_removed(*token)) {
+                has_token = has_token || length == width;
+                let (end, score) = (start + length, score + self.scores[token as usize]);
+                if is_better(&best, end, score) {
+                    best[end] = Best { score, last: Some((start, Some(token))) };
+                }
+            }
+            let (end, score) = (start + width, score + self.unknown_score);
+            if !has_token && is_better(&best, end, score) {
+                self.unknown.ok_or(Error::UnknownCharacter)?;
+                best[end] = Best { score, last: Some((start, None)) };
+            }
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        let mut end = text.len();
+        while let Some((start, token)) = best[end].last {
+            // The text of the unknown token itself is unknown text too.
+            let token = token.filter(|token| Some(*token) != self.unknown);
+            match parts.last_mut() {
+                Some(after) if token.is_none() && after.token.is_none() => after.start = start,
+                _ => parts.push(Part { start, end, token }),
+            }
+            end = start;
+        }
+        parts.reverse();
+        for part in parts.iter_mut().filter(|part| part.token.is_none()) {
+            // Unknown characters may make a token together, as the library looks them up.
+            part.token = self.tokens().index(&text[part.start..part.end]).filter(|token| !is_removed(*token));
+        }
+        Ok(parts)
+    }
+}
