@@ -74,7 +74,7 @@ def preserved_text(
         exactly: Leave out nothing.
         always: Counts that are preserved as they are.
     """
-    scripts = None if targets is None else {name for text in targets for name in _written_in(_letters(text)[1])}
+    scripts = None if targets is None else {name for text in targets for name in written_in(letters_of(text)[1])}
     parts = [(text, None, ()) if exactly else _split(text, scripts) for text in texts]
     kept = [part for part, *_ in parts] + ([] if always is None else [always])
     left_out = [part for _, part, _ in parts if part is not None]
@@ -92,8 +92,8 @@ def _split(
     text: PretokenCounts, scripts: set[str] | None
 ) -> tuple[PretokenCounts, PretokenCounts | None, tuple[str, ...]]:
     """The pretokens of a text that are preserved, the others, and the scripts of those."""
-    script_of, letters = _letters(text)
-    rare = {name for name in letters if scripts is None or name in scripts} - _written_in(letters)
+    script_of, letters = letters_of(text)
+    rare = {name for name in letters if scripts is None or name in scripts} - written_in(letters)
     if not rare:
         return text, None, ()
     data, offsets, numbers = text.table.columns()
@@ -115,7 +115,7 @@ def _split(
     return _rows(text, ~mask), _rows(text, mask), tuple(rare)
 
 
-def _letters(text: PretokenCounts) -> tuple[dict[str, str], Counter[str]]:
+def letters_of(text: PretokenCounts) -> tuple[dict[str, str], Counter[str]]:
     """The script of every character of a text that has one, and how many letters of each script the text has."""
     characters = dict(text.table.characters())
     named = zip(characters, _core.scripts([*characters]), strict=True)
@@ -126,7 +126,7 @@ def _letters(text: PretokenCounts) -> tuple[dict[str, str], Counter[str]]:
     return script_of, letters
 
 
-def _written_in(letters: Counter[str]) -> set[str]:
+def written_in(letters: Counter[str]) -> set[str]:
     """The scripts that a text is written in, by the numbers of its letters."""
     most = {name for name, _ in letters.most_common(1)}
     return most | {name for name, number in letters.items() if number >= RARE * letters.total()}

@@ -28,12 +28,10 @@ def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int
 
     In a text of n tokens, ``ab`` is expected ``a * b / n`` times. Here ``a`` is how often that token is in the text, by
     itself or inside another, plus how often it is expected. A token that merges cannot make is expected by the pieces
-    that merges make of it.
+    that merges make of it; one of a model without merges by what its string is split into without it.
     """
     lengths = {token.id: len(token.bytes) for token in tokenizer.tokens}
-    parts: dict[int, Iterable[int]] = dict(tokenizer.structure.splits)
-    merges = RemainingMerges(tokenizer)
-    parts |= {i: merges.encode(i, ()).tokens for i in tokenizer.structure.unreachable if i not in parts}
+    parts = _parts(tokenizer)
     shortest_first = sorted(parts, key=lambda token: (lengths[token], token))
     uses = Counter(counts)
     for token in reversed(shortest_first):
@@ -50,3 +48,11 @@ def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int
         expected[token] = rate * total
         rates[token] = min(rates.get(token, 0.0) + rate, 1.0)
     return expected
+
+
+def _parts(tokenizer: Tokenizer) -> Mapping[int, Iterable[int]]:
+    """What every token is made of."""
+    if tokenizer.algorithm != "BPE":
+        return dict(tokenizer.core_model.parts())
+    splits, merges = tokenizer.structure.splits, RemainingMerges(tokenizer)
+    return {**splits} | {i: merges.encode(i, ()).tokens for i in tokenizer.structure.unreachable if i not in splits}

@@ -13,8 +13,9 @@ from tokengraft.tokenizer.kind import byte_token
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Splits = Mapping[int, tuple[int, int]]
-Respell = Callable[[int, Collection[int]], Iterable[int]]
-"""The tokens that the text of a token without a split is encoded as, once it and others are removed."""
+Respell = Callable[[int, Collection[int], int], Iterable[int]]
+"""The tokens that the text of a token without a split is encoded as, once it and others are removed. It is called for
+every such token, with how often the token occurs."""
 Key = tuple[int, float]
 """What decides when a token is removed: the number that a removal records, and what decides between equal ones."""
 MoreUses = Callable[[int, Collection[int]], Mapping[int, int]]
@@ -41,9 +42,8 @@ def by_frequency(
 
     def flow(token: int) -> None:
         removed.add(token)
-        if flowing[token]:
-            for part in splits.get(token) or respell(token, removed):
-                flowing[part] += flowing[token]
+        for part in splits.get(token) or respell(token, removed, flowing[token]):
+            flowing[part] += flowing[token]
 
     def key(token: int) -> tuple[int, float]:
         return flowing[token], expected.get(token, 0.0) if expected and not flowing[token] else 0.0

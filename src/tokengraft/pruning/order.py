@@ -12,8 +12,8 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, number, require_type, whole_number
 from tokengraft.progress import stage
 from tokengraft.pruning.expected import usefulness
-from tokengraft.pruning.leaves import RemainingMerges, by_frequency, by_id, by_uses
-from tokengraft.pruning.removable import Protection, removable_tokens, token_text
+from tokengraft.pruning.leaves import RemainingMerges, Respell, by_frequency, by_id, by_uses
+from tokengraft.pruning.removable import COMMON, Protection, removable_tokens, token_text
 from tokengraft.representation import FrozenDict, Table, shown
 from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
 from tokengraft.tokenizer.inspect import is_whole_pretoken
@@ -179,8 +179,6 @@ Method = Literal[
 METHODS: tuple[Method, ...] = get_args(Method)
 COUNTED: tuple[Method, ...] = ("leaf-expected", "leaf-frequency", "frequency", "merge")
 """Methods that use how often tokens occur in a text."""
-COMMON = frozenset(("Common", "Inherited", "Unknown"))
-"""Scripts that are always kept."""
 
 
 @dataclass(frozen=True)
@@ -326,14 +324,18 @@ def _leaf_frequency(question: Question) -> Steps:
 
 
 def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:
-    merges = RemainingMerges(question.tokenizer)
-    return by_frequency(
-        question.tokenizer.structure.splits,
-        question.candidates,
-        frequencies,
-        lambda token, removed: merges.encode(token, removed).tokens,
-        expected,
-    )
+    tokenizer = question.tokenizer
+    splits, respell = tokenizer.structure.splits, _respell(tokenizer)
+    return by_frequency(splits, question.candidates, frequencies, respell, expected)
+
+
+def _respell(tokenizer: Tokenizer) -> Respell:
+    """What becomes of the text of a removed token that merges do not make."""
+    if tokenizer.algorithm == "BPE":
+        merges = RemainingMerges(tokenizer)
+        return lambda token, removed, count: merges.encode(token, removed).tokens if count else ()
+    remaining = _core.Remaining(tokenizer.core_model)
+    return lambda token, *_: remaining.remove(token)
 
 
 def _frequency(question: Question) -> Steps:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError
+from tokengraft.learn.preserve import letters_of, written_in
 from tokengraft.output.json_file import read_settings
 from tokengraft.representation import FrozenDict, frozen_strings, require_fields, set_fields, shown
-from tokengraft.tokenizer.kind import SPACE, byte_token, processor_steps, token_bytes
+from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, processor_steps, token_bytes
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -109,6 +111,8 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else _ESCAPED.get(escape[3], escape[3])
 
 
+COMMON = frozenset(("Common", "Inherited", "Unknown"))
+"""Scripts that are always kept."""
 RESERVED = re.compile(r"<unused_?\d+>|<\|?reserved_[a-z_]*\d+\|?>|\[control_\d+\]|<SPECIAL_\d+>")
 """Added tokens that models keep for later: Gemma, Llama-3, Mistral, tekken."""
 
@@ -158,7 +162,8 @@ class Removable:
 def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: PretokenCounts | None = None) -> Removable:
     """The tokens of a tokenizer that may be removed.
 
-    Added tokens, the unknown token and atomic tokens (bytes, `<0xNN>`, single characters) are always kept.
+    Added tokens, the unknown token and atomic tokens (bytes, `<0xNN>`, single characters) are always kept. A model
+    without merges may lose characters that the text lacks, of scripts that it is not written in.
 
     Args:
         tokenizer: The tokenizer.
@@ -170,13 +175,16 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     """
     reserved = _reserved(tokenizer, counts) if protection.reuse_reserved else set()
     added = {token.id for token in tokenizer.added} - reserved
-    named = {tokenizer.model.get("unk_token"), *_named(tokenizer)}
+    named = {tokenizer.unknown, *_named(tokenizer)}
     added |= {token_id for string, token_id in tokenizer.ids.items() if string in named} - reserved
     if tokenizer.kind == "sentencepiece":
         # Runs of `▁` have equal scores: their merge order stays defined only if all of them are kept.
         added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
     atomic = set(tokenizer.structure.atomic) - added
-    if protection.characters:
+    if tokenizer.algorithm != "BPE":
+        added |= {*tokenizer.core_model.must_stay()}
+        atomic -= _foreign_characters(tokenizer, counts, every_script=protection.characters)
+    elif protection.characters:
         atomic -= _spelled_characters(tokenizer)
     texts = {token.id: token.bytes.decode(errors="replace") for token in tokenizer.tokens}
     reasons = {
@@ -239,15 +247,51 @@ def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
     return {i for string, i in tokenizer.vocab.items() if len(string) == 1 and string != SPACE}
 
 
-def _only_spelling(tokenizer: Tokenizer) -> set[int]:
-    """Tokens that only merge skipping produces and that have a character that is no token by itself.
+def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, every_script: bool) -> set[int]:
+    """Single characters that a text lacks, unless they are of a script that it is written in, or of none.
 
-    Without them, their text would be dropped or become the unknown token.
+    So text of the same characters never gets a new unknown token: it can be split into them.
     """
-    if not tokenizer.ignore_merges or _spells_all_bytes(tokenizer):
+    if counts is None:
         return set()
-    vocab, unreachable = tokenizer.vocab, set(tokenizer.structure.unreachable)
+    present, strings = dict(counts.table.characters()), tokenizer.strings
+    single = {i: strings[i].removeprefix(CONTINUATION) or strings[i] for i in tokenizer.structure.atomic}
+    missing = {i: text for i, text in single.items() if len(text) == 1 and text not in present}
+    if every_script:
+        return {*missing}
+    written = written_in(letters_of(counts)[1]) | COMMON
+    named = zip(missing, _core.scripts([*missing.values()]), strict=True)
+    return {i for i, names in named if written.isdisjoint(names)}
+
+
+def _only_spelling(tokenizer: Tokenizer) -> set[int]:
+    """Tokens with a character that is no token by itself, where nothing else spells it.
+
+    With merges, these are tokens that only merge skipping produces. Without such a token, its text would be dropped or
+    become the unknown token.
+    """
+    if _spells_all_bytes(tokenizer):
+        return set()
+    vocab = tokenizer.vocab
+    if tokenizer.algorithm == "WordPiece":
+        return {i for string, i in vocab.items() if any(part not in vocab for part in _word_characters(string))}
+    if tokenizer.algorithm == "Unigram":
+        return {i for string, i in vocab.items() if any(character not in vocab for character in string)}
+    if not tokenizer.ignore_merges:
+        return set()
+    unreachable = set(tokenizer.structure.unreachable)
     return {i for string, i in vocab.items() if i in unreachable and any(c not in vocab for c in string)}
+
+
+def _word_characters(string: str) -> Iterator[str]:
+    """The tokens of single characters that spell a token of WordPiece.
+
+    >>> [*_word_characters("abc")], [*_word_characters("##bc")]
+    (['a', '##b', '##c'], ['##b', '##c'])
+    """
+    text = string.removeprefix(CONTINUATION)
+    for place, character in enumerate(text):
+        yield character if place == 0 and text == string else CONTINUATION + character
 
 
 def _spells_all_bytes(tokenizer: Tokenizer) -> bool:
