@@ -129,14 +129,13 @@ def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
 
 
 def test_rows_are_rounded_up_to_the_multiple():
-    plan = tg.VocabPlan(100, (None,) * 90, ())
-    assert padded_rows(plan, 100, "keep") == 90
-    assert padded_rows(plan, 128, "keep") == 128
-    assert padded_rows(plan, 192, "keep") == 128
-    assert padded_rows(plan, 100, 64) == 128
+    assert padded_rows(100, 90, 100, "keep") == 90
+    assert padded_rows(100, 90, 128, "keep") == 128
+    assert padded_rows(100, 90, 192, "keep") == 128
+    assert padded_rows(100, 90, 100, 64) == 128
     for wrong in (0, -1, "x", 1 << 30):
         with pytest.raises(errors.OptionError, match="multiple"):
-            padded_rows(plan, 100, wrong)
+            padded_rows(100, 90, 100, wrong)
 
 
 @pytest.mark.parametrize("init", INITIALISERS)

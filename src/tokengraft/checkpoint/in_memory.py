@@ -20,10 +20,9 @@ from tokengraft.checkpoint.ids import (
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, Init, require_untied
+from tokengraft.checkpoint.rows import DEFAULT, DEFAULT_HOLE_ROWS, HoleRows, Init, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, RowOptions
 from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, TensorInfo
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, unused_rows
 from tokengraft.checkpoint.weights import initializer_range
 from tokengraft.errors import CheckpointError, require_type, whole_number, wrong_type
 from tokengraft.progress import stage
@@ -217,7 +216,7 @@ def transplant_model(
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    rows = padded_rows(plan, before, pad_multiple)
+    rows = padded_rows(plan.rows_before, plan.rows_after, before, pad_multiple)
     renumbering = Renumbering(plan, (before, rows))
     require_fixed_ids(vocabulary.shorter, tables.checkpoint.config, renumbering)
     require_untied(output_init, tied=vocabulary.tied)

@@ -16,18 +16,20 @@ from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.rows import (
     DEFAULT,
     INITIALISERS,
+    HoleRows,
     Init,
     Initialiser,
     NewTokens,
     TableInfo,
+    Unused,
     fvt,
     init_name,
     initialiser_of,
+    require_hole_rows,
     require_initialisers,
     rows_by,
 )
 from tokengraft.checkpoint.tensors import Ids, Raw, TensorInfo, all_finite, narrow, widen
-from tokengraft.checkpoint.unused import HoleRows, Unused, require_hole_rows
 from tokengraft.errors import OptionError
 from tokengraft.vocab_plan import VocabPlan
 

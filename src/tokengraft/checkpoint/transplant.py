@@ -29,9 +29,16 @@ from tokengraft.checkpoint.model_files import (
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.result import Transplant, describe
-from tokengraft.checkpoint.rows import DEFAULT, Init, init_name, require_untied
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    DEFAULT_HOLE_ROWS,
+    HoleRows,
+    Init,
+    init_name,
+    require_untied,
+    unused_rows,
+)
 from tokengraft.checkpoint.table import NewTables, RowOptions
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, unused_rows
 from tokengraft.checkpoint.weights import CheckpointWriter, initializer_range
 from tokengraft.errors import CheckpointError, OptionError, Progress, require_type, whole_number
 from tokengraft.formats.sources import load, load_folder
@@ -262,7 +269,7 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
             "`hole_rows` is `keep`, and the model has no rows for some of its added tokens, which could get others",
             hint="leave it out: these tokens get a row that is never chosen",
         )
-    rows = padded_rows(changes, vocabulary.rows, options.pad_multiple)
+    rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
     renumbering = Renumbering(changes, (vocabulary.rows, rows))
     require_fixed_ids(vocabulary.shorter, source.config, renumbering)
     files = model_files(source, vocabulary, (old, new), renumbering)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.checkpoint.ids import config_tokens
-from tokengraft.checkpoint.saving import model_rows
+from tokengraft.checkpoint.padding import model_rows
 from tokengraft.cli import reading
 from tokengraft.cli.display import print_result, print_warnings
 from tokengraft.cli.extended import print_curve, removed_rows, sample_rows
@@ -33,7 +33,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import require_positive
 from tokengraft.formats import load
 from tokengraft.formats.sources import is_tokenizer_file
-from tokengraft.measure.prune_curve import Left, PrunePoint, prune_curve
+from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.pruning.order import (
@@ -99,7 +99,7 @@ def _curve(
     options: argparse.Namespace,
 ) -> tuple[PrunePoint, ...]:
     model = model_rows(options.source)
-    left = (lambda needed: model.left(tokenizer.n_rows, needed)) if model else Left
+    left = (lambda needed: model.left(tokenizer.n_rows, needed)) if model else None
     compact = options.ids == "compact"
     return prune_curve(tokenizer, order, len(chosen), held_out, left=left, compact=compact) if held_out else ()
 

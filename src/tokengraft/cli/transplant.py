@@ -8,9 +8,8 @@ from typing import get_args
 
 from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS
+from tokengraft.checkpoint.rows import INITIALISERS, HoleRows
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say
 from tokengraft.formats import load

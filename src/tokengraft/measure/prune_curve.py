@@ -15,16 +15,6 @@ PARTS = 8
 """The curve has the sizes at which the order is divided into so many equal parts, and the chosen size."""
 
 
-class Left(NamedTuple):
-    """A model with a smaller vocabulary."""
-
-    rows: int
-    """Embedding rows, padding included."""
-    parameters: int | None = None
-    """Parameters that it has fewer; None if the model is unknown."""
-    bytes: int | None = None
-
-
 class PrunePoint(NamedTuple):
     """A number of tokens to remove."""
 
@@ -49,7 +39,7 @@ def prune_curve(
     chosen: int,
     texts: Mapping[str, PretokenCounts],
     *,
-    left: Callable[[int], Left] = Left,
+    left: Callable[[int], tuple[int, int, int]] | None = None,
     compact: bool = True,
 ) -> tuple[PrunePoint, ...]:
     """The tokens of every text at about eight sizes along an order, one of them ``chosen``.
@@ -59,7 +49,7 @@ def prune_curve(
         order: The complete order.
         chosen: The number of tokens that are removed.
         texts: Held-out text of every language, by name.
-        left: What is left of the model, given the rows that its tokens need.
+        left: Given the rows that tokens need: the rows of the model, and the parameters and bytes that it has fewer.
         compact: Whether ids are renumbered without holes.
 
     Raises:
@@ -84,7 +74,8 @@ def prune_curve(
         after = {name: sum(counts.tokens(pruned).values()) for name, counts in texts.items()}
         ids = set(tokenizer.ids.values()) - {removal.id for removal in order.removals[:size]}
         cost = FrozenDict({name: after[name] / before[name] - 1 for name in texts})
-        return PrunePoint(size, cost, *left(len(ids) if compact else max(ids) + 1))
+        rows = len(ids) if compact else max(ids) + 1
+        return PrunePoint(size, cost, *(left(rows) if left else (rows, None, None)))
 
     return tuple(map(point, sizes))
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal, NamedTuple
 
-from tokengraft.checkpoint.rows import Init
-from tokengraft.checkpoint.unused import HoleRows
+from tokengraft.checkpoint.rows import HoleRows, Init
 from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight

@@ -12,10 +12,9 @@ from typing import get_args
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
-from tokengraft.checkpoint.padding import Needed, padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, init_name, require_initialisers
+from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.rows import DEFAULT, init_name, require_hole_rows, require_initialisers
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import Corpus, open_corpus
 from tokengraft.corpus.strings import paths_of
@@ -266,8 +265,8 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
         return None
     # An initialiser has no effect yet; one for a tied output is refused.
     current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
-    needed = Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
-    rows = padded_rows(needed, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
+    before, after = base.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
+    rows = padded_rows(before, after, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before
     files, names = open_checkpoint(Path(job.source)).files, {name for name, *_ in current.tensors}
     shapes = [tensor.shape for file in files for name, tensor in file.tensors.items() if name in names]

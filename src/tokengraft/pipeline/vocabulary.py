@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokengraft.checkpoint.saving import model_rows
+from tokengraft.checkpoint.padding import model_rows
 from tokengraft.errors import CorpusError, OptionError, TokengraftError
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost, Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
-from tokengraft.measure.prune_curve import Left, PrunePoint, prune_curve
+from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.pipeline.options import shown_name
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
@@ -114,7 +114,7 @@ def _curve(job: Prepared, texts: Texts, order: PruneOrder, chosen: int) -> tuple
     """What it costs to prune more or fewer tokens, on the held-out documents, and what it saves."""
     job.start("measuring sizes")
     model, multiple = model_rows(job.source), choices_for(job.options.stacks).pad_multiple
-    left = (lambda needed: model.left(job.base.n_rows, needed, multiple or "keep")) if model else Left
+    left = (lambda needed: model.left(job.base.n_rows, needed, multiple or "keep")) if model else None
     named = {shown_name(name, job.role(name)): counts for name, counts in texts.held_out_counts(job.base).items()}
     with_tokens = {name: counts for name, counts in named.items() if sum(counts.tokens(job.base).values())}
     return prune_curve(job.base, order, chosen, with_tokens, left=left) if with_tokens else ()

@@ -23,10 +23,9 @@ from tokengraft.checkpoint.layout import Role, VocabTensor, Vocabulary
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant, describe
-from tokengraft.checkpoint.rows import require_untied
+from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, RowOptions
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, unused_rows
 from tokengraft.checkpoint.weights import write_table
 from tokengraft.errors import CheckpointError, Progress
 from tokengraft.output.atomic import new_file
@@ -89,7 +88,7 @@ def _writer(file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: Row
     skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
     warnings += (skipping,) if skipping else ()
     changes = plan(inside, new)
-    rows = padded_rows(changes, vocabulary.rows, options.pad_multiple)
+    rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
     change = VocabularyChange(tokens, inside, new, changes, rows)
     fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
     unused = unused_rows(changes, (vocabulary.rows, rows), options.hole_rows or DEFAULT_HOLE_ROWS, change.id_fields)
