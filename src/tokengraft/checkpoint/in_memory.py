@@ -21,10 +21,9 @@ from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, fi
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, DEFAULT_HOLE_ROWS, HoleRows, Init, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, RowOptions
+from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range
 from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, TensorInfo
-from tokengraft.checkpoint.weights import initializer_range
-from tokengraft.errors import CheckpointError, require_type, whole_number, wrong_type
+from tokengraft.errors import CheckpointError, require_type, wrong_type
 from tokengraft.progress import stage
 from tokengraft.vocab_plan import Source, VocabPlan
 
@@ -200,9 +199,7 @@ def transplant_model(
         CheckpointError: The model is not supported, or a config or a module names a removed token.
     """
     require_type("plan", plan, VocabPlan)
-    seed = whole_number("seed", seed)
     options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
-    options.require_known()
     model = without_adapters(model)
     if not hasattr(model, "get_input_embeddings"):
         raise wrong_type(
@@ -216,7 +213,7 @@ def transplant_model(
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    rows = padded_rows(plan.rows_before, plan.rows_after, before, pad_multiple)
+    rows = padded_rows(plan.rows_before, plan.rows_after, before, options.pad_multiple)
     renumbering = Renumbering(plan, (before, rows))
     require_fixed_ids(vocabulary.shorter, tables.checkpoint.config, renumbering)
     require_untied(output_init, tied=vocabulary.tied)

@@ -2,14 +2,27 @@
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
-from tokengraft.errors import CheckpointError, OptionError, whole_number
+from tokengraft.errors import CheckpointError, require, whole_number
 
 PadMultiple = int | Literal["keep"]
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+def pad_multiple(name: str, value: Any) -> PadMultiple:
+    """A multiple to pad to."""
+    if value == "keep":
+        return "keep"
+    multiple = whole_number(name, value, "'keep'")
+    require(
+        1 <= multiple <= 1 << 20,
+        f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
+        "pass --pad-multiple 64, 128 or keep",
+    )
+    return multiple
 
 
 def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> int:
@@ -22,12 +35,6 @@ def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> in
     (128, 150)
     """
     if multiple != "keep":
-        multiple = whole_number("pad_multiple", multiple, "'keep'")
-        if not 1 <= multiple <= 1 << 20:
-            raise OptionError(
-                f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
-                hint="pass --pad-multiple 64, 128 or keep",
-            )
         return -(-after // multiple) * multiple
     if rows <= before:
         return rows if after == before else after

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tokengraft.checkpoint.behaviour import Behaviour
-from tokengraft.checkpoint.compare_files import ByteComparison
+from tokengraft.checkpoint.compare_files import Behaviour, ByteComparison
 from tokengraft.checkpoint.rows import HoleRows, init_name
 from tokengraft.checkpoint.table import NewTables
 from tokengraft.checkpoint.tensors import ITEM_BYTES

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -173,15 +173,6 @@ Init = str | Initialiser
 FUNCTION = "function "
 
 
-def require_initialisers(*chosen: Init | None) -> None:
-    """Refuses names of initialisers that do not exist. None and functions are accepted."""
-    for init in chosen:
-        if init is not None and not callable(init) and init not in [*INITIALISERS]:
-            raise OptionError(
-                f"there is no initialiser {init!r}", hint=f"pass one of {', '.join(INITIALISERS)}, or a function"
-            )
-
-
 def require_untied(output_init: Init | None, *, tied: bool) -> None:
     """Refuses an initialiser for the output of a model whose output shares its rows with the input."""
     if tied and output_init is not None:
@@ -269,9 +260,3 @@ def unused_rows(
     kept = {*range(plan.rows_after + rows[0] - plan.rows_before)} & padding
     suppressed = (holes | padding) - generated_ids(fields)
     return Unused(frozenset((holes - named) | (padding - kept)), how, suppressed=frozenset(suppressed))
-
-
-def require_hole_rows(how: str) -> None:
-    """Refuses a choice that does not exist."""
-    if how not in get_args(HoleRows):
-        raise OptionError(f"there are no hole rows {how!r}", hint=f"pass one of {', '.join(get_args(HoleRows))}")

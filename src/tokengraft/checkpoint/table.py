@@ -1,18 +1,25 @@
 """`NewTables`: builds new tables by a plan, one block of rows at a time, so that no table has to fit into memory.
 
-Used for files and for tensors in memory. Both provide their rows as bytes.
+Used for files and for tensors in memory. Both provide their rows as bytes. `CheckpointWriter` writes weight files: new
+tables in the places of the old ones, all other tensors unchanged.
 """
 
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from pathlib import Path
+from threading import Event
+from typing import Any, BinaryIO, Protocol, get_args
 
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.layout import VocabTensor, Vocabulary
-from tokengraft.checkpoint.padding import PadMultiple
+from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy, sync
+from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
+from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
+from tokengraft.checkpoint.padding import PadMultiple, pad_multiple
 from tokengraft.checkpoint.rows import (
     DEFAULT,
     INITIALISERS,
@@ -25,18 +32,26 @@ from tokengraft.checkpoint.rows import (
     fvt,
     init_name,
     initialiser_of,
-    require_hole_rows,
-    require_initialisers,
     rows_by,
 )
-from tokengraft.checkpoint.tensors import Ids, Raw, TensorInfo, all_finite, narrow, widen
-from tokengraft.errors import OptionError
+from tokengraft.checkpoint.tensors import (
+    Ids,
+    Raw,
+    RowReader,
+    TensorFile,
+    TensorInfo,
+    all_finite,
+    header_bytes,
+    long_runs,
+    narrow,
+    widen,
+)
+from tokengraft.errors import OptionError, Progress, require, seed
+from tokengraft.representation import set_fields
 from tokengraft.vocab_plan import VocabPlan
 
 BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
-LONG_RUN = 256
-"""Runs of at least this many consecutive rows are copied by the kernel."""
 
 
 class OldRows(Protocol):
@@ -57,11 +72,16 @@ class RowOptions:
     pad_multiple: PadMultiple = "keep"
     seed: int = 0
 
-    def require_known(self) -> None:
-        """Refuses initialisers and hole rows that do not exist."""
-        require_initialisers(self.init, self.output_init)
-        if self.hole_rows is not None:
-            require_hole_rows(self.hole_rows)
+    def __post_init__(self) -> None:
+        for init in (self.init, self.output_init):
+            known = init is None or callable(init) or init in [*INITIALISERS]
+            hint = f"pass one of {', '.join(INITIALISERS)}, or a function"
+            require(known, f"there is no initialiser {init!r}", hint=hint)
+        if self.hole_rows not in (None, *get_args(HoleRows)):
+            hint = f"pass one of {', '.join(get_args(HoleRows))}"
+            raise OptionError(f"there are no hole rows {self.hole_rows!r}", hint=hint)
+        set_fields(self, seed, "seed")
+        set_fields(self, pad_multiple, "pad_multiple")
 
     @property
     def inits(self) -> tuple[Init, Init]:
@@ -185,14 +205,6 @@ class _NewTable:
         return rows
 
 
-def long_runs(copies: Ids) -> list[tuple[int, int]]:
-    """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
-    continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
-    breaks = [int(at) + 1 for at in np.flatnonzero(~continues)]
-    runs = zip([0, *breaks], [*breaks, len(copies)], strict=True)
-    return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
-
-
 def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[int] = ()) -> Ids:
     """For every new row the old row to copy, or -1 if it must be initialised.
 
@@ -212,3 +224,106 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[in
     copies: Ids = np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
     copies[np.fromiter(unused, np.int64, len(unused))] = -1
     return copies
+
+
+AT_ONCE = 2
+"""Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
+limit."""
+PROGRESS_SECONDS = 0.25
+"""Between two reports of the bytes that have been written."""
+
+
+@dataclass(frozen=True)
+class CheckpointWriter:
+    """Writes the weight files of a checkpoint with new tables, and compares each with its source."""
+
+    source: Checkpoint
+    tables: NewTables
+
+    def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> ByteComparison:
+        """Writes every weight file, compares it with its source, and waits until it is on the disk."""
+        with _Threads() as threads:
+            largest_first = sorted(self.source.files, key=lambda file: -file.path.stat().st_size)
+            jobs = {
+                threads.files.submit(self.write_and_compare, file, folder, hard_link, threads): file.path
+                for file in largest_first
+            }
+            return ByteComparison.total(_finished(jobs, folder, progress))
+
+    def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
+        """Writes one weight file and compares it with its source while it is written to the disk."""
+        self.write(file, folder, hard_link, threads.stop)
+        out = folder / file.path.name
+        parts = comparisons(file, TensorFile.open(out), self.tables.copies_by_table)
+        compared = [threads.comparisons.submit(part) for part in parts]
+        sync(out)
+        return ByteComparison.total(part.result() for part in compared)
+
+    def write(self, file: TensorFile, folder: Path, hard_link: bool, stop: Event) -> None:
+        """Writes one weight file: with new tables if it has any, else as a copy."""
+        changed = {t.info.name: t for t in self.tables.vocabulary.tensors if t.file == file}
+        out, tensors = folder / file.path.name, file.tensors.values()
+        if not changed:
+            share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
+            return
+        after = [t.with_rows(self.tables.rows_after(t)) if t.name in changed else t for t in tensors]
+        # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
+        with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
+            new.write(header_bytes(after, file.metadata))
+            for tensor in tensors:
+                if tensor.name in changed:
+                    write_table(self.tables, changed[tensor.name], old, new, stop)
+                else:
+                    copy_bytes(old, tensor.start, tensor.size, new, stop)
+
+
+def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
+    """Appends a new table to a file."""
+    info = tensor.info
+    for part in tables.parts(tensor, RowReader(old, info)):
+        raise_if(stop)
+        if isinstance(part, range):
+            copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
+        else:
+            new.write(part.data)
+
+
+class _Threads:
+    """Threads that write files, and threads that compare them. Leaving the context stops them, done or not."""
+
+    def __init__(self) -> None:
+        self.stop = Event()
+        self.files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant")
+        self.comparisons = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="compare")
+
+    def __enter__(self) -> "_Threads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for pool in (self.files, self.comparisons):
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.files, self.comparisons):
+            pool.shutdown()
+
+
+def _finished(
+    jobs: Mapping["Future[ByteComparison]", Path], folder: Path, progress: Progress | None
+) -> Iterator[ByteComparison]:
+    """The results of jobs for files, as they are finished. The first error is raised at once."""
+    names = [path.name for path in jobs.values()]
+    total, reported, pending = sum(path.stat().st_size for path in jobs.values()), 0, {*jobs}
+    while pending:
+        finished, pending = wait(pending, PROGRESS_SECONDS if progress else None, FIRST_COMPLETED)
+        yield from (job.result() for job in finished)
+        if progress:
+            sizes = (path.stat().st_size for name in names if (path := folder / name).exists())
+            written = min(sum(sizes), total) if pending else total
+            progress(names[0], written - reported, total)
+            reported = written
+
+
+def initializer_range(config: dict[str, Any]) -> float:
+    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
+    spread = config.get("initializer_range")
+    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02

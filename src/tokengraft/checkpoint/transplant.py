@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.checkpoint.behaviour import compare_models, require_torch
+from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
 from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
@@ -38,11 +38,10 @@ from tokengraft.checkpoint.rows import (
     require_untied,
     unused_rows,
 )
-from tokengraft.checkpoint.table import NewTables, RowOptions
-from tokengraft.checkpoint.weights import CheckpointWriter, initializer_range
-from tokengraft.errors import CheckpointError, OptionError, Progress, require_type, whole_number
+from tokengraft.checkpoint.table import CheckpointWriter, NewTables, RowOptions, initializer_range
+from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
 from tokengraft.formats.sources import load, load_folder
-from tokengraft.output.atomic import new_folder, require_distinct, require_new
+from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
@@ -111,11 +110,9 @@ def transplant(
         (397, 413)
     """
     require_type("checkpoint", checkpoint, str, os.PathLike)
-    seed = whole_number("seed", seed)
-    pad_multiple = pad_multiple if pad_multiple == "keep" else whole_number("pad_multiple", pad_multiple, "'keep'")
     options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
-    options.require_known()
-    _require_options(seed, verify=verify, dry=out is None)
+    if verify:
+        _require_verifiable(dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
         paths = [tokenizer for tokenizer in (new_tokenizer, base) if isinstance(tokenizer, str | os.PathLike)]
@@ -145,15 +142,12 @@ def transplant(
     return done
 
 
-def _require_options(seed: int, *, verify: bool, dry: bool) -> None:
-    if seed < 0:
-        raise OptionError(f"--seed is {seed}; it must be 0 or more", hint="pass --seed 0")
-    if verify and dry:
+def _require_verifiable(*, dry: bool) -> None:
+    if dry:
         raise OptionError(
             "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
         )
-    if verify:
-        require_torch()
+    require_torch()
 
 
 def _loaded(tokenizer: Tokenizer | Any) -> Tokenizer:
@@ -185,10 +179,7 @@ class _Job:
         """Writes every file without weights. ``others`` are written last and replace files of the same name."""
         for name in self.files.copied:
             shutil.copyfile(self.source.folder / name, folder / name)
-        for name, data in {**self.files.written, **others}.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        write_files({**self.files.written, **others}, folder)
 
     def request(self, *, hard_link: bool) -> dict[str, Any]:
         """What was asked for, for `tokengraft.json`."""

@@ -19,6 +19,7 @@ from tokengraft.cli.options import (
     Commands,
     add_json,
     add_output,
+    add_protection,
     add_wide,
     command_line,
     given,
@@ -90,16 +91,7 @@ def add(commands: Commands) -> None:
         "its ids change if more tokens are removed than added",
     )
     learning.add_size(command)
-    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one per line, that are not pruned")
-    command.add_argument(
-        "--protect-pattern", metavar="REGEX", help="do not prune tokens whose text matches it anywhere"
-    )
-    command.add_argument(
-        "--no-protect-defaults",
-        action="store_true",
-        help="also prune tokens that cleaned text lacks and that are kept otherwise: white space, digits, punctuation, "
-        "names of source code, and text of chat templates",
-    )
+    add_protection(command)
     command.add_argument(
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
     )

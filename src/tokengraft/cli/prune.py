@@ -15,6 +15,7 @@ from tokengraft.cli.options import (
     Commands,
     add_json,
     add_output,
+    add_protection,
     add_report,
     add_source,
     given,
@@ -36,12 +37,10 @@ from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.pruning.methods import COUNTED, METHODS, Method
 from tokengraft.pruning.order import (
-    COUNTED,
     COVERAGE,
-    METHODS,
     NONE_COVERED,
-    Method,
     PruneOrder,
     coverage_reason,
     prune_order,
@@ -169,14 +168,7 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="for the script methods: the Unicode scripts to keep, such as Latin",
     )
-    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
-    command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
-    command.add_argument(
-        "--no-protect-defaults",
-        action="store_true",
-        help="also remove tokens that cleaned text lacks and that are kept otherwise: white space, digits, "
-        "punctuation, names of source code, and text of chat templates",
-    )
+    add_protection(command)
     command.add_argument(
         "--prune-characters",
         action="store_true",

@@ -100,6 +100,11 @@ def add_read_options(command: argparse.ArgumentParser) -> None:
     add_memory(group)
 
 
+def add_text(command: argparse.ArgumentParser, what: str) -> None:
+    """Adds --text."""
+    command.add_argument("--text", action="extend", nargs="+", required=True, metavar="NAME=FILES", help=what)
+
+
 def add_text_read_options(command: argparse.ArgumentParser) -> None:
     """Adds options for reading an evaluation text. None has a default, so that it is known which were given."""
     group = command.add_argument_group("reading the text")

@@ -44,17 +44,9 @@ def prune_curve(
 ) -> tuple[PrunePoint, ...]:
     """The tokens of every text at about eight sizes along an order, one of them ``chosen``.
 
-    Args:
-        tokenizer: The tokenizer that the order was made for.
-        order: The complete order.
-        chosen: The number of tokens that are removed.
-        texts: Held-out text of every language, by name.
-        left: Given the rows that tokens need: the rows of the model, and the parameters and bytes that it has fewer.
-        compact: Whether ids are renumbered without holes.
-
-    Raises:
-        OptionError: A text has no tokens, or has an added token that is removed. Its tokens cannot be counted then, so
-            sizes that remove another one are left out.
+    ``left`` gives, for the rows that tokens need, the rows of the model, and the parameters and bytes saved. A
+    text with an added token that is removed is refused: its tokens cannot be counted then. So sizes that remove
+    another one are left out.
     """
     used = {token for counts in texts.values() for token, count in counts.added.items() if count}
     most = next((place for place, token in enumerate(order.tokens) if token in used), len(order))

@@ -25,8 +25,7 @@ from itertools import combinations
 from pathlib import Path
 
 from tokengraft.errors import OutputError, UnreadableFileError
-from tokengraft.output.partial import PREFIX, SUFFIX, partial_path, paths_of, require_kept
-from tokengraft.output.rename import exchange, rename_new
+from tokengraft.output.partial import PREFIX, SUFFIX, exchange, partial_path, paths_of, rename_new, require_kept
 
 Replaceable = Callable[[Path], bool]
 """Whether `--force` may delete a file, given by its path relative to the output folder."""
@@ -94,12 +93,17 @@ def write_folder(
     ``check`` is called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
     """
     with new_folder(out, replaceable=replaceable) as partial:
-        for name, data in files.items():
-            path = partial / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        write_files(files, partial)
         if check:
             check(partial)
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Writes files, given by relative path, into a folder."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 @contextmanager

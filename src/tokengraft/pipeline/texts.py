@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokengraft.corpus.open import Corpus
-from tokengraft.corpus.strings import only_paths, paths_of
+from tokengraft.corpus.open import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio
 from tokengraft.errors import Progress
@@ -44,11 +43,7 @@ class Mix(NamedTuple):
 
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
-    """Counts mixed by share. A single text is not changed.
-
-    Args:
-        parts: Counts, each with its share against the others. Only the ratios of shares matter.
-    """
+    """Counts mixed by share, of which only the ratios matter. A single text is not changed."""
     sizes = [_size(counts) for counts, _ in parts]
     factors = whole_factors(sizes, [share for _, share in parts])
     weighted = zip(parts, factors, strict=True)
@@ -169,12 +164,7 @@ def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[s
 
 
 def open_tests(job: Prepared) -> dict[str, Text | PretokenCounts]:
-    """The test texts. Shards and normalization are for counting.
-
-    Raises:
-        CorpusError: A text cannot be read, or is empty.
-        CountsError: Counts were made for another pipeline, or do not give the length of the text.
-    """
+    """The test texts. Shards and normalization are for counting."""
     given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
     tests = {name: open_text(name, text, given) for name, text in job.tests.items()}
     for text in tests.values():

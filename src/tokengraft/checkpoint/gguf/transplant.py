@@ -24,9 +24,8 @@ from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, require_untied, unused_rows
-from tokengraft.checkpoint.table import NewTables, RowOptions
+from tokengraft.checkpoint.table import NewTables, RowOptions, write_table
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0
-from tokengraft.checkpoint.weights import write_table
 from tokengraft.errors import CheckpointError, Progress
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.llama_cpp import skipping_warning
