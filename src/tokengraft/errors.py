@@ -216,12 +216,6 @@ def number(name: str, value: Any) -> float:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def require_positive(name: str, value: int | None) -> None:
-    """Refuses an option that `positive` refuses; None means that the option was not given."""
-    if value is not None:
-        positive(name, value)
-
-
 def positive(name: str, value: Any) -> int:
     """A whole number that is at least 1 and below 2^63."""
     n = whole_number(name, value)

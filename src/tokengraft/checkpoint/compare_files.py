@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokengraft.checkpoint.byte_ranges import PIECE, equal_bytes
-from tokengraft.checkpoint.tensors import Ids, RowReader, TensorFile, TensorInfo, all_finite, long_runs
+from tokengraft.checkpoint.tensors import Ids, TensorFile, TensorInfo, all_finite, long_runs, read_rows
 from tokengraft.errors import CheckpointError, OptionError
 from tokengraft.vocab_plan import VocabPlan
 
@@ -130,8 +130,8 @@ def _compare_rows(old: TensorFile, new: TensorFile, name: str, block: tuple[Ids,
     rows, sources = block
     kept = sources >= 0
     with old.path.open("rb", buffering=0) as before, new.path.open("rb", buffering=0) as after:
-        written = RowReader(after, new.tensors[name]).raw(rows)
-        source = RowReader(before, old.tensors[name]).raw(sources[kept])
+        written = read_rows(after, new.tensors[name], rows)
+        source = read_rows(before, old.tensors[name], sources[kept])
     if not np.array_equal(written[kept], source):
         raise _damage(_KEPT.format(name))
     if not all_finite(written[~kept], new.tensors[name].dtype):

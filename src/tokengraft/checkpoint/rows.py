@@ -183,11 +183,6 @@ def require_untied(output_init: Init | None, *, tied: bool) -> None:
         )
 
 
-def initialiser_of(init: Init) -> Initialiser:
-    """The function of an initialiser that was chosen by name or as a function."""
-    return INITIALISERS[init] if isinstance(init, str) else init
-
-
 def init_name(init: Init) -> str:
     """The name of an initialiser, for results and records.
 

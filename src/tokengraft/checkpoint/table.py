@@ -1,22 +1,23 @@
 """`NewTables`: builds new tables by a plan, one block of rows at a time, so that no table has to fit into memory.
 
-Used for files and for tensors in memory. Both provide their rows as bytes. `CheckpointWriter` writes weight files: new
+Used for files and for tensors in memory. Both provide their rows as bytes. `write_weights` writes weight files: new
 tables in the places of the old ones, all other tensors unchanged.
 """
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event
-from typing import Any, BinaryIO, Protocol, get_args
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy, sync
+from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
 from tokengraft.checkpoint.padding import PadMultiple, pad_multiple
@@ -31,22 +32,22 @@ from tokengraft.checkpoint.rows import (
     Unused,
     fvt,
     init_name,
-    initialiser_of,
     rows_by,
 )
 from tokengraft.checkpoint.tensors import (
     Ids,
     Raw,
-    RowReader,
     TensorFile,
     TensorInfo,
     all_finite,
     header_bytes,
     long_runs,
     narrow,
+    read_rows,
     widen,
 )
 from tokengraft.errors import OptionError, Progress, require, seed
+from tokengraft.output.atomic import sync
 from tokengraft.representation import set_fields
 from tokengraft.vocab_plan import VocabPlan
 
@@ -54,12 +55,8 @@ BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
 
 
-class OldRows(Protocol):
-    """Rows of an old table, as bytes."""
-
-    def raw(self, rows: Ids) -> Raw:
-        """The bytes of the given rows, in the given order."""
-        ...
+OldRows = Callable[[Ids], Raw]
+"""Gives the bytes of some rows of an old table, in the given order."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ class NewTables:
         info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
         old_table = TableInfo(
             ids=self._token_rows[self._token_rows < info.shape[0]],
-            read=lambda rows: widen(old.raw(rows), info.dtype),
+            read=lambda rows: widen(old(rows), info.dtype),
             width=info.width,
             spread=self.spread,
             seed=self.options.seed,
@@ -136,7 +133,8 @@ class NewTables:
             plan=self.plan,
         )
         is_bias = tensor.role == "bias"  # of new tokens, it is always the mean of the pieces
-        initialiser = fvt if is_bias else initialiser_of(self.options.inits[0 if as_input else 1])
+        init = fvt if is_bias else self.options.inits[0 if as_input else 1]
+        initialiser = INITIALISERS[init] if isinstance(init, str) else init
         copies = self.copies[: self.rows_after(info)]
         return _NewTable(old, info, copies, self.plan, initialiser, old_table, self.unused, is_bias).parts()
 
@@ -170,13 +168,13 @@ class _NewTable:
         sources = self.copies[ids.start : ids.stop]
         kept = sources >= 0
         if kept.all():
-            return self.old.raw(sources)
+            return self.old(sources)
         unused = ~kept & [i in self.unused.rows for i in ids]
         new = ~(kept | unused)
         if new.all():
             return self._token_rows([*ids])
         block = np.empty((len(ids), self.info.row_bytes), np.uint8)
-        block[kept] = self.old.raw(sources[kept])
+        block[kept] = self.old(sources[kept])
         if unused.any():
             block[unused] = narrow(self.unused.row(self.old_table, is_bias=self.is_bias)[None], self.info.dtype)
         if new.any():
@@ -191,9 +189,9 @@ class _NewTable:
         dtype, width, counts = self.info.dtype, self.info.width, [*map(len, pieces)]
         if self.initialiser is fvt and dtype == "BF16" and width > 1 and all(pieces):
             # The most frequent case, several times as fast in the core.
-            means = _core.bf16_means(self.old.raw(wanted).tobytes(), width, counts, places.tolist())
+            means = _core.bf16_means(self.old(wanted).tobytes(), width, counts, places.tolist())
             return np.frombuffer(means, np.uint8).reshape(len(pieces), self.info.row_bytes)
-        values = widen(self.old.raw(wanted), dtype).reshape(len(wanted), width)
+        values = widen(self.old(wanted), dtype).reshape(len(wanted), width)
         tokens = NewTokens(ids, np.array(counts, np.int64), places, values, wanted)
         rows = narrow(rows_by(self.initialiser, tokens, self.old_table), dtype)
         # Rows of the package's own initialisers are not finite only if the model's are not, which is found later.
@@ -233,54 +231,47 @@ PROGRESS_SECONDS = 0.25
 """Between two reports of the bytes that have been written."""
 
 
-@dataclass(frozen=True)
-class CheckpointWriter:
-    """Writes the weight files of a checkpoint with new tables, and compares each with its source."""
+def write_weights(
+    source: Checkpoint, tables: NewTables, folder: Path, hard_link: bool, progress: Progress | None
+) -> ByteComparison:
+    """Writes every weight file with new tables, and compares it with its source while it is written to the disk."""
+    stop = Event()
+    with _threads(stop) as (writing, comparing):
 
-    source: Checkpoint
-    tables: NewTables
+        def write_and_compare(file: TensorFile) -> ByteComparison:
+            out = folder / file.path.name
+            _write_file(file, tables, out, hard_link, stop)
+            parts = comparisons(file, TensorFile.open(out), tables.copies_by_table)
+            compared = [comparing.submit(part) for part in parts]
+            sync(out)
+            return ByteComparison.total(part.result() for part in compared)
 
-    def write_weights(self, folder: Path, hard_link: bool, progress: Progress | None) -> ByteComparison:
-        """Writes every weight file, compares it with its source, and waits until it is on the disk."""
-        with _Threads() as threads:
-            largest_first = sorted(self.source.files, key=lambda file: -file.path.stat().st_size)
-            jobs = {
-                threads.files.submit(self.write_and_compare, file, folder, hard_link, threads): file.path
-                for file in largest_first
-            }
-            return ByteComparison.total(_finished(jobs, folder, progress))
+        largest_first = sorted(source.files, key=lambda file: -file.path.stat().st_size)
+        jobs = {writing.submit(write_and_compare, file): file.path for file in largest_first}
+        return ByteComparison.total(_finished(jobs, folder, progress))
 
-    def write_and_compare(self, file: TensorFile, folder: Path, hard_link: bool, threads: "_Threads") -> ByteComparison:
-        """Writes one weight file and compares it with its source while it is written to the disk."""
-        self.write(file, folder, hard_link, threads.stop)
-        out = folder / file.path.name
-        parts = comparisons(file, TensorFile.open(out), self.tables.copies_by_table)
-        compared = [threads.comparisons.submit(part) for part in parts]
-        sync(out)
-        return ByteComparison.total(part.result() for part in compared)
 
-    def write(self, file: TensorFile, folder: Path, hard_link: bool, stop: Event) -> None:
-        """Writes one weight file: with new tables if it has any, else as a copy."""
-        changed = {t.info.name: t for t in self.tables.vocabulary.tensors if t.file == file}
-        out, tensors = folder / file.path.name, file.tensors.values()
-        if not changed:
-            share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
-            return
-        after = [t.with_rows(self.tables.rows_after(t)) if t.name in changed else t for t in tensors]
-        # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
-        with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
-            new.write(header_bytes(after, file.metadata))
-            for tensor in tensors:
-                if tensor.name in changed:
-                    write_table(self.tables, changed[tensor.name], old, new, stop)
-                else:
-                    copy_bytes(old, tensor.start, tensor.size, new, stop)
+def _write_file(file: TensorFile, tables: NewTables, out: Path, hard_link: bool, stop: Event) -> None:
+    """Writes one weight file: with new tables if it has any, else as a copy."""
+    changed, tensors = {t.info.name: t for t in tables.vocabulary.tensors if t.file == file}, file.tensors.values()
+    if not changed:
+        share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
+        return
+    after = [t.with_rows(tables.rows_after(t)) if t.name in changed else t for t in tensors]
+    # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
+    with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
+        new.write(header_bytes(after, file.metadata))
+        for tensor in tensors:
+            if tensor.name in changed:
+                write_table(tables, changed[tensor.name], old, new, stop)
+            else:
+                copy_bytes(old, tensor.start, tensor.size, new, stop)
 
 
 def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
     """Appends a new table to a file."""
     info = tensor.info
-    for part in tables.parts(tensor, RowReader(old, info)):
+    for part in tables.parts(tensor, partial(read_rows, old, info)):
         raise_if(stop)
         if isinstance(part, range):
             copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
@@ -288,22 +279,17 @@ def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: Bina
             new.write(part.data)
 
 
-class _Threads:
-    """Threads that write files, and threads that compare them. Leaving the context stops them, done or not."""
-
-    def __init__(self) -> None:
-        self.stop = Event()
-        self.files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transplant")
-        self.comparisons = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="compare")
-
-    def __enter__(self) -> "_Threads":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        for pool in (self.files, self.comparisons):
+@contextmanager
+def _threads(stop: Event) -> Iterator[list[ThreadPoolExecutor]]:
+    """Threads that write files, and threads that compare them. They are stopped at the end, done or not."""
+    pools = [ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name) for name in ("transplant", "compare")]
+    try:
+        yield pools
+    finally:
+        stop.set()
+        for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
-        for pool in (self.files, self.comparisons):
+        for pool in pools:
             pool.shutdown()
 
 

@@ -139,23 +139,17 @@ def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) 
     return len(text).to_bytes(8, "little") + text
 
 
-class RowReader:
-    """Reads single rows of a tensor without reading the rest."""
-
-    def __init__(self, stream: BinaryIO, tensor: TensorInfo) -> None:
-        self.stream, self.tensor = stream, tensor
-
-    def raw(self, rows: Ids) -> Raw:
-        """The bytes of the given rows, in the given order. Consecutive rows are read together."""
-        if len(rows) and not 0 <= rows.min() <= rows.max() < self.tensor.shape[0]:  # bytes of another tensor
-            raise IndexError(f"`{self.tensor.name}` has {self.tensor.shape[0]} rows, and not {rows.max()}")
-        block = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
-        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-        starts = [0, *breaks] if len(rows) else []
-        for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
-            self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
-            read_into(self.stream, block[begin:end].reshape(-1))
-        return block
+def read_rows(stream: BinaryIO, tensor: TensorInfo, rows: Ids) -> Raw:
+    """The bytes of some rows of a tensor, in the given order. Consecutive rows are read together."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < tensor.shape[0]:  # bytes of another tensor
+        raise IndexError(f"`{tensor.name}` has {tensor.shape[0]} rows, and not {rows.max()}")
+    block = np.empty((len(rows), tensor.row_bytes), np.uint8)
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts = [0, *breaks] if len(rows) else []
+    for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
+        stream.seek(tensor.start + int(rows[begin]) * tensor.row_bytes)
+        read_into(stream, block[begin:end].reshape(-1))
+    return block
 
 
 def long_runs(copies: Ids) -> list[tuple[int, int]]:

@@ -38,7 +38,7 @@ from tokengraft.checkpoint.rows import (
     require_untied,
     unused_rows,
 )
-from tokengraft.checkpoint.table import CheckpointWriter, NewTables, RowOptions, initializer_range
+from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range, write_weights
 from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
 from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
@@ -133,8 +133,7 @@ def transplant(
         return done
     ours = written_before(Path(out)) if force else set()
     with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        writer = CheckpointWriter(job.source, job.tables)
-        done = replace(done, compared=writer.write_weights(partial, hard_link, progress))
+        done = replace(done, compared=write_weights(job.source, job.tables, partial, hard_link, progress))
         job.write_files(others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))

@@ -17,7 +17,6 @@ from tokengraft.cli.main import resumable
 from tokengraft.cli.options import (
     AUTO,
     Commands,
-    add_json,
     add_output,
     add_protection,
     add_wide,
@@ -119,9 +118,8 @@ def add(commands: Commands) -> None:
         "for the output can be given besides",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
-    add_output(command, "folder for the adapted model")
     add_wide(command)
-    add_json(command)
+    add_output(command, "folder for the adapted model")
     reading.add_read_options(command)
     reading.add_engine(command)
     # Held-out documents must be small compared to the text, so one document per line is the default here.

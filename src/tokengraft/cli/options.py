@@ -108,9 +108,10 @@ def say(text: str, options: argparse.Namespace) -> None:
 
 
 def add_output(command: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
-    """Adds --out and --force."""
+    """Adds --out and --force, and what `add_json` adds."""
     command.add_argument("--out", required=required, metavar="PATH", help=f"output: {what}; must not exist")
     command.add_argument("--force", action="store_true", help="replace an existing output")
+    add_json(command)
 
 
 def given(options: argparse.Namespace, *names: str) -> dict[str, Any]:

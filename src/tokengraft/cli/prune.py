@@ -13,7 +13,6 @@ from tokengraft.cli.extended import print_curve, removed_rows, sample_rows
 from tokengraft.cli.options import (
     AUTO,
     Commands,
-    add_json,
     add_output,
     add_protection,
     add_report,
@@ -31,7 +30,7 @@ from tokengraft.cli.options import (
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import require_positive
+from tokengraft.errors import positive
 from tokengraft.formats import load
 from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
@@ -126,7 +125,7 @@ def add(commands: Commands) -> None:
         "--ids --report --out --force --json",
     )
     add_source(command)
-    reading.add_counts(command, required=False)
+    reading.add_counts(command)
     command.add_argument(
         "--remove",
         type=number_or(ALL, AUTO),
@@ -199,7 +198,6 @@ def add(commands: Commands) -> None:
     )
     add_report(command)
     add_output(command, "folder for the pruned tokenizer")
-    add_json(command)
     reading.add_read_options(command)
     command.set_defaults(run=_run)
 
@@ -315,7 +313,8 @@ def _require_options(options: argparse.Namespace) -> None:
         _require_method(options)
     if held_out and not options.corpus:
         refuse(options, "is for --corpus, and none was given", "max_documents", "max_bytes", "shard")
-    require_positive("remove", options.remove if isinstance(options.remove, int) else None)
+    if isinstance(options.remove, int):
+        positive("remove", options.remove)
     _require_size(options)
 
 

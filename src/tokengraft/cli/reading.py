@@ -51,9 +51,9 @@ def rule(text: str) -> tuple[str, int]:
     return name, values[value]
 
 
-def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+def add_counts(command: argparse.ArgumentParser) -> None:
     """Adds --counts, --corpus and --weight."""
-    text = command.add_mutually_exclusive_group(required=required)
+    text = command.add_mutually_exclusive_group()
     text.add_argument(
         "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts from `tokengraft count`"
     )

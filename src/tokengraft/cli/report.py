@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.cli.options import Commands, add_json, add_output, input_paths, say
+from tokengraft.cli.options import Commands, add_output, input_paths, say
 from tokengraft.cli.reading import (
     add_text,
     add_text_read_options,
@@ -47,7 +47,6 @@ def add(commands: Commands) -> None:
     command.add_argument("--probe", type=Path, metavar="FILE", help="output of `tokengraft probe --json` to include")
     command.add_argument("--title", metavar="TEXT", help="title of the page")
     add_output(command, "HTML file")
-    add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
 

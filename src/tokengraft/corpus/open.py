@@ -154,12 +154,6 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     return shard_of([part for source in inputs for part in split_input(source, size)], read_options.shard)
 
 
-def open_paths(paths: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
-    """The inputs at paths, globs and URLs, as `open_corpus` gives them."""
-    with only_paths():
-        return open_corpus([*paths], read_options)
-
-
 def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
     """Text in memory as an input."""
     if hasattr(corpus, "with_format") and hasattr(corpus, "iter"):

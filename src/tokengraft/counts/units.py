@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
 from tokengraft.corpus.blocks import RangeInput, split_input
 from tokengraft.corpus.files import LocalFile, is_url
-from tokengraft.corpus.open import STDIN, Corpus, open_paths, paths_of
+from tokengraft.corpus.open import STDIN, Corpus, only_paths, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import ROWS
@@ -68,7 +68,8 @@ def require_countable(corpus: Corpus, count_options: CountOptions) -> None:
 def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> list[Input]:
     """The inputs of a corpus with absolute paths: other processes have other working folders."""
     items = [os.fspath(item) for item in paths_of(corpus) or ()]
-    inputs = open_paths([name if name == "-" or is_url(name) else _absolute(name) for name in items], read_options)
+    with only_paths():
+        inputs = open_corpus([n if n == "-" or is_url(n) else _absolute(n) for n in items], read_options)
     for source in inputs:
         is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
         if source.name == STDIN or source.name.startswith("memory://") or is_pipe:

@@ -118,8 +118,8 @@ def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
         for leftover in [*partial.rglob(f"{PREFIX}*{SUFFIX}")]:  # of files written inside, if it could not be removed
             shutil.rmtree(leftover)
         for path in partial.rglob("*"):
-            _sync(path)
-        _sync(partial)
+            sync(path)
+        sync(partial)
         require_kept(partial)
         if replaceable and _same(out, before):
             _require_replaceable(out, replaceable)
@@ -138,7 +138,7 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
     with _writing(out) as partial:
         with _reading_inputs(partial):
             yield partial
-        _sync(partial)
+        sync(partial)
         require_kept(partial)
         if force and _same(out, before):
             partial.replace(out)
@@ -194,7 +194,7 @@ def _writing(out: Path) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(out.parent) as partial:
             yield partial
-            _sync(out.parent)
+            sync(out.parent)
     except OSError as error:
         raise _cannot_write(out, error) from error
 
@@ -243,7 +243,7 @@ def _exchange(partial: Path, out: Path) -> None:
         ) from error
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Waits until a file, or the list of files of a folder, is on the disk."""
     try:
         handle = os.open(path, os.O_RDONLY)

@@ -57,10 +57,10 @@ class GgufVocabulary:
                 "llama (SentencePiece BPE)",
                 hint="transplant the model as safetensors and convert the result with llama.cpp",
             )
-        tokens = _array(file.keys[TOKENS], STRING)
+        tokens = _strings(file.keys[TOKENS])
         types = _sized(file, TYPES, len(tokens))
         scores = _sized(file, SCORES, len(tokens))
-        merges = _array(file.keys[MERGES], STRING) if MERGES in file.keys else ()
+        merges = _strings(file.keys[MERGES]) if MERGES in file.keys else ()
         has_scores = scores is not None and file.keys[SCORES].item_type == FLOAT32
         if not (merges if model == "gpt2" else has_scores):
             missing = MERGES if model == "gpt2" else SCORES
@@ -164,9 +164,9 @@ def _added_entries(vocabulary: GgufVocabulary, ids: Mapping[str, int], new: Toke
             yield {"id": token_id, "content": content} | flags.get(content, default)
 
 
-def _array(key: GgufKey, item_type: int) -> Any:
-    if key.type != ARRAY or key.item_type != item_type:
-        raise wrong_file(f"`{key.name}` is not an array of the type {item_type}")
+def _strings(key: GgufKey) -> Any:
+    if key.type != ARRAY or key.item_type != STRING:
+        raise wrong_file(f"`{key.name}` is not an array of the type {STRING}")
     return key.value
 
 
