@@ -144,6 +144,12 @@ def test_sizes_change_ids_and_rows_as_the_estimate_says(texts, source, sizes):
     assert source == "padded" or before.rows_after == new.n_rows
 
 
+def test_the_estimate_counts_the_rows_of_a_stored_tied_output_once_as_the_result_does(texts):
+    checkpoint(texts / "model", config={"tie_word_embeddings": True})
+    before = adapted(texts, start=tg.pipeline.estimate, add=10)
+    assert before.parameters_added == adapted(texts, add=10).transplant.growth[0] > 0
+
+
 def test_the_estimate_counts_the_holes_that_new_tokens_fill(holey, texts):
     base = tg.load(holey)
     before = adapted(texts, "holey", start=tg.pipeline.estimate, add=450)

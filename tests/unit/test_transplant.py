@@ -139,6 +139,11 @@ def test_rows_are_rounded_up_to_the_multiple():
             RowOptions(pad_multiple=wrong)
 
 
+def test_no_seed_of_files_or_memory_is_negative():
+    with pytest.raises(errors.OptionError, match="seed` is -1; it must be 0 or more"):
+        RowOptions(seed=-1)
+
+
 @pytest.mark.parametrize("init", INITIALISERS)
 @pytest.mark.parametrize("said", [True, False], ids=["tied", "left-to-the-class"])
 def test_two_tables_that_are_tied_stay_equal(tmp_path, init, said):

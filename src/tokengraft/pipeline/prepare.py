@@ -14,6 +14,7 @@ from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, init_name
+from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
@@ -255,13 +256,13 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
     before, after = base.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
     rows = padded_rows(before, after, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before
-    files, names = open_checkpoint(Path(job.source)).files, {name for name, *_ in current.tensors}
-    shapes = [tensor.shape for file in files for name, tensor in file.tensors.items() if name in names]
+    # A tied output counts once, also in a checkpoint that has it.
+    counted = [table for table in current.tensors if not (current.tied and table[1] == "output")]
     return Weights(
-        bytes=sum(file.path.stat().st_size for file in files),
+        bytes=sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files),
         rows=current.rows_before,
         rows_after=rows,
-        parameters_added=growth * sum(shape[1] if len(shape) > 1 else 1 for shape in shapes),
+        parameters_added=growth * sum(b // current.rows_before // ITEM_BYTES[kind] for _, _, kind, b, _ in counted),
         bytes_added=growth * sum(before // current.rows_before for *_, before, _ in current.tensors),
     )
 

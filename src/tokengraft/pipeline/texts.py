@@ -17,10 +17,8 @@ import numpy as np
 from tokengraft.corpus.open import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio
-from tokengraft.errors import Progress
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
-from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits, Parity
 from tokengraft.learn.preserve import Preserved, preserved_text
 from tokengraft.measure.segments import Text, open_text
@@ -81,19 +79,10 @@ def _size(counts: PretokenCounts) -> TextSize:
     return TextSize(int(occurrences.sum()), int((occurrences * lengths).sum()))
 
 
-def extend_by_mix(
-    tokenizer: Tokenizer,
-    mixed: Mix,
-    n: int,
-    limits: Limits,
-    *,
-    preserve: PretokenCounts | None = None,
-    include: WordList | None = None,
-    progress: Progress | None = None,
-) -> Extension:
-    """The extension learned from a mix. Its minimum count and frequencies are divided by ``mixed.unit``."""
+def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits, **more: Any) -> Extension:
+    """What `extend` learns from a mix. The minimum count and frequencies are divided by ``mixed.unit``."""
     scaled = replace(limits, min_count=min(limits.min_count * mixed.unit, _MOST))
-    extension = extend(tokenizer, mixed.counts, n, limits=scaled, preserve=preserve, include=include, progress=progress)
+    extension = extend(tokenizer, mixed.counts, n, limits=scaled, **more)
     merges = tuple(merge._replace(frequency=merge.frequency // mixed.unit) for merge in extension.merges)
     refused = tuple(pair._replace(frequency=pair.frequency // mixed.unit) for pair in extension.refused)
     return replace(extension, merges=merges, refused=refused, min_count=limits.min_count)
