@@ -19,7 +19,7 @@ from prune_orders import SHARES, first
 from safetensors.numpy import load_file
 
 import tokengraft as tg
-from tokengraft.pruning import expected, order
+from tokengraft.pruning import methods
 
 POWERS = (0, 0.5, 1, 2)
 
@@ -56,14 +56,13 @@ def ordered(base: tg.Tokenizer, counts: tg.PretokenCounts, factors: np.ndarray) 
     """The order `leaf-expected` with the usefulness of each token multiplied by a factor."""
 
     def usefulness(tokenizer: tg.Tokenizer, frequencies: Mapping[int, int]) -> dict[int, float]:
-        plain = expected.usefulness(tokenizer, frequencies)
-        return {token: value * float(factors[token]) for token, value in plain.items()}
+        return {token: value * float(factors[token]) for token, value in original(tokenizer, frequencies).items()}
 
-    original, order.usefulness = order.usefulness, usefulness
+    original, methods.usefulness = methods.usefulness, usefulness
     try:
         return tg.prune_order(base, counts)
     finally:
-        order.usefulness = original
+        methods.usefulness = original
 
 
 if __name__ == "__main__":

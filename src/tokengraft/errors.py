@@ -187,22 +187,14 @@ _MADE_BY = {
 
 
 def require_type(name: str, value: object, *kinds: type, hint: str | None = None) -> None:
-    """Refuses an argument of another type. `NoneType` among the types allows None.
-
-    Raises:
-        ArgumentError: With what was given, what is expected, and how to get it.
-    """
+    """Refuses an argument of another type. `NoneType` among the types allows None."""
     if not isinstance(value, kinds):
         words = [_WORDS.get(kind.__name__, _with_article(kind.__name__)) for kind in kinds]
         raise wrong_type(f"`{name}`", value, words, hint)
 
 
 def require_list(name: str, value: object, of: str = "strings") -> None:
-    """Refuses one string or bytes where several values are expected: its characters are hardly ever meant.
-
-    Raises:
-        ArgumentError: It is no list and no other iterable.
-    """
+    """Refuses one string or bytes where several values are expected: its characters are hardly ever meant."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong_type(f"`{name}`", value, [f"a list of {of}"])
 
@@ -210,13 +202,7 @@ def require_list(name: str, value: object, of: str = "strings") -> None:
 def whole_number(name: str, value: Any, *others: str) -> int:
     """A whole number as an `int`, which JSON can have: those of numpy are converted. True is no number.
 
-    Args:
-        name: The argument.
-        value: Its value.
-        others: What else the argument may be, in words.
-
-    Raises:
-        ArgumentError: It is something else.
+    ``others`` are what else the argument may be, in words.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise wrong_type(f"`{name}`", value, ["a whole number", *others])
@@ -224,28 +210,14 @@ def whole_number(name: str, value: Any, *others: str) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """A number as an `int` or `float`, as `whole_number`.
-
-    Raises:
-        ArgumentError: It is something else.
-    """
+    """A number as an `int` or `float`, as `whole_number`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise wrong_type(f"`{name}`", value, ["a number"])
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def require_positive(name: str, value: int | None) -> None:
-    """Refuses an option that `positive` refuses; None means that the option was not given."""
-    if value is not None:
-        positive(name, value)
-
-
 def positive(name: str, value: Any) -> int:
-    """A whole number that is at least 1 and below 2^63.
-
-    Raises:
-        OptionError: With the flag of the option.
-    """
+    """A whole number that is at least 1 and below 2^63."""
     n = whole_number(name, value)
     if not 1 <= n < 2**63:
         flag = f"--{name.replace('_', '-')}"
@@ -253,15 +225,21 @@ def positive(name: str, value: Any) -> int:
     return n
 
 
-def wrong_type(what: str, value: object, expected: Collection[str], hint: str | None = None) -> ArgumentError:
-    """The error of an argument of the wrong type.
+def seed(name: str, value: Any) -> int:
+    """A whole number that is 0 or more."""
+    n = whole_number(name, value)
+    require(n >= 0, f"--{name} is {n}; it must be 0 or more", f"pass --{name} 0")
+    return n
 
-    Args:
-        what: What has it.
-        value: The argument.
-        expected: What is allowed, in words.
-        hint: What to do; by default, to pass what is expected.
-    """
+
+def require(condition: bool, message: str, hint: str) -> None:
+    """Raises an `OptionError` unless the condition holds."""
+    if not condition:
+        raise OptionError(message, hint=hint)
+
+
+def wrong_type(what: str, value: object, expected: Collection[str], hint: str | None = None) -> ArgumentError:
+    """The error of an argument of the wrong type. ``expected`` is what is allowed, in words."""
     allowed = " or ".join(dict.fromkeys(expected))
     made_by = [f"`{_MADE_BY[word]}`" for one in expected if (word := one.split()[-1]) in _MADE_BY]
     if "a path" in expected and type(value).__name__ == "Tokenizer":

@@ -42,9 +42,6 @@ def frozen_strings(name: str, strings: Iterable[str]) -> tuple[str, ...]:
 
     >>> frozen_strings("deny", {"b", "a"}), frozen_strings("deny", {"b": 1, "a": 2}.keys())
     (('a', 'b'), ('b', 'a'))
-
-    Raises:
-        ArgumentError: It is one string, or has something else.
     """
     require_list(name, strings)
     frozen = tuple(strings)
@@ -55,11 +52,7 @@ def frozen_strings(name: str, strings: Iterable[str]) -> tuple[str, ...]:
 
 
 def require_fields(options: Any) -> None:
-    """Refuses a dataclass with a value of another type in a field for True or False, a string, or other options.
-
-    Raises:
-        ArgumentError: With the name of the field.
-    """
+    """Refuses a dataclass with a value of another type in a field for True or False, a string, or other options."""
     for field in fields(options):
         kinds = field.type.__args__ if isinstance(field.type, UnionType) else (field.type,)
         if all(kind in (bool, str, NoneType) or is_dataclass(kind) for kind in kinds):

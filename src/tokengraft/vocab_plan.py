@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from tokengraft.errors import InvalidTokenizerError, require_type
 from tokengraft.output.json_file import read_result, write_result_file
 from tokengraft.representation import shown
-from tokengraft.token_facts import token_length
 from tokengraft.tokenizer.kind import Kind, byte_token, spell, token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
@@ -195,3 +194,13 @@ def _row(row: Any) -> int:
     if type(row) is not int or row < 0:
         raise TypeError(f"{row!r} is not a row")
     return row
+
+
+def token_length(data: bytes) -> int:
+    """The length of a token in quarters of a character. A byte of an incomplete character is a quarter.
+
+    >>> token_length(b" \\xc3\\xb5"), token_length(b"\\xc3"), token_length(b"a\\xe2\\x82")
+    (8, 1, 6)
+    """
+    text = data.decode(errors="ignore")
+    return 4 * len(text) + len(data) - len(text.encode())

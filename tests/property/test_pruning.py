@@ -15,8 +15,7 @@ from test_training import words_over
 
 import tokengraft as tg
 from tokengraft.formats.huggingface import read_tokenizer_json
-from tokengraft.pruning.expected import expected_counts, usefulness
-from tokengraft.pruning.order import METHODS
+from tokengraft.pruning.methods import METHODS, expected_counts, usefulness
 
 BARE = tg.Protection(defaults=False)
 SAFE = ["leaf-expected", "leaf-frequency", "merge", "last-id-leaf"]

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.corpus.block import Cut
-from tokengraft.corpus.blocks import file_blocks
+from tokengraft.corpus.blocks import RangeInput, file_blocks, split_input
 from tokengraft.corpus.open import open_corpus
-from tokengraft.corpus.ranges import RangeInput, split_input
 from tokengraft.counts import units as work
 from tokengraft.counts.count import HoldOut, count_with_hold_out
 from tokengraft.counts.fingerprint import Fingerprint

@@ -21,10 +21,10 @@ from tokengraft.measure.sample_texts import sample_changes
 from tokengraft.pipeline import cache, vocabulary
 from tokengraft.pipeline import prepare as checks
 from tokengraft.pipeline.cache import WITHOUT_EFFECT, cache_key
-from tokengraft.pipeline.measure import check_against
 from tokengraft.pipeline.options import AdaptOptions, Sizes, shares
 from tokengraft.pipeline.record import read_record, repeat_of
 from tokengraft.pipeline.texts import Mix, TextSize, extend_by_mix, mix, whole_factors
+from tokengraft.pipeline.vocabulary import check_against
 from tokengraft.tokenizer.edit import add_tokens, remove_tokens
 from tokengraft.tokenizer.kind import CHARACTER_OF
 
@@ -142,6 +142,12 @@ def test_sizes_change_ids_and_rows_as_the_estimate_says(texts, source, sizes):
     assert before.parameters_added == sum(map(np.size, changed.values())) - sum(map(np.size, old.values()))
     assert read(texts / "out" / "config.json")["vocab_size"] == before.rows_after
     assert source == "padded" or before.rows_after == new.n_rows
+
+
+def test_the_estimate_counts_the_rows_of_a_stored_tied_output_once_as_the_result_does(texts):
+    checkpoint(texts / "model", config={"tie_word_embeddings": True})
+    before = adapted(texts, start=tg.pipeline.estimate, add=10)
+    assert before.parameters_added == adapted(texts, add=10).transplant.growth[0] > 0
 
 
 def test_the_estimate_counts_the_holes_that_new_tokens_fill(holey, texts):

@@ -14,8 +14,7 @@ from itertools import count
 import pytest
 
 from tokengraft import errors
-from tokengraft.output import atomic, partial, rename
-from tokengraft.output import rename as uninterrupted
+from tokengraft.output import atomic, partial
 
 OLD, NEW = {"a": b"old", "b/c": b"old too"}, {"a": b"new", "d": b"new too"}
 CALLS = ("rename", "replace", "link", "mkdir", "fsync", "unlink", "rmdir", "open")
@@ -47,8 +46,8 @@ class Faults:
         self.kind, self.at, self.calls, self.on = kind, at, 0, True
         for name in CALLS:
             monkeypatch.setattr(os, name, self.wrapped(getattr(os, name)))
-        system_call = rename.renameat2 if with_renameat2 else lambda *_: False
-        monkeypatch.setattr(rename, "renameat2", self.wrapped(system_call))
+        system_call = partial.renameat2 if with_renameat2 else lambda *_: False
+        monkeypatch.setattr(partial, "renameat2", self.wrapped(system_call))
         if not with_links:
             monkeypatch.setattr(os, "link", self.refuse)
 
@@ -357,7 +356,7 @@ def test_a_signal_is_held_back_until_the_block_ends():
     done = []
 
     def interrupted_block():
-        with uninterrupted.uninterrupted(), uninterrupted.uninterrupted():
+        with partial.uninterrupted(), partial.uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append("all steps")
 
@@ -372,7 +371,7 @@ def test_every_signal_that_was_held_back_is_handled_once(monkeypatch):
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda number, _: handled.append(number)) for number in numbers]
     try:
-        with uninterrupted.uninterrupted():
+        with partial.uninterrupted():
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
                 signal.raise_signal(number)
             monkeypatch.setattr(signal, "raise_signal", sent.append)  # who listens to a wakeup descriptor would get it
@@ -398,7 +397,7 @@ def test_a_signal_while_handlers_are_changed_leaves_handlers_that_work(monkeypat
         return changed
 
     def run():
-        with uninterrupted.uninterrupted():
+        with partial.uninterrupted():
             pass
 
     try:

@@ -16,7 +16,7 @@ from tokengraft import cli, errors
 from tokengraft.formats.convert import TARGETS
 from tokengraft.tokenizer.edit import remove_tokens
 from tokengraft.tokenizer.rank_file import TEKKEN
-from tokengraft.verify import invariants, loaders
+from tokengraft.verify import check, loaders
 from tokengraft.verify.finding import Finding
 
 SETTINGS = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "add_bos_token": True}
@@ -57,7 +57,7 @@ def libraries():
 def _quick(request, monkeypatch):
     """Other libraries are not asked and there are few sample texts: that takes seconds, and other tests do it."""
     if "libraries" not in request.fixturenames:
-        monkeypatch.setattr(invariants, "loaders", lambda *_: Finding("loaders", "pass", "not asked"))
+        monkeypatch.setattr(check, "loaders", lambda *_: Finding("loaders", "pass", "not asked"))
         monkeypatch.setattr(import_module("tokengraft.verify.check"), "transformers_started", nullcontext)
         monkeypatch.setattr(loaders, "SAMPLES", 200)
         monkeypatch.setattr(loaders, "PIECE_SAMPLES", 200)

@@ -21,7 +21,7 @@ import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.cli.reading import given_counts
 from tokengraft.corpus import blocks as corpus_module
-from tokengraft.corpus.arrow import binary_buffers
+from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count_to_file, merge_counts
 from tokengraft.tokenizer.kind import token_bytes

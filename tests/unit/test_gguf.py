@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli
+from tokengraft.checkpoint.gguf import transplant as writer
 from tokengraft.checkpoint.gguf.file import GgufFile, block_sizes
-from tokengraft.checkpoint.gguf.transplant import GgufWriter
 from tokengraft.checkpoint.tensors import dequantised, quantised
 from tokengraft.errors import CheckpointError, InvalidTokenizerError, OptionError, OutputError, SourceNotFoundError
 
@@ -289,7 +289,7 @@ def test_other_versions_and_types_are_refused(tmp_path, base, plain, old, new, m
 
 def test_a_change_of_any_byte_after_writing_is_found(tmp_path, base, extended, monkeypatch):
     source = ggufs.write_gguf(tmp_path / "a.gguf", base, table="Q8_0")
-    write = GgufWriter.write
+    write = writer._write
     tg.transplant(source, extended, tmp_path / "whole.gguf")
     tensors = GgufFile.open(tmp_path / "whole.gguf").tensors.values()
     table = tensors.mapping["token_embd.weight"].start
@@ -297,13 +297,14 @@ def test_a_change_of_any_byte_after_writing_is_found(tmp_path, base, extended, m
     data = [tensor.start + tensor.size // 3 for tensor in tensors if tensor.start + tensor.size // 3 not in new_rows]
     for at in [0, 5, 60, *range(100, data[0], data[0] // 20), *data]:
 
-        def damage(writer, out, progress, at=at):
-            write(writer, out, progress)
+        def damage(*arguments, at=at):
+            write(*arguments)
+            out = arguments[-2]
             raw = bytearray(out.read_bytes())
             raw[at] ^= 1
             out.write_bytes(raw)
 
-        monkeypatch.setattr(GgufWriter, "write", damage)
+        monkeypatch.setattr(writer, "_write", damage)
         with pytest.raises(CheckpointError):
             tg.transplant(source, extended, tmp_path / "b.gguf")
         assert not (tmp_path / "b.gguf").exists()

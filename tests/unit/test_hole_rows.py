@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.rows import TableInfo
-from tokengraft.checkpoint.unused import BIAS_DROP, Unused, unused_rows
+from tokengraft.checkpoint.rows import BIAS_DROP, TableInfo, Unused, unused_rows
 
 EMBEDDING, HEAD, BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"
 

@@ -28,7 +28,6 @@ FOLDERS = [
     "representation",
     "progress",
     "tokenizer",
-    "token_facts",
     "vocab_plan",
     "formats",
     "corpus",

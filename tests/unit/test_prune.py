@@ -17,7 +17,7 @@ from tokengraft.cli.extended import sample_rows
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.measure.sample_texts import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.pruning.leaves import by_frequency
-from tokengraft.pruning.order import METHODS
+from tokengraft.pruning.methods import METHODS
 from tokengraft.pruning.removable import chat_templates, template_texts
 from tokengraft.pruning.summary import removed_summary
 from tokengraft.verify.loaders import verify_folder

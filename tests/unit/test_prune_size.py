@@ -9,7 +9,7 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint, set_config, write_texts
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.saving import model_rows
+from tokengraft.checkpoint.padding import model_rows
 from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.measure.prune_curve import prune_curve
 

@@ -21,7 +21,7 @@ import pytest
 import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.corpus import blocks
-from tokengraft.corpus.ranges import split_input
+from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.read import documents, read_documents
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import is_counts_file

@@ -17,8 +17,8 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.corpus import blocks
 from tokengraft.corpus import files as remote
+from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.open import open_corpus
-from tokengraft.corpus.ranges import split_input
 from tokengraft.corpus.read import read_documents
 from tokengraft.counts.units import corpus_inputs
 from tokengraft.pipeline.cache import cache_key

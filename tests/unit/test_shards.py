@@ -17,8 +17,8 @@ from tokengraft import cli, errors
 from tokengraft.corpus import blocks
 from tokengraft.corpus import open as shards
 from tokengraft.corpus.block import Cut
+from tokengraft.corpus.blocks import split_input
 from tokengraft.corpus.open import open_corpus
-from tokengraft.corpus.ranges import split_input
 from tokengraft.corpus.read import read_documents
 
 TEXTS = ["tere õhtust, kass!", "the cat  sat<|start|>on 12345 mats", "", "猫 ja kass", "\ufeffa\rb", "x" * 700]

@@ -10,7 +10,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.corpus.strings import only_paths, paths_of
+from tokengraft.corpus.open import only_paths, paths_of
 
 TEXTS = ["the cat sat on the mat", "", "Yes", "põdrad põõsas\nja õues", "a cat"]
 

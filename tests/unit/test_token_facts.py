@@ -9,7 +9,8 @@ from checkpoints import ESTONIAN
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.token_facts import token_length, token_scripts
+from tokengraft.page.pack import token_scripts
+from tokengraft.vocab_plan import token_length
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import INITIALISERS
+from tokengraft.checkpoint.table import RowOptions
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 
 
@@ -129,14 +130,18 @@ def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
 
 
 def test_rows_are_rounded_up_to_the_multiple():
-    plan = tg.VocabPlan(100, (None,) * 90, ())
-    assert padded_rows(plan, 100, "keep") == 90
-    assert padded_rows(plan, 128, "keep") == 128
-    assert padded_rows(plan, 192, "keep") == 128
-    assert padded_rows(plan, 100, 64) == 128
+    assert padded_rows(100, 90, 100, "keep") == 90
+    assert padded_rows(100, 90, 128, "keep") == 128
+    assert padded_rows(100, 90, 192, "keep") == 128
+    assert padded_rows(100, 90, 100, 64) == 128
     for wrong in (0, -1, "x", 1 << 30):
         with pytest.raises(errors.OptionError, match="multiple"):
-            padded_rows(plan, 100, wrong)
+            RowOptions(pad_multiple=wrong)
+
+
+def test_no_seed_of_files_or_memory_is_negative():
+    with pytest.raises(errors.OptionError, match="seed` is -1; it must be 0 or more"):
+        RowOptions(seed=-1)
 
 
 @pytest.mark.parametrize("init", INITIALISERS)
@@ -206,16 +211,15 @@ def test_options_that_make_no_sense_are_refused(tmp_path, options, match):
 
 
 def test_damage_after_writing_is_found(swapped, tmp_path, monkeypatch):
-    module = import_module("tokengraft.checkpoint.weights")
-    write = module.CheckpointWriter.write
+    module = import_module("tokengraft.checkpoint.table")
+    write = module._write_file
 
-    def damaged(self, file, folder, *options):
-        write(self, file, folder, *options)
-        path = folder / file.path.name
+    def damaged(file, tables, path, *options):
+        write(file, tables, path, *options)
         raw = path.read_bytes()
         path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
 
-    monkeypatch.setattr(module.CheckpointWriter, "write", damaged)
+    monkeypatch.setattr(module, "_write_file", damaged)
     with pytest.raises(errors.CheckpointError, match="after writing"):
         tg.transplant(tmp_path / "model", swapped, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -250,8 +254,7 @@ def test_the_command_transplants_and_reports(base, swapped, tmp_path, capsys):
     assert [text for text in ("are unchanged", "hard links", "left out") if text not in shown] == []
     _, shown, _ = run("--out", tmp_path / "j", "--pad-multiple", "64", "--json")
     assert json.loads(shown)["embedding_rows_after"] % 64 == 0
-    with pytest.raises(SystemExit):
-        run("--pad-multiple", "0")
+    assert run("--out", tmp_path / "k", "--pad-multiple", "0")[0] == 2
 
 
 def test_verify_without_torch_is_refused_before_anything_is_written(swapped, tmp_path, monkeypatch):

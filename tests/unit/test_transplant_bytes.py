@@ -13,7 +13,7 @@ from checkpoints import add_tensor, checkpoint
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.checkpoint import byte_ranges, compare_files, table
+from tokengraft.checkpoint import byte_ranges, compare_files, table, tensors
 from tokengraft.checkpoint.rows import INITIALISERS, NewTokens, TableInfo, fvt
 from tokengraft.checkpoint.tensors import TensorFile, all_finite, narrow, widen
 
@@ -118,7 +118,7 @@ def model(tmp_path):
 
 def small_blocks(monkeypatch, size):
     monkeypatch.setattr(table, "BLOCK_BYTES", size)
-    monkeypatch.setattr(table, "LONG_RUN", 3)
+    monkeypatch.setattr(tensors, "LONG_RUN", 3)
     monkeypatch.setattr(compare_files, "ROWS_BYTES", size)
     monkeypatch.setattr(compare_files, "PIECE", size)
     monkeypatch.setattr(byte_ranges, "PIECE", size)
@@ -184,7 +184,7 @@ def test_a_new_row_that_is_not_finite_is_refused(tmp_path):
 def test_an_interrupt_stops_every_thread_and_leaves_nothing(error, tmp_path, monkeypatch):
     base = checkpoint(tmp_path / "model", shards=3)
     new = tg.extend(base, tg.count(base, iter(["põdrad põõsas õunad õues"] * 5)), 4).apply(base)
-    module = import_module("tokengraft.checkpoint.weights")
+    module = import_module("tokengraft.checkpoint.table")
 
     def interrupted(*_):
         raise error

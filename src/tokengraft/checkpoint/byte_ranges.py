@@ -129,9 +129,3 @@ def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
     except OSError:  # the file system does not support it, or there are two file systems
         return False
     return True
-
-
-def sync(path: Path) -> None:
-    """Waits until a written file is on the disk."""
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import CheckpointError
-from tokengraft.output.json_file import require_plain
+from tokengraft.output.json_file import read_settings, require_plain
+from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.rewrite import ID_FIELD
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
@@ -27,8 +28,6 @@ CONFIGS = (
     "params.json",
 )
 """Files with ids and the size of the vocabulary: of transformers, of ONNX Runtime GenAI, and Mistral's own."""
-SETTINGS, SPECIALS = "tokenizer_config.json", "special_tokens_map.json"
-"""Files of a tokenizer that name tokens."""
 SUPPRESSED = "suppress_tokens"
 """Ids that `generate` of transformers never chooses: in `generation_config.json`, and the last part of a GGUF key."""
 NEVER_CHOSEN = frozenset((SUPPRESSED, "begin_suppress_tokens"))
@@ -92,18 +91,11 @@ def model_configs(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def config_tokens(tokenizer: Tokenizer, folder: str | os.PathLike[str]) -> list[str]:
     """The tokens that the configs of a model folder and the tokenizer's own settings name, by id or by string."""
     found = set[str]()
-    for config in (*model_configs(folder).values(), *(_settings(tokenizer, name) for name in (SETTINGS, SPECIALS))):
+    settings = (read_settings(tokenizer.files, name) for name in (SETTINGS, SPECIAL_MAP))
+    for config in (*model_configs(folder).values(), *settings):
         found.update(tokenizer.strings[i] for _, i in id_fields(config) if i in tokenizer.strings)
         found.update(string for string in _token_strings(config) if string in tokenizer.ids)
     return sorted(found)
-
-
-def _settings(tokenizer: Tokenizer, name: str) -> Any:
-    """A settings file of the tokenizer; None if it is missing or not valid JSON."""
-    try:
-        return json.loads(tokenizer.files.get(name, b"null"))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _token_strings(value: Any, key: str = "") -> Iterator[str]:

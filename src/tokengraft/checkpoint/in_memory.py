@@ -1,7 +1,6 @@
 """`transplant_model`: a model in memory with the rows of a new vocabulary."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,10 @@ from tokengraft.checkpoint.ids import (
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, Init, require_untied
-from tokengraft.checkpoint.table import NewTables, RowOptions
-from tokengraft.checkpoint.tensors import Ids, Raw, TensorFile, TensorInfo
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, unused_rows
-from tokengraft.checkpoint.weights import initializer_range
-from tokengraft.errors import CheckpointError, require_type, whole_number, wrong_type
+from tokengraft.checkpoint.rows import DEFAULT, DEFAULT_HOLE_ROWS, HoleRows, Init, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range
+from tokengraft.checkpoint.tensors import Raw, TensorFile, TensorInfo
+from tokengraft.errors import CheckpointError, require_type, wrong_type
 from tokengraft.progress import stage
 from tokengraft.vocab_plan import Source, VocabPlan
 
@@ -37,28 +34,18 @@ _WRAPPED = ("base_layer", "original_module")
 """Attributes of modules that PEFT puts around others: adapters, and modules or tokens that are trained as copies."""
 
 
-@dataclass(frozen=True)
-class MemoryTables:
-    """The tables of tokens of a model in memory."""
-
-    checkpoint: Checkpoint
-    """The model as it would be saved: its config, and the types and shapes of its tensors."""
-    vocabulary: Vocabulary
-    weights: "Mapping[str, torch.Tensor]"
-    """The tensors of the model by name. Of tensors that share their numbers, the first."""
-
-
-def memory_tables(model: Any) -> MemoryTables:
-    """The tables of tokens of a transformers model: those that `transplant` would find if it were saved."""
+def _tables(model: Any) -> "tuple[Checkpoint, Vocabulary, dict[str, torch.Tensor]]":
+    """A transformers model as it would be saved, the tables that `transplant` would find in it, and their tensors."""
     _require_plain_tables(model.get_input_embeddings(), model.get_output_embeddings())
     weights = _tensors(model)
     infos = {name: _info(name, weight) for name, weight in weights.items()}
     config = model.config.to_dict() | {"architectures": [type(model).__name__]}
     checkpoint = Checkpoint(Path(), config, (TensorFile(Path(), infos, None),), None)
     vocabulary = find_vocabulary(checkpoint, lambda *pair: _same_rows(*(weights[tensor.info.name] for tensor in pair)))
-    for tensor in vocabulary.tensors:
-        _require_here(weights[tensor.info.name], f"`{tensor.info.name}`")
-    return MemoryTables(checkpoint, vocabulary, weights)
+    weights = {tensor.info.name: weights[tensor.info.name] for tensor in vocabulary.tensors}
+    for name, weight in weights.items():
+        _require_here(weight, f"`{name}`")
+    return checkpoint, vocabulary, weights
 
 
 def _same_rows(first: "torch.Tensor", second: "torch.Tensor") -> bool:
@@ -150,21 +137,6 @@ _TOKEN_MAPPING = "vocabulary_mapping"
 """What modules of Chameleon and Emu3 make from the `vocabulary_map` of their config."""
 
 
-class _MemoryRows:
-    """Rows of a tensor as bytes."""
-
-    def __init__(self, weight: "torch.Tensor") -> None:
-        import torch
-
-        table = weight.detach().cpu().contiguous().reshape(len(weight), -1)
-        self._bytes = table.view(torch.uint8).numpy()
-
-    def raw(self, rows: Ids) -> Raw:
-        """The bytes of the given rows, in the given order."""
-        block: Raw = self._bytes[rows]
-        return block
-
-
 @stage("transplanting the model")
 def transplant_model(
     model: Any,
@@ -201,36 +173,31 @@ def transplant_model(
         CheckpointError: The model is not supported, or a config or a module names a removed token.
     """
     require_type("plan", plan, VocabPlan)
-    seed = whole_number("seed", seed)
     options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
-    options.require_known()
     model = without_adapters(model)
     if not hasattr(model, "get_input_embeddings"):
         raise wrong_type(
             "`model` of `transplant_model`", model, ["a model of transformers; `transplant` takes folders"]
         )
-    tables = memory_tables(model)
-    vocabulary, before = tables.vocabulary, tables.vocabulary.rows
+    checkpoint, vocabulary, weights = _tables(model)
+    before = vocabulary.rows
     if plan.rows_before > before:
         raise CheckpointError(
             f"the embedding has {before:,} rows and the old tokenizer needs {plan.rows_before:,}",
             hint="make the plan with the tokenizer that the model was trained with; if the last tokens have no rows, "
             f"as in Gemma-3's models for text, add them: `model.resize_token_embeddings({plan.rows_before})`",
         )
-    rows = padded_rows(plan, before, pad_multiple)
+    rows = padded_rows(plan.rows_before, plan.rows_after, before, options.pad_multiple)
     renumbering = Renumbering(plan, (before, rows))
-    require_fixed_ids(vocabulary.shorter, tables.checkpoint.config, renumbering)
+    require_fixed_ids(vocabulary.shorter, checkpoint.config, renumbering)
     require_untied(output_init, tied=vocabulary.tied)
     # Everything that may fail is done before the first change.
-    settings = _Settings(model, tables, renumbering)
+    settings = _Settings(model, {*map(storage, weights.values())}, renumbering)
     unused = unused_rows(plan, (before, rows), hole_rows, settings.id_fields)
     changes = settings.changes(unused.suppressed)
-    new = NewTables(vocabulary, plan, rows, options, unused, initializer_range(tables.checkpoint.text_config))
-    parameters = {
-        storage(weight): _parameter(weight, new, tensor)
-        for tensor in vocabulary.tensors
-        for weight in [tables.weights[tensor.info.name]]
-    }
+    new = NewTables(vocabulary, plan, rows, options, unused, initializer_range(checkpoint.text_config))
+    pairs = zip(weights.values(), vocabulary.tensors, strict=True)
+    parameters = {storage(weight): _parameter(weight, new, tensor) for weight, tensor in pairs}
     for module in model.modules():
         _replace_tables(module, parameters)
     for owner, name, value in changes:
@@ -243,9 +210,9 @@ def _parameter(weight: "torch.Tensor", tables: NewTables, tensor: VocabTensor) -
     """The new parameter that replaces an old one."""
     import torch
 
-    old = _MemoryRows(weight)
-    parts = tables.parts(tensor, old)
-    raw = np.concatenate([old.raw(np.arange(p.start, p.stop)) if isinstance(p, range) else p for p in parts])
+    old: Raw = weight.detach().cpu().contiguous().reshape(len(weight), -1).view(torch.uint8).numpy()
+    parts = tables.parts(tensor, lambda rows: old[rows])
+    raw = np.concatenate([old[part.start : part.stop] if isinstance(part, range) else part for part in parts])
     new = torch.from_numpy(raw).view(weight.dtype).reshape(tables.rows_after(tensor.info), *weight.shape[1:])
     return torch.nn.Parameter(new.to(weight.device), requires_grad=weight.requires_grad)
 
@@ -262,21 +229,19 @@ def _replace_tables(module: Any, parameters: Mapping[Hashable, Any]) -> None:
 
 
 class _Settings:
-    """What a model in memory has beside its weights that names ids: its configs, and attributes of its modules."""
+    """What a model in memory has beside its tables that names ids: its configs, and attributes of its modules."""
 
-    def __init__(self, model: Any, tables: MemoryTables, renumbering: Renumbering) -> None:
+    def __init__(self, model: Any, tables: Collection[Hashable], renumbering: Renumbering) -> None:
         self._renumbering = renumbering
         self._generation = _distinct(model, "generation_config")
-        texts = (config for config in _distinct(model, "config") if config is model.config or self._is_text(config))
+        found = [(config, getattr(config, "vocab_size", None)) for config in _distinct(model, "config")]
+        # Others are copies of the config of the language model if they have its size.
+        texts = (config for config, size in found if config is model.config or size == renumbering.rows[0])
         configs = [*texts, *self._generation]
         self.id_fields = [field for config in configs for field in id_fields(_renumbered(config, renumbering))]
         self._changes = [change for config in configs for change in _changes(config, renumbering)]
         self._changes += [change for module in model.modules() for change in self._attributes(module)]
         self._changes += self._padding(model, tables, configs)
-
-    def _is_text(self, config: Any) -> bool:
-        """Whether a config that is not part of the model's config is a copy of that of the language model."""
-        return getattr(config, "vocab_size", None) == self._renumbering.rows[0]
 
     def _attributes(self, module: Any) -> Iterator[_Change]:
         """Attributes that hold ids or the size of the vocabulary."""
@@ -289,11 +254,10 @@ class _Settings:
             ids = self._renumbering.config({TOKEN_MAP: mapping.vocab_map}, type(module).__name__)
             yield module, _TOKEN_MAPPING, type(mapping)(ids[TOKEN_MAP])
 
-    def _padding(self, model: Any, tables: MemoryTables, configs: list[Any]) -> Iterator[_Change]:
+    def _padding(self, model: Any, tables: Collection[Hashable], configs: list[Any]) -> Iterator[_Change]:
         """The ids of padding in modules: of embeddings of tokens, and of other modules that have the same id."""
-        known = {storage(tables.weights[tensor.info.name]) for tensor in tables.vocabulary.tensors}
         found = [module for module in model.modules() if vars(module).get(_PADDING_INDEX) is not None]
-        embeddings = [module for module in found if known & {storage(w) for w in module.parameters(recurse=False)}]
+        embeddings = [module for module in found if any(storage(w) in tables for w in module.parameters(recurse=False))]
         fields = (field for config in configs for field in id_fields(config.to_dict()))
         ids = {token_id for name, token_id in fields if name == "pad_token_id"} | {m.padding_idx for m in embeddings}
         for module in found:

@@ -12,8 +12,6 @@ from tokengraft.checkpoint.ids import (
     CONFIGS,
     GENERATION,
     GENERATION_FIELDS,
-    SETTINGS,
-    SPECIALS,
     Renumbering,
     id_fields,
     parse_config,
@@ -24,6 +22,7 @@ from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocab
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
+from tokengraft.tokenizer.added import SETTINGS, SPECIAL_MAP
 from tokengraft.tokenizer.rewrite import Change, rewrite_files, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
@@ -76,13 +75,10 @@ def _tokenizer_files(old: Tokenizer, new: Tokenizer, renumbering: Renumbering) -
     left_out = {*_unfit(old, new, missing, brought)}
     kept = {name: raw for name, raw in old.files.items() if name in missing - left_out}
     renumbering.config(_content(kept, SETTINGS), SETTINGS)  # refuses the id of a removed token
-    written = {**brought, **_rewritten(kept, old, new)}
+    change = Change.of(old.ids, new.ids, new.added)
+    written = {**brought, **dict(rewrite_files(kept, change, new.merge_strings))}
     _require_tokens(old, new, renumbering.plan, written)
     return ModelFiles(written, tuple(written), tuple(sorted(kept)), (), tuple(sorted(left_out)))
-
-
-def _rewritten(kept: Mapping[str, bytes], old: Tokenizer, new: Tokenizer) -> dict[str, bytes]:
-    return dict(rewrite_files(kept, Change.of(old.ids, new.ids, new.added), new.merge_strings)) if kept else {}
 
 
 def _unfit(old: Tokenizer, new: Tokenizer, missing: Iterable[str], brought: Mapping[str, bytes]) -> Iterator[str]:
@@ -103,7 +99,7 @@ def _is_template(name: str) -> bool:
 def _require_tokens(old: Tokenizer, new: Tokenizer, changes: VocabPlan, written: Mapping[str, bytes]) -> None:
     """Refuses settings that name a token that the old tokenizer has and the new one does not."""
     before = _content(old.files, SETTINGS)
-    for file in (SETTINGS, SPECIALS):
+    for file in (SETTINGS, SPECIAL_MAP):
         for field, value in _content(written, file).items():
             removed = [text for text in _texts(field, value) if text in old.ids and text not in new.ids]
             # A tokenizer that another tool wrote may still have the id of a removed token.

@@ -1,53 +1,91 @@
-"""How many rows a new embedding has, padding included."""
+"""`padded_rows`: how many rows a new embedding has. `model_rows`: the size of a row, and what fewer rows save."""
 
-from typing import Literal, NamedTuple, Protocol
+import os
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from tokengraft.errors import OptionError, whole_number
+from tokengraft.checkpoint.ids import CONFIG, read_config
+from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
+from tokengraft.errors import CheckpointError, require, whole_number
 
 PadMultiple = int | Literal["keep"]
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
-class RowsNeeded(Protocol):
-    """Numbers of rows that the tokens need before and after, such as those of a `VocabPlan`."""
-
-    @property
-    def rows_before(self) -> int:
-        """Rows that the old tokens need."""
-
-    @property
-    def rows_after(self) -> int:
-        """Rows that the new tokens need."""
-
-
-class Needed(NamedTuple):
-    """`RowsNeeded` without a plan."""
-
-    rows_before: int
-    rows_after: int
+def pad_multiple(name: str, value: Any) -> PadMultiple:
+    """A multiple to pad to."""
+    if value == "keep":
+        return "keep"
+    multiple = whole_number(name, value, "'keep'")
+    require(
+        1 <= multiple <= 1 << 20,
+        f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
+        "pass --pad-multiple 64, 128 or keep",
+    )
+    return multiple
 
 
-def padded_rows(changes: RowsNeeded, rows: int, multiple: PadMultiple) -> int:
-    """The number of rows of the new embedding, padding included.
+def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> int:
+    """The number of rows of the new embedding, padding included, if tokens needed and now need so many of ``rows``.
 
     With ``"keep"``, the number stays a multiple of the same power of two (at most 1024). It decreases only if the
     tokens need fewer rows than before. There may have been fewer rows than tokens need: see `plan_of_rows`.
 
-    >>> from tokengraft.vocab_plan import VocabPlan
-    >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, "keep")
-    128
-    >>> padded_rows(VocabPlan(100, (None,) * 120, ()), 128, 50)
-    150
+    >>> padded_rows(100, 120, 128, "keep"), padded_rows(100, 120, 128, 50)
+    (128, 150)
     """
     if multiple != "keep":
-        multiple = whole_number("pad_multiple", multiple, "'keep'")
-        if not 1 <= multiple <= 1 << 20:
-            raise OptionError(
-                f"the pad multiple is {multiple!r}; it must be a number from 1 to 1,048,576, or keep",
-                hint="pass --pad-multiple 64, 128 or keep",
-            )
-        return -(-changes.rows_after // multiple) * multiple
-    if rows <= changes.rows_before:
-        return rows if changes.rows_after == changes.rows_before else changes.rows_after
+        return -(-after // multiple) * multiple
+    if rows <= before:
+        return rows if after == before else after
     step = min(rows & -rows, 1024)  # the power of two that the old number of rows is a multiple of
-    padded = -(-changes.rows_after // step) * step
-    return max(padded, rows) if changes.rows_after >= changes.rows_before else padded
+    padded = -(-after // step) * step
+    return max(padded, rows) if after >= before else padded
+
+
+class ModelRows(NamedTuple):
+    """The tables of a model that have a row for each token."""
+
+    rows: int
+    """Rows of the embedding, padding included."""
+    parameters: int
+    """Parameters of one row in all tables; tied ones count once."""
+    bytes: int
+
+    def left(self, before: int, after: int, multiple: PadMultiple = "keep") -> tuple[int, int, int]:
+        """The rows of the model after a change of those that tokens need, and the parameters and bytes saved."""
+        rows = padded_rows(before, after, self.rows, multiple)
+        return rows, (self.rows - rows) * self.parameters, (self.rows - rows) * self.bytes
+
+
+def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
+    """The rows of a model: by its tables; by its config if it has none that can be read; None without a model."""
+    folder = Path(source)
+    try:
+        if has_weights(source):
+            return _of_tables(open_checkpoint(folder))
+    except CheckpointError:  # `transplant` refuses it, and says why
+        pass
+    config = read_config(folder / CONFIG) if os.path.isfile(folder / CONFIG) else None  # noqa: PTH113 - a name may be too long
+    return _of_config(Checkpoint(folder, config, (), None)) if isinstance(config, dict) else None
+
+
+def _of_tables(checkpoint: Checkpoint) -> ModelRows:
+    vocabulary = find_vocabulary(checkpoint)
+    # A table for the first ids only keeps its rows.
+    tables = [tensor for tensor in vocabulary.tensors if tensor.info.shape[0] == vocabulary.rows]
+    counted = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
+    return ModelRows(vocabulary.rows, sum(info.width for info in counted), sum(info.row_bytes for info in counted))
+
+
+def _of_config(checkpoint: Checkpoint) -> ModelRows | None:
+    text, config = checkpoint.text_config, checkpoint.config
+    rows, width = text.get("vocab_size"), text.get("hidden_size")
+    types = (some.get(name) for some in (text, config) for name in ("dtype", "torch_dtype"))
+    item = _ITEM_BYTES.get(str(next(filter(None, types), None)))
+    if type(rows) is not int or type(width) is not int or min(rows, width) < 1 or item is None:
+        return None
+    # Saved by transformers without the field, it is tied.
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
+    width *= 1 if tied else 2
+    return ModelRows(rows, width, width * item)

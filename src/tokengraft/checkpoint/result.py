@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tokengraft.checkpoint.behaviour import Behaviour
-from tokengraft.checkpoint.compare_files import ByteComparison
-from tokengraft.checkpoint.rows import init_name
+from tokengraft.checkpoint.compare_files import Behaviour, ByteComparison
+from tokengraft.checkpoint.rows import HoleRows, init_name
 from tokengraft.checkpoint.table import NewTables
 from tokengraft.checkpoint.tensors import ITEM_BYTES
-from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.representation import Table, sentences, shown
 from tokengraft.vocab_plan import VocabPlan
 

@@ -1,10 +1,13 @@
 """Initialisers for new embedding rows: functions that make the rows of new tokens from the old rows of their pieces.
 
 `INITIALISERS` has those of the package by name. `init=` also takes any other function with the same signature.
+
+`Unused`: rows that no token has, and what they get so that a model does not choose them. A model computes a logit for
+every row of its output, and an id without a token decodes to nothing. `docs/initialisers.md` has the proofs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -12,6 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokengraft.checkpoint.ids import NEVER_CHOSEN, generated_ids
 from tokengraft.checkpoint.tensors import Ids, Rows
 from tokengraft.errors import OptionError
 from tokengraft.vocab_plan import VocabPlan
@@ -169,15 +173,6 @@ Init = str | Initialiser
 FUNCTION = "function "
 
 
-def require_initialisers(*chosen: Init | None) -> None:
-    """Refuses names of initialisers that do not exist. None and functions are accepted."""
-    for init in chosen:
-        if init is not None and not callable(init) and init not in [*INITIALISERS]:
-            raise OptionError(
-                f"there is no initialiser {init!r}", hint=f"pass one of {', '.join(INITIALISERS)}, or a function"
-            )
-
-
 def require_untied(output_init: Init | None, *, tied: bool) -> None:
     """Refuses an initialiser for the output of a model whose output shares its rows with the input."""
     if tied and output_init is not None:
@@ -186,11 +181,6 @@ def require_untied(output_init: Init | None, *, tied: bool) -> None:
             "its input",
             hint="leave out --output-init (output_init)",
         )
-
-
-def initialiser_of(init: Init) -> Initialiser:
-    """The function of an initialiser that was chosen by name or as a function."""
-    return INITIALISERS[init] if isinstance(init, str) else init
 
 
 def init_name(init: Init) -> str:
@@ -218,3 +208,50 @@ def rows_by(initialiser: Initialiser, tokens: NewTokens, info: TableInfo) -> Row
             hint="return one row for each new token, as in docs/initialisers.md",
         )
     return rows
+
+
+HoleRows = Literal["keep", "zero", "lowest"]
+"""What rows without a token get: the row that they had, zeros, or a row that is never the most likely."""
+DEFAULT_HOLE_ROWS: HoleRows = "lowest"
+BIAS_DROP = 10_000.0
+"""How far the bias of a row without a token is below the mean. A finite number in 16 bits; e^-10000 is 0 in 64."""
+
+
+@dataclass(frozen=True)
+class Unused:
+    """New rows that have no token, what they get, and whether their ids may be generated."""
+
+    rows: frozenset[int] = field(default_factory=frozenset)
+    """Those that do not keep the row that they had."""
+    how: HoleRows = "keep"
+    suppressed: frozenset[int] = field(default_factory=frozenset)
+    """Those that `generate` must not choose."""
+
+    def row(self, info: TableInfo, *, is_bias: bool = False) -> Rows:
+        """The row that all of them get in one table.
+
+        `lowest` is the mean of the rows of all kept tokens. Its logit is the mean of theirs, which is never above the
+        largest. With a bias, it is far below.
+        """
+        if self.how == "zero":
+            return np.zeros(info.width, np.float32)
+        return info.kept_mean - np.float32(BIAS_DROP) if is_bias else info.kept_mean
+
+
+def unused_rows(
+    plan: VocabPlan, rows: tuple[int, int], how: HoleRows, fields: Collection[tuple[str, int]] = ()
+) -> Unused:
+    """The new rows without a token. With `keep`, there are none.
+
+    Holes in the new ids get another row, and so does padding for which there is no old row. Padding that the model has
+    keeps its rows, and so do the ids that configs use, such as that of an image (``fields``). All of them are
+    suppressed, unless the model may have to generate one of them. ``rows`` are those of the embedding before and after.
+    """
+    if how == "keep":
+        return Unused()
+    named = {token_id for name, token_id in fields if name not in NEVER_CHOSEN}
+    holes = {i for i, source in enumerate(plan.sources) if source is None}
+    padding = {*range(plan.rows_after, rows[1])}
+    kept = {*range(plan.rows_after + rows[0] - plan.rows_before)} & padding
+    suppressed = (holes | padding) - generated_ids(fields)
+    return Unused(frozenset((holes - named) | (padding - kept)), how, suppressed=frozenset(suppressed))

@@ -1,48 +1,62 @@
 """`NewTables`: builds new tables by a plan, one block of rows at a time, so that no table has to fit into memory.
 
-Used for files and for tensors in memory. Both provide their rows as bytes.
+Used for files and for tensors in memory. Both provide their rows as bytes. `write_weights` writes weight files: new
+tables in the places of the old ones, all other tensors unchanged.
 """
 
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Event
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
 from tokengraft import _core
-from tokengraft.checkpoint.layout import VocabTensor, Vocabulary
-from tokengraft.checkpoint.padding import PadMultiple
+from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy
+from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
+from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
+from tokengraft.checkpoint.padding import PadMultiple, pad_multiple
 from tokengraft.checkpoint.rows import (
     DEFAULT,
     INITIALISERS,
+    HoleRows,
     Init,
     Initialiser,
     NewTokens,
     TableInfo,
+    Unused,
     fvt,
     init_name,
-    initialiser_of,
-    require_initialisers,
     rows_by,
 )
-from tokengraft.checkpoint.tensors import Ids, Raw, TensorInfo, all_finite, narrow, widen
-from tokengraft.checkpoint.unused import HoleRows, Unused, require_hole_rows
-from tokengraft.errors import OptionError
+from tokengraft.checkpoint.tensors import (
+    Ids,
+    Raw,
+    TensorFile,
+    TensorInfo,
+    all_finite,
+    header_bytes,
+    long_runs,
+    narrow,
+    read_rows,
+    widen,
+)
+from tokengraft.errors import OptionError, Progress, require, seed
+from tokengraft.output.atomic import sync
+from tokengraft.representation import set_fields
 from tokengraft.vocab_plan import VocabPlan
 
 BLOCK_BYTES = 1 << 18
 """Bytes of rows that are computed at a time. As 64-bit floats they still fit into the cache of a core."""
-LONG_RUN = 256
-"""Runs of at least this many consecutive rows are copied by the kernel."""
 
 
-class OldRows(Protocol):
-    """Rows of an old table, as bytes."""
-
-    def raw(self, rows: Ids) -> Raw:
-        """The bytes of the given rows, in the given order."""
-        ...
+OldRows = Callable[[Ids], Raw]
+"""Gives the bytes of some rows of an old table, in the given order."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +69,16 @@ class RowOptions:
     pad_multiple: PadMultiple = "keep"
     seed: int = 0
 
-    def require_known(self) -> None:
-        """Refuses initialisers and hole rows that do not exist."""
-        require_initialisers(self.init, self.output_init)
-        if self.hole_rows is not None:
-            require_hole_rows(self.hole_rows)
+    def __post_init__(self) -> None:
+        for init in (self.init, self.output_init):
+            known = init is None or callable(init) or init in [*INITIALISERS]
+            hint = f"pass one of {', '.join(INITIALISERS)}, or a function"
+            require(known, f"there is no initialiser {init!r}", hint=hint)
+        if self.hole_rows not in (None, *get_args(HoleRows)):
+            hint = f"pass one of {', '.join(get_args(HoleRows))}"
+            raise OptionError(f"there are no hole rows {self.hole_rows!r}", hint=hint)
+        set_fields(self, seed, "seed")
+        set_fields(self, pad_multiple, "pad_multiple")
 
     @property
     def inits(self) -> tuple[Init, Init]:
@@ -106,7 +125,7 @@ class NewTables:
         info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
         old_table = TableInfo(
             ids=self._token_rows[self._token_rows < info.shape[0]],
-            read=lambda rows: widen(old.raw(rows), info.dtype),
+            read=lambda rows: widen(old(rows), info.dtype),
             width=info.width,
             spread=self.spread,
             seed=self.options.seed,
@@ -114,7 +133,8 @@ class NewTables:
             plan=self.plan,
         )
         is_bias = tensor.role == "bias"  # of new tokens, it is always the mean of the pieces
-        initialiser = fvt if is_bias else initialiser_of(self.options.inits[0 if as_input else 1])
+        init = fvt if is_bias else self.options.inits[0 if as_input else 1]
+        initialiser = INITIALISERS[init] if isinstance(init, str) else init
         copies = self.copies[: self.rows_after(info)]
         return _NewTable(old, info, copies, self.plan, initialiser, old_table, self.unused, is_bias).parts()
 
@@ -148,13 +168,13 @@ class _NewTable:
         sources = self.copies[ids.start : ids.stop]
         kept = sources >= 0
         if kept.all():
-            return self.old.raw(sources)
+            return self.old(sources)
         unused = ~kept & [i in self.unused.rows for i in ids]
         new = ~(kept | unused)
         if new.all():
             return self._token_rows([*ids])
         block = np.empty((len(ids), self.info.row_bytes), np.uint8)
-        block[kept] = self.old.raw(sources[kept])
+        block[kept] = self.old(sources[kept])
         if unused.any():
             block[unused] = narrow(self.unused.row(self.old_table, is_bias=self.is_bias)[None], self.info.dtype)
         if new.any():
@@ -169,9 +189,9 @@ class _NewTable:
         dtype, width, counts = self.info.dtype, self.info.width, [*map(len, pieces)]
         if self.initialiser is fvt and dtype == "BF16" and width > 1 and all(pieces):
             # The most frequent case, several times as fast in the core.
-            means = _core.bf16_means(self.old.raw(wanted).tobytes(), width, counts, places.tolist())
+            means = _core.bf16_means(self.old(wanted).tobytes(), width, counts, places.tolist())
             return np.frombuffer(means, np.uint8).reshape(len(pieces), self.info.row_bytes)
-        values = widen(self.old.raw(wanted), dtype).reshape(len(wanted), width)
+        values = widen(self.old(wanted), dtype).reshape(len(wanted), width)
         tokens = NewTokens(ids, np.array(counts, np.int64), places, values, wanted)
         rows = narrow(rows_by(self.initialiser, tokens, self.old_table), dtype)
         # Rows of the package's own initialisers are not finite only if the model's are not, which is found later.
@@ -181,14 +201,6 @@ class _NewTable:
                 hint="return finite numbers that the type of the table can hold",
             )
         return rows
-
-
-def long_runs(copies: Ids) -> list[tuple[int, int]]:
-    """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
-    continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
-    breaks = [int(at) + 1 for at in np.flatnonzero(~continues)]
-    runs = zip([0, *breaks], [*breaks, len(copies)], strict=True)
-    return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
 
 
 def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[int] = ()) -> Ids:
@@ -210,3 +222,94 @@ def copied_rows(plan: VocabPlan, old_rows: int, rows: int, unused: Collection[in
     copies: Ids = np.concatenate([np.array(tokens, np.int64), np.where(padding < old_rows, padding, -1)])
     copies[np.fromiter(unused, np.int64, len(unused))] = -1
     return copies
+
+
+AT_ONCE = 2
+"""Weight files that are written and compared at the same time. More need memory and gain little: the disk is the
+limit."""
+PROGRESS_SECONDS = 0.25
+"""Between two reports of the bytes that have been written."""
+
+
+def write_weights(
+    source: Checkpoint, tables: NewTables, folder: Path, hard_link: bool, progress: Progress | None
+) -> ByteComparison:
+    """Writes every weight file with new tables, and compares it with its source while it is written to the disk."""
+    stop = Event()
+    with _threads(stop) as (writing, comparing):
+
+        def write_and_compare(file: TensorFile) -> ByteComparison:
+            out = folder / file.path.name
+            _write_file(file, tables, out, hard_link, stop)
+            parts = comparisons(file, TensorFile.open(out), tables.copies_by_table)
+            compared = [comparing.submit(part) for part in parts]
+            sync(out)
+            return ByteComparison.total(part.result() for part in compared)
+
+        largest_first = sorted(source.files, key=lambda file: -file.path.stat().st_size)
+        jobs = {writing.submit(write_and_compare, file): file.path for file in largest_first}
+        return ByteComparison.total(_finished(jobs, folder, progress))
+
+
+def _write_file(file: TensorFile, tables: NewTables, out: Path, hard_link: bool, stop: Event) -> None:
+    """Writes one weight file: with new tables if it has any, else as a copy."""
+    changed, tensors = {t.info.name: t for t in tables.vocabulary.tensors if t.file == file}, file.tensors.values()
+    if not changed:
+        share_or_copy(file.path.resolve(), out, stop, hard_link=hard_link)
+        return
+    after = [t.with_rows(tables.rows_after(t)) if t.name in changed else t for t in tensors]
+    # A damaged checkpoint may have rows that are not finite, and numpy would warn of each.
+    with np.errstate(all="ignore"), file.path.open("rb", buffering=0) as old, out.open("wb") as new:
+        new.write(header_bytes(after, file.metadata))
+        for tensor in tensors:
+            if tensor.name in changed:
+                write_table(tables, changed[tensor.name], old, new, stop)
+            else:
+                copy_bytes(old, tensor.start, tensor.size, new, stop)
+
+
+def write_table(tables: NewTables, tensor: VocabTensor, old: BinaryIO, new: BinaryIO, stop: Event) -> None:
+    """Appends a new table to a file."""
+    info = tensor.info
+    for part in tables.parts(tensor, partial(read_rows, old, info)):
+        raise_if(stop)
+        if isinstance(part, range):
+            copy_bytes(old, info.start + part.start * info.row_bytes, len(part) * info.row_bytes, new, stop)
+        else:
+            new.write(part.data)
+
+
+@contextmanager
+def _threads(stop: Event) -> Iterator[list[ThreadPoolExecutor]]:
+    """Threads that write files, and threads that compare them. They are stopped at the end, done or not."""
+    pools = [ThreadPoolExecutor(AT_ONCE, thread_name_prefix=name) for name in ("transplant", "compare")]
+    try:
+        yield pools
+    finally:
+        stop.set()
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown()
+
+
+def _finished(
+    jobs: Mapping["Future[ByteComparison]", Path], folder: Path, progress: Progress | None
+) -> Iterator[ByteComparison]:
+    """The results of jobs for files, as they are finished. The first error is raised at once."""
+    names = [path.name for path in jobs.values()]
+    total, reported, pending = sum(path.stat().st_size for path in jobs.values()), 0, {*jobs}
+    while pending:
+        finished, pending = wait(pending, PROGRESS_SECONDS if progress else None, FIRST_COMPLETED)
+        yield from (job.result() for job in finished)
+        if progress:
+            sizes = (path.stat().st_size for name in names if (path := folder / name).exists())
+            written = min(sum(sizes), total) if pending else total
+            progress(names[0], written - reported, total)
+            reported = written
+
+
+def initializer_range(config: dict[str, Any]) -> float:
+    """The standard deviation of a model's initial weights, from its config; 0.02 if the config has none."""
+    spread = config.get("initializer_range")
+    return float(spread) if isinstance(spread, int | float) and 0 < spread <= sys.float_info.max else 0.02

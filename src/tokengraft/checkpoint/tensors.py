@@ -24,6 +24,8 @@ ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 _EXPONENTS = {"BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00), "F32": ("<u4", 0x7F800000)}
 """Numbers as bits, and the bits that are all set in infinities and NaN."""
 Q8_0, Q8_BLOCK, Q8_BLOCK_BYTES = "Q8_0", 32, 34
+LONG_RUN = 256
+"""Runs of at least this many consecutive rows are copied by the kernel."""
 MAX_HEADER = 100_000_000  # what the safetensors library accepts
 Rows = npt.NDArray[np.float32]
 Raw = npt.NDArray[np.uint8]
@@ -137,23 +139,25 @@ def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) 
     return len(text).to_bytes(8, "little") + text
 
 
-class RowReader:
-    """Reads single rows of a tensor without reading the rest."""
+def read_rows(stream: BinaryIO, tensor: TensorInfo, rows: Ids) -> Raw:
+    """The bytes of some rows of a tensor, in the given order. Consecutive rows are read together."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < tensor.shape[0]:  # bytes of another tensor
+        raise IndexError(f"`{tensor.name}` has {tensor.shape[0]} rows, and not {rows.max()}")
+    block = np.empty((len(rows), tensor.row_bytes), np.uint8)
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts = [0, *breaks] if len(rows) else []
+    for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
+        stream.seek(tensor.start + int(rows[begin]) * tensor.row_bytes)
+        read_into(stream, block[begin:end].reshape(-1))
+    return block
 
-    def __init__(self, stream: BinaryIO, tensor: TensorInfo) -> None:
-        self.stream, self.tensor = stream, tensor
 
-    def raw(self, rows: Ids) -> Raw:
-        """The bytes of the given rows, in the given order. Consecutive rows are read together."""
-        if len(rows) and not 0 <= rows.min() <= rows.max() < self.tensor.shape[0]:  # bytes of another tensor
-            raise IndexError(f"`{self.tensor.name}` has {self.tensor.shape[0]} rows, and not {rows.max()}")
-        block = np.empty((len(rows), self.tensor.row_bytes), np.uint8)
-        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-        starts = [0, *breaks] if len(rows) else []
-        for begin, end in zip(starts, [*breaks, len(rows)], strict=False):
-            self.stream.seek(self.tensor.start + int(rows[begin]) * self.tensor.row_bytes)
-            read_into(self.stream, block[begin:end].reshape(-1))
-        return block
+def long_runs(copies: Ids) -> list[tuple[int, int]]:
+    """Ranges of new rows that are copies of at least `LONG_RUN` consecutive old rows."""
+    continues = (copies[1:] == copies[:-1] + 1) & (copies[:-1] >= 0)
+    breaks = [int(at) + 1 for at in np.flatnonzero(~continues)]
+    runs = zip([0, *breaks], [*breaks, len(copies)], strict=True)
+    return [(start, end) for start, end in runs if end - start >= LONG_RUN and copies[start] >= 0]
 
 
 def widen(raw: Raw, dtype: str) -> Rows:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.checkpoint.behaviour import compare_models, require_torch
+from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
 from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
@@ -29,13 +29,19 @@ from tokengraft.checkpoint.model_files import (
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.result import Transplant, describe
-from tokengraft.checkpoint.rows import DEFAULT, Init, init_name, require_untied
-from tokengraft.checkpoint.table import NewTables, RowOptions
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, HoleRows, unused_rows
-from tokengraft.checkpoint.weights import CheckpointWriter, initializer_range
-from tokengraft.errors import CheckpointError, OptionError, Progress, require_type, whole_number
+from tokengraft.checkpoint.rows import (
+    DEFAULT,
+    DEFAULT_HOLE_ROWS,
+    HoleRows,
+    Init,
+    init_name,
+    require_untied,
+    unused_rows,
+)
+from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range, write_weights
+from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
 from tokengraft.formats.sources import load, load_folder
-from tokengraft.output.atomic import new_folder, require_distinct, require_new
+from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
@@ -104,11 +110,9 @@ def transplant(
         (397, 413)
     """
     require_type("checkpoint", checkpoint, str, os.PathLike)
-    seed = whole_number("seed", seed)
-    pad_multiple = pad_multiple if pad_multiple == "keep" else whole_number("pad_multiple", pad_multiple, "'keep'")
     options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
-    options.require_known()
-    _require_options(seed, verify=verify, dry=out is None)
+    if verify:
+        _require_verifiable(dry=out is None)
     if out is not None:
         require_new(Path(out), force=force)
         paths = [tokenizer for tokenizer in (new_tokenizer, base) if isinstance(tokenizer, str | os.PathLike)]
@@ -129,8 +133,7 @@ def transplant(
         return done
     ours = written_before(Path(out)) if force else set()
     with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        writer = CheckpointWriter(job.source, job.tables)
-        done = replace(done, compared=writer.write_weights(partial, hard_link, progress))
+        done = replace(done, compared=write_weights(job.source, job.tables, partial, hard_link, progress))
         job.write_files(others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))
@@ -138,15 +141,12 @@ def transplant(
     return done
 
 
-def _require_options(seed: int, *, verify: bool, dry: bool) -> None:
-    if seed < 0:
-        raise OptionError(f"--seed is {seed}; it must be 0 or more", hint="pass --seed 0")
-    if verify and dry:
+def _require_verifiable(*, dry: bool) -> None:
+    if dry:
         raise OptionError(
             "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
         )
-    if verify:
-        require_torch()
+    require_torch()
 
 
 def _loaded(tokenizer: Tokenizer | Any) -> Tokenizer:
@@ -178,10 +178,7 @@ class _Job:
         """Writes every file without weights. ``others`` are written last and replace files of the same name."""
         for name in self.files.copied:
             shutil.copyfile(self.source.folder / name, folder / name)
-        for name, data in {**self.files.written, **others}.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        write_files({**self.files.written, **others}, folder)
 
     def request(self, *, hard_link: bool) -> dict[str, Any]:
         """What was asked for, for `tokengraft.json`."""
@@ -262,7 +259,7 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
             "`hole_rows` is `keep`, and the model has no rows for some of its added tokens, which could get others",
             hint="leave it out: these tokens get a row that is never chosen",
         )
-    rows = padded_rows(changes, vocabulary.rows, options.pad_multiple)
+    rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
     renumbering = Renumbering(changes, (vocabulary.rows, rows))
     require_fixed_ids(vocabulary.shorter, source.config, renumbering)
     files = model_files(source, vocabulary, (old, new), renumbering)

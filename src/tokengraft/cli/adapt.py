@@ -17,8 +17,8 @@ from tokengraft.cli.main import resumable
 from tokengraft.cli.options import (
     AUTO,
     Commands,
-    add_json,
     add_output,
+    add_protection,
     add_wide,
     command_line,
     given,
@@ -90,16 +90,7 @@ def add(commands: Commands) -> None:
         "its ids change if more tokens are removed than added",
     )
     learning.add_size(command)
-    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens, one per line, that are not pruned")
-    command.add_argument(
-        "--protect-pattern", metavar="REGEX", help="do not prune tokens whose text matches it anywhere"
-    )
-    command.add_argument(
-        "--no-protect-defaults",
-        action="store_true",
-        help="also prune tokens that cleaned text lacks and that are kept otherwise: white space, digits, punctuation, "
-        "names of source code, and text of chat templates",
-    )
+    add_protection(command)
     command.add_argument(
         "--by-merges", action="store_true", help="prune by the paper's counts, which turn merge skipping off"
     )
@@ -127,9 +118,8 @@ def add(commands: Commands) -> None:
         "for the output can be given besides",
     )
     command.add_argument("--dry-run", action="store_true", help="check everything, show an estimate, write nothing")
-    add_output(command, "folder for the adapted model")
     add_wide(command)
-    add_json(command)
+    add_output(command, "folder for the adapted model")
     reading.add_read_options(command)
     reading.add_engine(command)
     # Held-out documents must be small compared to the text, so one document per line is the default here.

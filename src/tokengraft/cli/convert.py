@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, say
+from tokengraft.cli.options import Commands, add_output, add_source, input_paths, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
 from tokengraft.formats.convert import TARGETS, convert
@@ -52,7 +52,6 @@ def add(commands: Commands) -> None:
         "after the ranks",
     )
     add_output(command, "folder for the converted tokenizer")
-    add_json(command)
     command.set_defaults(run=_run)
 
 

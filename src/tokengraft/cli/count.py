@@ -7,7 +7,7 @@ from typing import Any
 
 from tokengraft.cli import reading
 from tokengraft.cli.display import print_result, print_warnings
-from tokengraft.cli.options import Commands, add_json, add_output, add_source, input_paths, number, say
+from tokengraft.cli.options import Commands, add_output, add_source, input_paths, number, say
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -34,7 +34,6 @@ def add(commands: Commands) -> None:
     )
     reading.add_weight(command, "CORPUS")
     add_output(command, "Parquet file for the counts")
-    add_json(command)
     _add_min_count(command)
     reading.add_read_options(command)
     reading.add_engine(command)
@@ -57,7 +56,6 @@ def _add_merge(commands: Commands) -> None:
         help="the inputs are partial counts (Parquet) that were made with this tokenizer",
     )
     add_output(command, "Parquet file for the sum")
-    add_json(command)
     _add_min_count(command)
     reading.add_memory(command)
     command.set_defaults(run=_merge)

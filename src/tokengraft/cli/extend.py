@@ -11,7 +11,6 @@ from tokengraft.cli.extended import Learned, rows_of, summary_of
 from tokengraft.cli.options import (
     AUTO,
     Commands,
-    add_json,
     add_output,
     add_report,
     add_source,
@@ -61,7 +60,7 @@ def add(commands: Commands) -> None:
         "--report --out --force --json",
     )
     add_source(command)
-    reading.add_counts(command, required=False)
+    reading.add_counts(command)
     command.add_argument(
         "--add",
         type=number_or(AUTO),
@@ -104,7 +103,6 @@ def add(commands: Commands) -> None:
     )
     add_report(command)
     add_output(command, "folder for the extended tokenizer", required=False)
-    add_json(command)
     reading.add_read_options(command)
     command.set_defaults(run=_run)
 

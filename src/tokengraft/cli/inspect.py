@@ -8,7 +8,7 @@ from tokengraft.cli.display import print_table, readable
 from tokengraft.cli.options import Commands, add_json, add_source
 from tokengraft.formats import load
 from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection, inspect
-from tokengraft.tokenizer.kind import Kind, token_bytes
+from tokengraft.tokenizer.kind import token_bytes
 
 MAX_RUNS = 10
 ENGINES: dict[Engine, str] = {
@@ -64,10 +64,6 @@ def _token_numbers(inspection: Inspection) -> str:
     return f"{inspection.tokens:,}: {learned}, {inspection.added:,} added ({inspection.special:,} special)"
 
 
-def _tokens(strings: Iterable[str], kind: Kind) -> str:
-    return " ".join(readable(string, kind) for string in strings)
-
-
 def _longest(inspection: Inspection) -> str:
     return " ".join(
         f"{readable(s, inspection.kind)} ({len(token_bytes(s, inspection.kind))})" for s in inspection.longest
@@ -92,7 +88,8 @@ def _unreachable(inspection: Inspection) -> str:
     if not inspection.unreachable:
         return "0: merges produce every learned token"
     whole = f", {inspection.usable_whole:,} of them usable as a whole pretoken" if inspection.ignore_merges else ""
-    return f"{inspection.unreachable:,} by merges{whole}: " + _tokens(inspection.unreachable_examples, inspection.kind)
+    shown = " ".join(readable(string, inspection.kind) for string in inspection.unreachable_examples)
+    return f"{inspection.unreachable:,} by merges{whole}: {shown}"
 
 
 def _warnings(inspection: Inspection) -> Iterable[tuple[str, str]]:

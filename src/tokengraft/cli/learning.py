@@ -9,7 +9,7 @@ from tokengraft.cli.options import AUTO, given, lines_of, number, refuse
 from tokengraft.cli.reading import counts_of_files
 from tokengraft.counts.count import check_text_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import require_positive
+from tokengraft.errors import positive
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.learn.preserve import Preserved, preserved_text
@@ -133,8 +133,7 @@ def size_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def max_add_of(options: argparse.Namespace) -> int:
     """The largest number of new tokens that `auto` may choose."""
-    require_positive("max_add", options.max_add)
-    return MAX_ADD if options.max_add is None else int(options.max_add)
+    return MAX_ADD if options.max_add is None else positive("max_add", options.max_add)
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

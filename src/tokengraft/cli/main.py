@@ -72,7 +72,7 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
         options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
         options.arguments = [*given]
-        from tokengraft.corpus.strings import only_paths
+        from tokengraft.corpus.open import only_paths
 
         with only_paths():
             status: int = options.run(options)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tokengraft.corpus.files import input_without_credentials, local_name
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS
 from tokengraft.errors import OptionError, escaped
+from tokengraft.errors import require as require
 from tokengraft.output.atomic import require_distinct, require_new
 
 if TYPE_CHECKING:
@@ -107,15 +108,10 @@ def say(text: str, options: argparse.Namespace) -> None:
 
 
 def add_output(command: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
-    """Adds --out and --force."""
+    """Adds --out and --force, and what `add_json` adds."""
     command.add_argument("--out", required=required, metavar="PATH", help=f"output: {what}; must not exist")
     command.add_argument("--force", action="store_true", help="replace an existing output")
-
-
-def require(condition: bool, message: str, *, hint: str) -> None:
-    """Raises an `OptionError` unless the condition holds."""
-    if not condition:
-        raise OptionError(message, hint=hint)
+    add_json(command)
 
 
 def given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -189,6 +185,20 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"{value[0]}/{value[1]}" if isinstance(value[0], int) else f"{value[0]}={str(value[1]).lower()}"
     return input_without_credentials(str(value))
+
+
+def add_protection(command: argparse.ArgumentParser) -> None:
+    """Adds --protect, --protect-pattern and --no-protect-defaults."""
+    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens that are not removed, one per line")
+    command.add_argument(
+        "--protect-pattern", metavar="REGEX", help="do not remove tokens whose text matches it anywhere"
+    )
+    command.add_argument(
+        "--no-protect-defaults",
+        action="store_true",
+        help="also remove tokens that cleaned text lacks and that are kept otherwise: white space, digits, "
+        "punctuation, names of source code, and text of chat templates",
+    )
 
 
 def add_report(command: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import argparse
 
 from tokengraft.cli.display import print_columns, print_warnings
 from tokengraft.cli.options import Commands, add_json, given, named, number, refuse, require, size
-from tokengraft.cli.reading import add_text_read_options, text_read_options_of, texts_of
+from tokengraft.cli.reading import add_text, add_text_read_options, text_read_options_of, texts_of
 from tokengraft.progress import one_stage
 from tokengraft.train.models import DEVICES, DTYPES
 from tokengraft.train.probe import ProbeOptions, probe
@@ -24,14 +24,7 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "models", nargs="+", metavar="MODEL", help="folder with weights, or NAME=FOLDER; the first is the base"
     )
-    command.add_argument(
-        "--text",
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="NAME=FILES",
-        help="held-out text, as for `tokengraft count`",
-    )
+    add_text(command, "held-out text, as for `tokengraft count`")
     command.add_argument("--train", action="extend", nargs="+", metavar="FILE", help="text for a short training")
     command.add_argument(
         "--steps", type=number, metavar="N", help=f"steps of the short training (default: {defaults.steps})"

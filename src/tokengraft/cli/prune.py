@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.checkpoint.ids import config_tokens
-from tokengraft.checkpoint.saving import model_rows
+from tokengraft.checkpoint.padding import model_rows
 from tokengraft.cli import reading
 from tokengraft.cli.display import print_result, print_warnings
 from tokengraft.cli.extended import print_curve, removed_rows, sample_rows
 from tokengraft.cli.options import (
     AUTO,
     Commands,
-    add_json,
     add_output,
+    add_protection,
     add_report,
     add_source,
     given,
@@ -30,18 +30,16 @@ from tokengraft.cli.options import (
 )
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import require_positive
+from tokengraft.errors import positive
 from tokengraft.formats import load
 from tokengraft.formats.sources import is_tokenizer_file
-from tokengraft.measure.prune_curve import Left, PrunePoint, prune_curve
+from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.pruning.methods import COUNTED, METHODS, Method
 from tokengraft.pruning.order import (
-    COUNTED,
     COVERAGE,
-    METHODS,
     NONE_COVERED,
-    Method,
     PruneOrder,
     coverage_reason,
     prune_order,
@@ -99,7 +97,7 @@ def _curve(
     options: argparse.Namespace,
 ) -> tuple[PrunePoint, ...]:
     model = model_rows(options.source)
-    left = (lambda needed: model.left(tokenizer.n_rows, needed)) if model else Left
+    left = (lambda needed: model.left(tokenizer.n_rows, needed)) if model else None
     compact = options.ids == "compact"
     return prune_curve(tokenizer, order, len(chosen), held_out, left=left, compact=compact) if held_out else ()
 
@@ -127,7 +125,7 @@ def add(commands: Commands) -> None:
         "--ids --report --out --force --json",
     )
     add_source(command)
-    reading.add_counts(command, required=False)
+    reading.add_counts(command)
     command.add_argument(
         "--remove",
         type=number_or(ALL, AUTO),
@@ -169,14 +167,7 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="for the script methods: the Unicode scripts to keep, such as Latin",
     )
-    command.add_argument("--protect", type=Path, metavar="FILE", help="tokens to keep, one per line")
-    command.add_argument("--protect-pattern", metavar="REGEX", help="keep tokens whose text matches it anywhere")
-    command.add_argument(
-        "--no-protect-defaults",
-        action="store_true",
-        help="also remove tokens that cleaned text lacks and that are kept otherwise: white space, digits, "
-        "punctuation, names of source code, and text of chat templates",
-    )
+    add_protection(command)
     command.add_argument(
         "--prune-characters",
         action="store_true",
@@ -207,7 +198,6 @@ def add(commands: Commands) -> None:
     )
     add_report(command)
     add_output(command, "folder for the pruned tokenizer")
-    add_json(command)
     reading.add_read_options(command)
     command.set_defaults(run=_run)
 
@@ -323,7 +313,8 @@ def _require_options(options: argparse.Namespace) -> None:
         _require_method(options)
     if held_out and not options.corpus:
         refuse(options, "is for --corpus, and none was given", "max_documents", "max_bytes", "shard")
-    require_positive("remove", options.remove if isinstance(options.remove, int) else None)
+    if isinstance(options.remove, int):
+        positive("remove", options.remove)
     _require_size(options)
 
 

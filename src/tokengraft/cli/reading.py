@@ -51,9 +51,9 @@ def rule(text: str) -> tuple[str, int]:
     return name, values[value]
 
 
-def add_counts(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+def add_counts(command: argparse.ArgumentParser) -> None:
     """Adds --counts, --corpus and --weight."""
-    text = command.add_mutually_exclusive_group(required=required)
+    text = command.add_mutually_exclusive_group()
     text.add_argument(
         "--counts", action="extend", nargs="+", type=Path, metavar="FILE", help="counts from `tokengraft count`"
     )
@@ -98,6 +98,11 @@ def add_read_options(command: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="threads (default: one per core); on Ray, tasks at once"
     )
     add_memory(group)
+
+
+def add_text(command: argparse.ArgumentParser, what: str) -> None:
+    """Adds --text."""
+    command.add_argument("--text", action="extend", nargs="+", required=True, metavar="NAME=FILES", help=what)
 
 
 def add_text_read_options(command: argparse.ArgumentParser) -> None:

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.cli.options import Commands, add_json, add_output, input_paths, say
-from tokengraft.cli.reading import add_text_read_options, files_of, text_read_options_of, texts_of, warn_of_spelling
+from tokengraft.cli.options import Commands, add_output, input_paths, say
+from tokengraft.cli.reading import (
+    add_text,
+    add_text_read_options,
+    files_of,
+    text_read_options_of,
+    texts_of,
+    warn_of_spelling,
+)
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
@@ -36,18 +43,10 @@ def add(commands: Commands) -> None:
     )
     for name, what in (("base", "tokenizer to compare with"), ("new", "the other tokenizer")):
         command.add_argument(name, metavar=name.upper(), help=f"{what}: folder, file, or hub name")
-    command.add_argument(
-        "--text",
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="NAME=FILES",
-        help="text to measure both on, as for `tokengraft evaluate`",
-    )
+    add_text(command, "text to measure both on, as for `tokengraft evaluate`")
     command.add_argument("--probe", type=Path, metavar="FILE", help="output of `tokengraft probe --json` to include")
     command.add_argument("--title", metavar="TEXT", help="title of the page")
     add_output(command, "HTML file")
-    add_json(command)
     add_text_read_options(command)
     command.set_defaults(run=_run)
 

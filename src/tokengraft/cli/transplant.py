@@ -2,17 +2,14 @@
 
 import argparse
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
-from tokengraft.checkpoint.padding import PadMultiple
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS
+from tokengraft.checkpoint.rows import INITIALISERS, HoleRows
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.checkpoint.unused import HoleRows
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_json, input_paths, number, require, say
+from tokengraft.cli.options import Commands, add_json, input_paths, number_or, require, say
 from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
@@ -42,7 +39,7 @@ def add(commands: Commands) -> None:
     add_hole_rows(command)
     command.add_argument(
         "--pad-multiple",
-        type=_multiple,
+        type=number_or("keep"),
         default="keep",
         metavar="N",
         help="make the number of rows a multiple of N; keep: keep the current padding (default: keep)",
@@ -65,15 +62,6 @@ def add(commands: Commands) -> None:
 _ARGUMENTS = ("base", "init", "output_init", "hole_rows", "pad_multiple", "hard_link", "seed", "force", "verify")
 """The options that are arguments of `transplant`."""
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
-
-
-def _multiple(text: str) -> PadMultiple:
-    if text == "keep":
-        return "keep"
-    with suppress(argparse.ArgumentTypeError):
-        if 0 < number(text) <= 1 << 20:
-            return number(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a valid multiple; pass a number such as 64 or 128, or keep")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,13 +1,24 @@
-"""`Input`: a part of a corpus. `Block`: a part of an input, for the core. `Cut`: where text may be cut into blocks."""
+"""`Input`: a part of a corpus. `Block`: a part of an input, for the core. `Cut`: where text may be cut into blocks.
+
+Arrow columns of text as blocks of documents: Parquet files, datasets, record batches.
+"""
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus.files import CorpusFile
+from tokengraft.corpus.files import CorpusFile, reporting
+from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import CorpusError, TokengraftError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 _Error = TypeVar("_Error", bound=TokengraftError)
 
@@ -78,3 +89,195 @@ class Input:
     """Bytes on disk; 0 if unknown."""
     blocks: Callable[[Cut], Iterator[Block]]
     file: CorpusFile | None = None
+
+
+ROWS_PER_PART = 1 << 16
+
+
+def parquet_blocks(
+    source: Any,
+    name: str,
+    read_options: ReadOptions,
+    block_bytes: int,
+    *,
+    groups: list[int] | None = None,
+    size: int = 0,
+) -> Iterator[Block]:
+    """The blocks of a Parquet file, or of some of its row groups, which have ``size`` bytes on disk.
+
+    Only the column of the text is read.
+    """
+    import pyarrow.parquet as pq
+
+    column = read_options.text_field
+    with pq.ParquetFile(source) as opened:
+        metadata = opened.metadata
+        require_column(column, opened.schema_arrow.names, f"`{name}`")
+    numbers = [*range(metadata.num_row_groups)] if groups is None else groups
+    chosen = [metadata.row_group(number) for number in numbers]
+    # Rows that are places in a dictionary may need many times the memory of the file. Reading all columns so takes
+    # half as long again.
+    dictionary = [column] if any(_repeats(group, column) for group in chosen) else None
+    with pq.ParquetFile(source, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as file:
+        rows = sum(group.num_rows for group in chosen)
+        weight = sum(group.total_byte_size for group in chosen)
+        batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
+        row = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
+        for rows_read in file.iter_batches(batch, row_groups=numbers, columns=[column]):
+            for texts in _expandable(rows_read.column(0), block_bytes):
+                yield arrow_block(texts, name, row, size * len(texts) // max(rows, 1))
+                row += len(texts)
+
+
+def _repeats(group: Any, name: str) -> bool:
+    """Whether the rows of a column are places in a dictionary: they have a few bytes each, beside the dictionary."""
+    columns = (group.column(at) for at in range(group.num_columns))
+    column = next((column for column in columns if column.path_in_schema == name), None)
+    if column is None or not column.has_dictionary_page:
+        return False
+    dictionary = max(column.data_page_offset - column.dictionary_page_offset, 0)
+    return bool(column.total_compressed_size - dictionary < 16 * max(group.num_rows, 1))
+
+
+def _expandable(column: "pa.Array", block_bytes: int) -> "Iterator[pa.Array]":
+    """The column; in parts of about ``block_bytes`` if its values are in a dictionary and have many times as many."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or not len(column):
+        yield column
+        return
+    lengths = pc.fill_null(pc.binary_length(column.dictionary).take(column.indices), 0)
+    ends = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    if ends[-1] <= 8 * block_bytes:
+        yield column
+        return
+    cuts = 1 + np.flatnonzero(np.diff(ends // block_bytes))
+    for start, end in pairwise([0, *cuts.tolist(), len(column)]):
+        yield column.slice(start, end - start)
+
+
+def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
+    """The rows of a `datasets` dataset, in memory or streamed."""
+    row = 1
+    with reporting("the dataset"):
+        for table in dataset.with_format("arrow").iter(batch_size=512):
+            require_column(read_options.text_field, table.column_names, "the dataset")
+            block = arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
+            yield replace(block, progress=len(block.data))
+            row += len(table)
+
+
+def is_arrow(value: Any) -> bool:
+    """Whether a value exports Arrow data: columns and tables of pyarrow, pandas, polars, DuckDB and others."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def column_blocks(value: Any, block_bytes: int) -> Iterator[Block]:
+    """The rows of something that exports Arrow data, in blocks of about ``block_bytes`` bytes."""
+    name, row = f"the {type(value).__name__}", 1
+    with reporting(name):
+        for rows in in_parts(_chunks(value), block_bytes):
+            block = arrow_block(rows, name, row, 0)
+            yield replace(block, progress=len(block.data))
+            row += len(rows)
+
+
+def _chunks(value: Any) -> "Iterable[pa.Array]":
+    """The chunks of a column, or of the only column of a table, which may be a stream."""
+    import pyarrow as pa
+
+    try:
+        reader = pa.RecordBatchReader.from_stream(value) if hasattr(value, "__arrow_c_stream__") else None
+    except (pa.ArrowException, TypeError):
+        reader = None  # a column, not a table
+    try:
+        if reader is None and hasattr(value, "__arrow_c_stream__"):
+            return [*pa.chunked_array(value).chunks]
+        if reader is None:
+            return [pa.array(value)]
+    except (pa.ArrowException, TypeError) as error:
+        raise CorpusError(
+            f"the {type(value).__name__} is not a column of text: {error}", hint="give a column of strings"
+        ) from error
+    if len(reader.schema.names) != 1:
+        raise several_columns(type(value).__name__, reader.schema.names)
+    return (batch.column(0) for batch in reader)
+
+
+def in_parts(chunks: "Iterable[pa.Array]", block_bytes: int) -> "Iterator[pa.Array]":
+    """Arrow arrays in slices of about so many bytes, and at most `ROWS_PER_PART` rows."""
+    for chunk in chunks:
+        step = max(1, min(ROWS_PER_PART, len(chunk) * block_bytes // max(chunk.nbytes, 1)))
+        for start in range(0, len(chunk), step):
+            yield chunk.slice(start, step)
+
+
+def several_columns(kind: str, names: list[str]) -> CorpusError:
+    """The error of a table that is given in place of its column of text."""
+    shown = ", ".join(f"`{name}`" for name in names[:20]) + (", …" if len(names) > 20 else "")
+    text = next((name for name in names if name in ("text", "content")), names[0] if names else "text")
+    return CorpusError(
+        f"a {kind} has {len(names):,} columns ({shown}), and only one of them can be the text",
+        hint=f"pass the column itself, such as table[{text!r}]",
+    )
+
+
+def require_column(column: str, names: list[str], source: str) -> None:
+    """Refuses a table without the column of the text, or with two of that name."""
+    if names.count(column) > 1:
+        raise CorpusError(f"{source} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
+    if column not in names:
+        raise CorpusError(
+            f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
+            hint="name the column of the text: --text-field",
+        )
+
+
+def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
+    """The rows of an Arrow array of text as a block of documents."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = require_text(column.type, name)
+    if pa.types.is_dictionary(column.type):  # first its values: those of all rows may need 64-bit offsets
+        values = column.dictionary.cast(kind).cast(pa.large_binary())
+        column, kind = pa.DictionaryArray.from_arrays(column.indices, values), pa.large_binary()
+    texts = column.cast(kind).cast(pa.large_binary())
+    nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
+    data, offsets = binary_buffers(texts)
+    return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
+
+
+def require_text(kind: "pa.DataType", name: str) -> "pa.DataType":
+    """The type of a column of text, or of its values if they are in a dictionary."""
+    import pyarrow as pa
+
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    if not any(test(value) for test in (*is_text, *is_bytes)):
+        raise CorpusError(f"the text of `{name}` is of type {kind}, not string", hint="name the column: --text-field")
+    return value
+
+
+def binary_buffers(array: "pa.LargeBinaryArray") -> tuple[bytes, bytes]:
+    """The bytes of an Arrow array of strings, which may be a slice, and the offsets into them, from 0 on."""
+    import numpy as np
+
+    _, offsets, data = array.buffers()
+    if not len(array) or not offsets:
+        return b"", bytes(8)
+    places = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
+    first, last = int(places[0]), int(places[-1])
+    text = data.slice(first, last - first).to_pybytes() if data else b""
+    return text, (places - first).astype("<u8").tobytes()
+
+
+def words(numbers: Iterable[int]) -> bytes:
+    """Numbers as the core reads them: little-endian, 64 bits each."""
+    words = array("Q", numbers)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()

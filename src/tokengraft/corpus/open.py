@@ -1,17 +1,30 @@
-"""Paths, globs, URLs and shards: which inputs a corpus has."""
+"""Paths, globs, URLs and shards: which inputs a corpus has.
+
+`paths_of`: whether a corpus is given as paths or as text in memory. A list of strings may be either. It is never
+guessed: a list that has signs of both is refused.
+"""
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any
 
-from tokengraft.corpus.arrow import column_blocks, dataset_blocks, is_arrow, several_columns
-from tokengraft.corpus.block import Block, Cut, Input
-from tokengraft.corpus.blocks import BLOCK, file_blocks, iterable_blocks, parquet_group_blocks, standard_input_blocks
+from tokengraft.corpus.block import Block, Cut, Input, column_blocks, dataset_blocks, is_arrow, several_columns
+from tokengraft.corpus.blocks import (
+    BLOCK,
+    file_blocks,
+    iterable_blocks,
+    parquet_group_blocks,
+    split_input,
+    standard_input_blocks,
+)
 from tokengraft.corpus.files import (
     CorpusFile,
     LocalFile,
@@ -25,9 +38,71 @@ from tokengraft.corpus.files import (
     suffixes_of,
 )
 from tokengraft.corpus.options import COMPRESSIONS, FORMATS, UNSUPPORTED, Format, ReadOptions
-from tokengraft.corpus.ranges import split_input
-from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.errors import CorpusError, described
+
+_only_paths = ContextVar("_only_paths", default=False)
+_SUFFIXES = (*FORMATS, *COMPRESSIONS, *UNSUPPORTED)
+_MAX_PATH = 1024
+"""Longer strings are not looked up as paths."""
+_BEGINNINGS = ("/", "./", "../", "~/")
+_SPACE_INSIDE = re.compile(r"\S\s+\S")
+
+
+@contextmanager
+def only_paths() -> Iterator[None]:
+    """Inside the block, all strings in lists are paths, as on the command line."""
+    token = _only_paths.set(True)
+    try:
+        yield
+    finally:
+        _only_paths.reset(token)
+
+
+def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
+    """The paths, globs and URLs that a corpus is given as; None if it is something in memory, such as texts.
+
+    A string alone is a path. A list of strings has texts if at least one of them has white space inside, and none
+    exists as a file or looks like a path.
+
+    Examples:
+        >>> paths_of(["et.txt"]), paths_of(["Kass magab.", "Yes"])
+        (['et.txt'], None)
+    """
+    if isinstance(corpus, str | os.PathLike):
+        return [corpus]
+    if not isinstance(corpus, list | tuple) or not all(isinstance(item, str | os.PathLike) for item in corpus):
+        return None
+    if _only_paths.get() or not all(isinstance(item, str) for item in corpus):
+        return [*corpus]
+    here = _names_here()
+    text = next((item for item in corpus if _SPACE_INSIDE.search(item) and not _is_path(item, here)), None)
+    if text is None:
+        return [*corpus]
+    path = next((item for item in corpus if _is_path(item, here)), None)
+    if path is not None:
+        raise CorpusError(
+            f"a list of strings has either paths or texts: {text[:60]!r} can only be a text, and {path[:60]!r} exists "
+            "or looks like a path",
+            hint="if all are texts, pass an iterator: iter(texts); if all are paths: [Path(name) for name in names]",
+        )
+    return None
+
+
+def _names_here() -> frozenset[str]:
+    """The names in the working folder. Asking the system for each of a million texts would take seconds."""
+    try:
+        return frozenset(os.listdir())  # noqa: PTH208 (names, not paths)
+    except OSError:
+        return frozenset()
+
+
+def _is_path(name: str, here: frozenset[str]) -> bool:
+    if name == "-" or name.startswith(_BEGINNINGS) or is_url(name):
+        return True
+    if len(name) > _MAX_PATH or "\n" in name:
+        return False
+    return name.lower().endswith(_SUFFIXES) or name.partition("/")[0] in here
+
 
 PART_BYTES = 64 << 20
 """A smaller file is not divided."""
@@ -72,13 +147,11 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
     inputs = [_in_memory(corpus, read_options)] if paths is None else _inputs_at(paths, read_options)
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
-    return inputs if read_options.shard is None else _shard(inputs, read_options.shard)
-
-
-def open_paths(paths: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
-    """The inputs at paths, globs and URLs, as `open_corpus` gives them."""
-    with only_paths():
-        return open_corpus([*paths], read_options)
+    if read_options.shard is None:
+        return inputs
+    # Large files of lines are divided, so that shards can share them.
+    size = max(PART_BYTES, sum(source.size for source in inputs) // (PARTS_PER_SHARD * read_options.shard[1]))
+    return shard_of([part for source in inputs for part in split_input(source, size)], read_options.shard)
 
 
 def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
@@ -110,12 +183,6 @@ def _require_no_table(corpus: Any) -> None:
             raise several_columns(type(corpus).__name__, columns)
 
 
-def _shard(inputs: list[Input], shard: tuple[int, int]) -> list[Input]:
-    """The inputs of a shard. Large files of lines are divided, so that shards can share them."""
-    size = max(PART_BYTES, sum(source.size for source in inputs) // (PARTS_PER_SHARD * shard[1]))
-    return shard_of([part for source in inputs for part in split_input(source, size)], shard)
-
-
 def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
     found = [entry for item in items for entry in _found_at(os.fspath(item), read_options)]
     inputs_of = partial(_entry_inputs, read_options)
@@ -124,6 +191,12 @@ def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOption
     # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         return [source for inputs in pool.map(inputs_of, found) for source in inputs]
+
+
+def local_files(corpus: Corpus, read_options: ReadOptions) -> set[Path]:
+    """The files on this machine that a corpus has, with links resolved; none of text in memory."""
+    sources = open_corpus(corpus, read_options) if paths_of(corpus) is not None else []
+    return {Path(source.name).resolve() for source in sources if os.path.lexists(source.name)}
 
 
 def files_at(name: str) -> list[CorpusFile]:

@@ -12,8 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus.arrow import arrow_block, in_parts, require_column, require_text
-from tokengraft.corpus.block import Block, Input
+from tokengraft.corpus.block import Block, Input, arrow_block, in_parts, require_column, require_text
 from tokengraft.corpus.files import suffixes_of
 from tokengraft.corpus.open import files_at
 from tokengraft.corpus.options import ReadOptions

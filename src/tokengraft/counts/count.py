@@ -12,9 +12,8 @@ from types import NoneType
 from typing import NamedTuple
 
 from tokengraft import _core
-from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.open import Corpus, only_paths, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.corpus.strings import only_paths, paths_of
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import (

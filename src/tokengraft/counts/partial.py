@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tokengraft import _core
-from tokengraft.corpus.arrow import binary_buffers
+from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions, Totals
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, ROWS, PretokenCounts
@@ -119,10 +119,13 @@ def summed_partials(
         yield PretokenCounts(NO_ROWS, totals, added, fingerprint, normalize=read_options.normalize), counter
 
 
-def finished_tables(counter: _core.Counter, min_count: int) -> Iterator[_core.Counts]:
-    """The counts of a counter in order: one table, or several if they were written to disk. It is empty afterwards."""
+def finished_tables(counter: _core.Counter, min_count: int, most: int | None = None) -> Iterator[_core.Counts]:
+    """The counts of a counter in order, in tables of ``most`` rows. It is empty afterwards.
+
+    By default it is one table, or several if they were written to disk.
+    """
     rows = counter.finish()
-    most = ROWS if rows.on_disk else EVERYTHING
+    most = most or (ROWS if rows.on_disk else EVERYTHING)
     while len(table := rows.take(most, min_count)):
         yield table
 
@@ -227,7 +230,10 @@ def _columns(batch: "pa.RecordBatch") -> "tuple[pa.LargeBinaryArray, pa.Int64Arr
         raise CountsError(f"the table has the columns {names}", hint="pass `pretoken` and one column of counts")
     at = names.index("pretoken")
     keys, counts = batch.column(at), batch.column(1 - at)
-    if not _is_bytes(keys.type) or not _is_whole(counts.type):
+    is_bytes = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    # DuckDB adds up to decimals without places.
+    is_whole = pa.types.is_integer(counts.type) or (pa.types.is_decimal(counts.type) and counts.type.scale == 0)
+    if not any(test(keys.type) for test in is_bytes) or not is_whole:
         raise CountsError(
             f"the columns are of the types {keys.type} and {counts.type}", hint="pass bytes and whole numbers"
         )
@@ -240,19 +246,6 @@ def _columns(batch: "pa.RecordBatch") -> "tuple[pa.LargeBinaryArray, pa.Int64Arr
     if len(whole) and pc.min(whole).as_py() < 0:
         raise CountsError(f"a count is negative: {pc.min(whole)}", hint="check what made the table")
     return keys.cast(pa.large_binary()), whole
-
-
-def _is_bytes(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
-
-
-def _is_whole(kind: "pa.DataType") -> bool:
-    """Whether a type has whole numbers. DuckDB adds up to decimals without places."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0))
 
 
 def _exact_sum(counts: "pa.Int64Array") -> int:

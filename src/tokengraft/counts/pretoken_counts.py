@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.corpus.arrow import binary_buffers
+from tokengraft.corpus.block import binary_buffers
+from tokengraft.corpus.open import paths_of
 from tokengraft.corpus.options import Totals
-from tokengraft.corpus.strings import paths_of
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.errors import CountsError, OptionError, UnreadableFileError, require_list, require_type
 from tokengraft.output.atomic import new_file

@@ -31,7 +31,7 @@ from ray.data.datasource import ReadTask
 
 from tokengraft import _core
 from tokengraft.corpus.block import Input
-from tokengraft.corpus.ranges import RangeInput
+from tokengraft.corpus.blocks import RangeInput
 from tokengraft.counts.threads import CountJob, new_counter
 from tokengraft.counts.units import (
     Summary,

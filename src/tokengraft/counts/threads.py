@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
@@ -147,13 +147,8 @@ def count_inputs(
         pool.shutdown(cancel_futures=True)
 
 
-class _Tally(NamedTuple):
-    """The totals of a block, and how much was read, held-out documents included."""
-
-    totals: Totals
-    read_documents: int
-    read_bytes: int
-    cut_short: bool
+_Tally = tuple[Totals, tuple[int, int], bool]
+"""The totals of a block; documents and bytes that were read, held-out ones included; and whether a limit cut it."""
 
 
 class _Counted:
@@ -196,15 +191,15 @@ class _Counted:
         """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
         while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
             try:
-                tally = self.pending.popleft()[0].result()
+                totals, (documents, n_bytes), cut_short = self.pending.popleft()[0].result()
             except CorpusError as error:  # the block may be from an earlier file than the one being read
                 self._skip(error)
                 continue
-            self.totals += tally.totals
+            self.totals += totals
             if self.at_once == 0:
-                self.documents_left -= tally.read_documents
-                self.bytes_left -= tally.read_bytes
-            self.cut_short |= tally.cut_short
+                self.documents_left -= documents
+                self.bytes_left -= n_bytes
+            self.cut_short |= cut_short
 
     def _skip(self, error: CorpusError) -> None:
         """Counts an unreadable input as skipped with `skip_bad`, else raises the error."""
@@ -218,4 +213,4 @@ def _count_block(counter: _core.Counter, block: Block, limits: tuple[int, int], 
         numbers, read, cut_short = counter.count(block, limits, skip_bad)
     except (CorpusError, InvalidTokenizerError) as error:
         raise block.placed(error) from error
-    return _Tally(Totals(*numbers) + Totals(replaced=block.replaced), *read, cut_short)
+    return Totals(*numbers) + Totals(replaced=block.replaced), read, cut_short

@@ -14,12 +14,11 @@ from itertools import accumulate, groupby
 
 from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
+from tokengraft.corpus.blocks import RangeInput, split_input
 from tokengraft.corpus.files import LocalFile, is_url
-from tokengraft.corpus.open import STDIN, Corpus, open_paths
+from tokengraft.corpus.open import STDIN, Corpus, only_paths, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.corpus.ranges import RangeInput, split_input
-from tokengraft.corpus.strings import paths_of
-from tokengraft.counts.partial import adding_counter
+from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import ROWS
 from tokengraft.counts.threads import CountJob, CountOptions, count_inputs, new_counter
 from tokengraft.errors import CorpusError, OptionError
@@ -69,7 +68,8 @@ def require_countable(corpus: Corpus, count_options: CountOptions) -> None:
 def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> list[Input]:
     """The inputs of a corpus with absolute paths: other processes have other working folders."""
     items = [os.fspath(item) for item in paths_of(corpus) or ()]
-    inputs = open_paths([name if name == "-" or is_url(name) else _absolute(name) for name in items], read_options)
+    with only_paths():
+        inputs = open_corpus([n if n == "-" or is_url(n) else _absolute(n) for n in items], read_options)
     for source in inputs:
         is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
         if source.name == STDIN or source.name.startswith("memory://") or is_pipe:
@@ -116,7 +116,7 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
         totals = sum((_count_range(counter, job, source, cut_off) for source in ranges), totals)
         packed: list[list[bytes]] = [[] for _ in range(buckets)]
         summary = Summary(totals, tuple(counter.added()), tuple(counter.hold_out_share()), frozenset(cut_off))
-        for table in _tables(counter, ROWS, 1):
+        for table in finished_tables(counter, 1, ROWS):
             for bucket, part in zip(packed, table.split(buckets), strict=True):
                 bucket.extend([pack(part)] if len(part) else [])
     return packed, summary
@@ -149,7 +149,7 @@ def merge_bucket(job: CountJob, tables: Iterable[bytes], summaries: Iterable[byt
         description = pickle.dumps(summary)
         # Documents that are not held out are counted later, so only without a hold-out are these counts complete.
         min_count = 1 if job.hold_out else job.count_options.min_count
-        for table in _tables(counter, _ROWS_OF_SUM, min_count):
+        for table in finished_tables(counter, min_count, _ROWS_OF_SUM):
             yield pack(table), description
             description = b""
         if description:
@@ -165,12 +165,6 @@ def merged(counter: _core.Counter, summaries: Iterable[Summary]) -> Summary:
         added.update(dict(summary.added))
     added.update(dict(counter.added()))
     return Summary(totals, tuple(sorted(added.items())), (), cut_off)
-
-
-def _tables(counter: _core.Counter, most: int, min_count: int) -> Iterator[_core.Counts]:
-    rows = counter.finish()
-    while len(table := rows.take(most, min_count)):
-        yield table
 
 
 def pack(table: _core.Counts) -> bytes:

@@ -6,9 +6,10 @@ mistral-common: the text of a special token is encoded as that token.
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from typing import Any, NamedTuple
 
 from tokengraft import _core
@@ -21,6 +22,7 @@ from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.rank_file import ENCODING, PATTERNS, Encoding, RankFile, family_encoding, known_encoding
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
+Pair = tuple[str, str]
 SpecialTokens = Mapping[str, int] | Sequence[str]
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _DIFFERENT = re.compile(
@@ -271,3 +273,23 @@ def _firing(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
     """The merges that make a token in some text, in order."""
     pairs = set(tokenizer.structure.splits.values())
     return (pair for pair in tokenizer.merges if pair in pairs)
+
+
+def most_in_order(pairs: list[Pair], ranks: Mapping[Pair, int]) -> list[Pair]:
+    """As many of the pairs as possible that are in the order of their ranks.
+
+    >>> most_in_order([("c", "d"), ("a", "b"), ("b", "c")], {("a", "b"): 0, ("b", "c"): 1, ("c", "d"): 2})
+    [('a', 'b'), ('b', 'c')]
+    """
+    if all(ranks[a] < ranks[b] for a, b in pairwise(pairs)):
+        return pairs
+    ends, last, before = list[int](), list[Pair](), dict[Pair, list[Pair]]()
+    for pair in pairs:
+        place = bisect_left(ends, ranks[pair])
+        before[pair] = last[place - 1 : place]
+        ends[place : place + 1], last[place : place + 1] = [ranks[pair]], [pair]
+    longest, end = list[Pair](), last[-1:]
+    while end:
+        longest += end
+        end = before[end[0]]
+    return longest[::-1]

@@ -111,13 +111,8 @@ def save(
 ) -> Path:
     """Writes a tokenizer as a folder, which is complete or does not exist, and returns its path.
 
-    An unchanged tokenizer is written as it was read. `tokengraft.save` also verifies the written files.
-
-    Args:
-        tokenizer: The tokenizer.
-        out: The folder to write. It must not exist.
-        force: Replace an existing folder, if it holds only tokenizer files.
-        check: Called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
+    An unchanged tokenizer is written as it was read. With ``force``, a folder is replaced that holds only tokenizer
+    files. ``check`` is called before the folder is renamed to ``out``: if it raises, nothing is kept.
     """
     folder = Path(out)
     write_folder(folder_files(tokenizer), folder, replaceable=is_tokenizer_file if force else None, check=check)

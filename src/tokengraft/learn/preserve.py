@@ -39,20 +39,13 @@ class Preserved:
     scripts: tuple[str, ...] = ()
     """The scripts of those, sorted."""
 
-    @property
-    def not_preserved(self) -> dict[str, Any] | None:
-        """What is not preserved, as JSON-ready data; None if there is nothing."""
-        if self.left_out is None:
-            return None
-        occurrences = self.left_out.table.total()
-        return {"scripts": [*self.scripts], "pretokens": len(self.left_out), "occurrences": occurrences}
-
     def noted_in(self, extension: Extension) -> Extension:
         """The extension with what was not preserved in its provenance."""
         if self.left_out is None:
             return extension
-        provenance = FrozenDict({**extension.provenance, "not_preserved": self.not_preserved})
-        return replace(extension, provenance=provenance)
+        occurrences = self.left_out.table.total()
+        lost = {"scripts": [*self.scripts], "pretokens": len(self.left_out), "occurrences": occurrences}
+        return replace(extension, provenance=FrozenDict({**extension.provenance, "not_preserved": lost}))
 
 
 def preserved_text(

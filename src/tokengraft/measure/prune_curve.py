@@ -15,16 +15,6 @@ PARTS = 8
 """The curve has the sizes at which the order is divided into so many equal parts, and the chosen size."""
 
 
-class Left(NamedTuple):
-    """A model with a smaller vocabulary."""
-
-    rows: int
-    """Embedding rows, padding included."""
-    parameters: int | None = None
-    """Parameters that it has fewer; None if the model is unknown."""
-    bytes: int | None = None
-
-
 class PrunePoint(NamedTuple):
     """A number of tokens to remove."""
 
@@ -49,22 +39,14 @@ def prune_curve(
     chosen: int,
     texts: Mapping[str, PretokenCounts],
     *,
-    left: Callable[[int], Left] = Left,
+    left: Callable[[int], tuple[int, int, int]] | None = None,
     compact: bool = True,
 ) -> tuple[PrunePoint, ...]:
     """The tokens of every text at about eight sizes along an order, one of them ``chosen``.
 
-    Args:
-        tokenizer: The tokenizer that the order was made for.
-        order: The complete order.
-        chosen: The number of tokens that are removed.
-        texts: Held-out text of every language, by name.
-        left: What is left of the model, given the rows that its tokens need.
-        compact: Whether ids are renumbered without holes.
-
-    Raises:
-        OptionError: A text has no tokens, or has an added token that is removed. Its tokens cannot be counted then, so
-            sizes that remove another one are left out.
+    ``left`` gives, for the rows that tokens need, the rows of the model, and the parameters and bytes saved. A
+    text with an added token that is removed is refused: its tokens cannot be counted then. So sizes that remove
+    another one are left out.
     """
     used = {token for counts in texts.values() for token, count in counts.added.items() if count}
     most = next((place for place, token in enumerate(order.tokens) if token in used), len(order))
@@ -84,7 +66,8 @@ def prune_curve(
         after = {name: sum(counts.tokens(pruned).values()) for name, counts in texts.items()}
         ids = set(tokenizer.ids.values()) - {removal.id for removal in order.removals[:size]}
         cost = FrozenDict({name: after[name] / before[name] - 1 for name in texts})
-        return PrunePoint(size, cost, *left(len(ids) if compact else max(ids) + 1))
+        rows = len(ids) if compact else max(ids) + 1
+        return PrunePoint(size, cost, *(left(rows) if left else (rows, None, None)))
 
     return tuple(map(point, sizes))
 

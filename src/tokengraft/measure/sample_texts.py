@@ -58,12 +58,7 @@ def sample_changes(base: Tokenizer, new: Tokenizer) -> tuple[SampleChange, ...]:
 
 
 def sample_warnings(changes: Sequence[SampleChange], remedy: str) -> tuple[str, ...]:
-    """A warning that names the samples that need clearly more tokens than before; none if there are none.
-
-    Args:
-        changes: The samples, as `sample_changes` gives them.
-        remedy: What helps, with the option.
-    """
+    """A warning that names the samples that need clearly more tokens than before, if there are any, and what helps."""
     worse = [f"{each.name} {each.change:+.1%}" for each in changes if each.is_worse]
     if not worse:
         return ()

@@ -25,8 +25,7 @@ from itertools import combinations
 from pathlib import Path
 
 from tokengraft.errors import OutputError, UnreadableFileError
-from tokengraft.output.partial import PREFIX, SUFFIX, partial_path, paths_of, require_kept
-from tokengraft.output.rename import exchange, rename_new
+from tokengraft.output.partial import PREFIX, SUFFIX, exchange, partial_path, paths_of, rename_new, require_kept
 
 Replaceable = Callable[[Path], bool]
 """Whether `--force` may delete a file, given by its path relative to the output folder."""
@@ -94,12 +93,17 @@ def write_folder(
     ``check`` is called with the written folder before it is renamed to ``out``. If it raises, nothing is kept.
     """
     with new_folder(out, replaceable=replaceable) as partial:
-        for name, data in files.items():
-            path = partial / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        write_files(files, partial)
         if check:
             check(partial)
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Writes files, given by relative path, into a folder."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 @contextmanager
@@ -114,8 +118,8 @@ def new_folder(out: Path, *, replaceable: Replaceable | None) -> Iterator[Path]:
         for leftover in [*partial.rglob(f"{PREFIX}*{SUFFIX}")]:  # of files written inside, if it could not be removed
             shutil.rmtree(leftover)
         for path in partial.rglob("*"):
-            _sync(path)
-        _sync(partial)
+            sync(path)
+        sync(partial)
         require_kept(partial)
         if replaceable and _same(out, before):
             _require_replaceable(out, replaceable)
@@ -134,7 +138,7 @@ def new_file(out: Path, *, force: bool) -> Iterator[Path]:
     with _writing(out) as partial:
         with _reading_inputs(partial):
             yield partial
-        _sync(partial)
+        sync(partial)
         require_kept(partial)
         if force and _same(out, before):
             partial.replace(out)
@@ -190,7 +194,7 @@ def _writing(out: Path) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(out.parent) as partial:
             yield partial
-            _sync(out.parent)
+            sync(out.parent)
     except OSError as error:
         raise _cannot_write(out, error) from error
 
@@ -239,7 +243,7 @@ def _exchange(partial: Path, out: Path) -> None:
         ) from error
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Waits until a file, or the list of files of a folder, is on the disk."""
     try:
         handle = os.open(path, os.O_RDONLY)

@@ -166,11 +166,7 @@ def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, 
 
 
 def as_hash(value: object) -> str:
-    """The `base_hash` of a document, checked.
-
-    Raises:
-        ValueError: It is not a SHA-256 hash in hex.
-    """
+    """The `base_hash` of a document, checked."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
         raise ValueError(f"`base_hash` is {value!r}, not the hash of a tokenizer")
     return value

@@ -8,12 +8,12 @@ references to it.
 import base64
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.token_facts import token_scripts
 from tokengraft.tokenizer.kind import byte_token, spell
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 from tokengraft.vocab_plan import VocabPlan
@@ -21,6 +21,10 @@ from tokengraft.vocab_plan import VocabPlan
 ADDED, OUTSIDE, UNREACHABLE = 1, 2, 4
 """Flags of a token: an added token; a token that BPE never makes of text, because the model's vocabulary lacks it or
 its text is not spelled in the byte-level alphabet; a token that fails the Self-Tokenization Test."""
+COMMON, PART = "Common", "part of a character"
+"""The script of digits, punctuation and white space; and what stands for the script of a token without a complete
+character of some script, if it has parts of one."""
+_NOT_WRITING = frozenset((COMMON, "Inherited", "Unknown"))
 
 
 def packed_tokenizers(base: Tokenizer, new: Tokenizer, plan: VocabPlan) -> dict[str, bytes]:
@@ -186,3 +190,29 @@ def compressed(columns: Mapping[str, bytes]) -> str:
     """Columns as base64 of deflated data: the lengths and names as JSON in the first line, then the columns."""
     head = json.dumps([[name, len(column)] for name, column in columns.items()]).encode() + b"\n"
     return base64.b64encode(zlib.compress(head + b"".join(columns.values()), 9)).decode()
+
+
+def token_scripts(tokens: Sequence[bytes]) -> list[str]:
+    """The script of each token: that of most of its complete characters, of several the first.
+
+    Digits, punctuation, white space and combining marks do not count. A token that has nothing else is `Common`, unless
+    it has a part of a character.
+
+    >>> token_scripts([b" cat", "猫が".encode(), b" 12", b" \\xd0", "в ".encode() + b"a1"])
+    ['Latin', 'Han', 'Common', 'part of a character', 'Cyrillic']
+    """
+    texts = [data.decode(errors="ignore") for data in tokens]
+    named = _core.scripts(texts)
+    return [
+        _script(text, [name for name in names if name not in _NOT_WRITING], whole=len(text.encode()) == len(data))
+        for text, names, data in zip(texts, named, tokens, strict=True)
+    ]
+
+
+def _script(text: str, names: list[str], *, whole: bool) -> str:
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        return COMMON if whole else PART
+    written = [name for (name,) in _core.scripts(list(text)) if name not in _NOT_WRITING]
+    return Counter(written).most_common(1)[0][0]  # of several that are equally frequent, the first

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tokengraft.page.page import report_page
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.train.probe import Probe
 from tokengraft.verify.check import check
-from tokengraft.verify.finding import Check, Finding
+from tokengraft.verify.finding import Check, as_notes
 from tokengraft.vocab_plan import VocabPlan, plan
 
 Source = Tokenizer | str | os.PathLike[str]
@@ -99,23 +98,12 @@ def _checked(new: Tokenizer, base: Tokenizer, changes: VocabPlan) -> Check:
     """
     checked = check(new, base)
     has_pipeline = all(finding.outcome == "pass" for finding in checked.findings if finding.name == "pipeline")
-    if has_pipeline and len(changes.removed) * 2 < len(base.ids):
-        return checked
-
-    def noted(finding: Finding) -> Finding:
-        if finding.outcome != "fail" or finding.name not in _OF_AN_EDIT:
-            return finding
-        return replace(finding, outcome="note", detail=f"differs from the base: {finding.detail}")
-
-    return Check(tuple(map(noted, checked.findings)))
+    is_edit = has_pipeline and len(changes.removed) * 2 < len(base.ids)
+    return checked if is_edit else as_notes(checked, _OF_AN_EDIT, "differs from the base: {}")
 
 
 def write_page(content: Content, out: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Writes the page and returns its path.
-
-    Raises:
-        OutputError: The file exists and ``force`` is not given, or it cannot be written.
-    """
+    """Writes the page and returns its path."""
     page = report_page(content).encode()
     with new_file(Path(out), force=force) as path:
         path.write_bytes(page)
@@ -123,11 +111,7 @@ def write_page(content: Content, out: str | os.PathLike[str], *, force: bool = F
 
 
 def read_probe(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The result of a probe in a file that `tokengraft probe --json` printed.
-
-    Raises:
-        OptionError: The file cannot be read, or is something else.
-    """
+    """The result of a probe in a file that `tokengraft probe --json` printed."""
     try:
         return checked_probe(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
@@ -139,11 +123,7 @@ _SCORE = {"model": str, "text": str, "steps": int, "bytes": int, "tokens": int, 
 
 
 def checked_probe(value: Any) -> Mapping[str, Any]:
-    """The JSON of a probe.
-
-    Raises:
-        OptionError: It is something else.
-    """
+    """The JSON of a probe."""
     scores = value.get("scores") if isinstance(value, Mapping) else None
     is_probe = isinstance(scores, list) and scores and isinstance(value.get("base"), str)
     if not is_probe or not all(map(_is_score, scores or ())):

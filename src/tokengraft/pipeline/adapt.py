@@ -12,13 +12,12 @@ from pathlib import Path
 
 from tokengraft.corpus.open import Corpus
 from tokengraft.pipeline.cache import clear, count_corpora, write_work
-from tokengraft.pipeline.measure import measured
 from tokengraft.pipeline.options import AdaptOptions, Job, Size, Source, Target, new_job, work_folder
 from tokengraft.pipeline.prepare import prepare
 from tokengraft.pipeline.record import hashing, request_of
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import open_tests, texts_of
-from tokengraft.pipeline.vocabulary import new_vocabulary
+from tokengraft.pipeline.vocabulary import measured, new_vocabulary
 from tokengraft.pipeline.write import write_result
 from tokengraft.progress import logger, stage, stages
 from tokengraft.representation import FrozenDict, shown

@@ -22,7 +22,7 @@ from tokengraft.counts.count import HeldOutCounts, count_with_hold_out, engine_k
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, CountsError, OutputError
 from tokengraft.formats.sources import folder_files
-from tokengraft.output.atomic import new_file, new_folder
+from tokengraft.output.atomic import new_file, new_folder, write_files
 from tokengraft.output.partial import remove_abandoned
 from tokengraft.pipeline.options import AdaptOptions, Job, work_folder
 from tokengraft.pipeline.result import Adaptation
@@ -34,11 +34,7 @@ _OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
 
 
 def count_corpora(job: Job, base: Tokenizer) -> dict[str, HeldOutCounts]:
-    """The counts of every corpus without its held-out documents: from the cache, or counted now and cached.
-
-    Raises:
-        CorpusError: A corpus cannot be read, or is too small to hold out a part of it.
-    """
+    """The counts of every corpus without its held-out documents: from the cache, or counted now and cached."""
     with engine_kept(job.options.count_options):
         return {name: _cached(job, base, name, corpus) for name, corpus in job.corpora.items()}
 
@@ -155,9 +151,6 @@ def write_work(out: Path, result: Adaptation, parts: Mapping[str, HeldOutCounts]
     The order applies to the base and the extension to the pruned tokenizer. Applied in this order in one process, they
     give the new tokenizer exactly. A pruned tokenizer that was loaded from its folder does not know which token had
     which id, so a token that is learned again may get another one.
-
-    Raises:
-        OutputError: The folder exists or cannot be written.
     """
     with new_folder(out, replaceable=is_work_file if force else None) as partial:
         for name, part in parts.items():
@@ -168,9 +161,6 @@ def write_work(out: Path, result: Adaptation, parts: Mapping[str, HeldOutCounts]
             (partial / HELD_OUT / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
         if result.order is not None:
             result.order.save(partial / ORDER)
-            for name, data in folder_files(result.order.apply(result.base)).items():
-                path = partial / PRUNED / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+            write_files(folder_files(result.order.apply(result.base)), partial / PRUNED)
         if result.extension is not None:
             result.extension.save(partial / EXTENSION)

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal, NamedTuple
 
-from tokengraft.checkpoint.rows import Init
-from tokengraft.checkpoint.unused import HoleRows
+from tokengraft.checkpoint.rows import DEFAULT, HoleRows, Init
+from tokengraft.checkpoint.table import RowOptions
 from tokengraft.corpus.open import STDIN, Corpus, open_corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.counts.threads import CountOptions, HoldOut
-from tokengraft.errors import OptionError, Progress, number, positive, require_type, whole_number
+from tokengraft.errors import OptionError, Progress, number, positive, require_type, seed, whole_number
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
@@ -205,9 +205,14 @@ class AdaptOptions:
         set_fields(self, frozen_strings, "stacks")
         set_fields(self, number, "max_share")
         set_fields(self, require_coverage, "keep_coverage")
-        set_fields(self, whole_number, "seed")
-        if self.seed is not None and self.seed < 0:
-            raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
+        set_fields(self, seed, "seed")
+        _ = row_options(self)  # refuses initialisers that do not exist
+
+
+def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> RowOptions:
+    """How rows are made, with the padding that serving stacks need."""
+    init, seed = options.init or DEFAULT, options.seed or 0
+    return RowOptions(init, options.output_init, options.hole_rows, pad_multiple or "keep", seed)
 
 
 @dataclass(frozen=True)
@@ -313,9 +318,6 @@ def shares(weights: Mapping[str, int | Fraction | str]) -> dict[str, Fraction]:
 
     >>> shares({"et": 2, "lv": "1"})
     {'et': Fraction(2, 3), 'lv': Fraction(1, 3)}
-
-    Raises:
-        OptionError: A weight is not a number above 0, or less than a millionth of all weights.
     """
     ratios = {name: as_weight(weight) for name, weight in weights.items()}
     total = sum(ratios.values(), Fraction(0))

@@ -12,16 +12,15 @@ from typing import get_args
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
-from tokengraft.checkpoint.padding import Needed, padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, init_name, require_initialisers
+from tokengraft.checkpoint.padding import padded_rows
+from tokengraft.checkpoint.rows import DEFAULT, init_name
+from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.checkpoint.transplant import transplant
-from tokengraft.checkpoint.unused import require_hole_rows
 from tokengraft.corpus.files import local_name
-from tokengraft.corpus.open import Corpus, open_corpus
-from tokengraft.corpus.strings import paths_of
+from tokengraft.corpus.open import local_files, open_corpus, paths_of
 from tokengraft.counts.count import require_engine
-from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
-from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError
+from tokengraft.counts.pretoken_counts import as_weight
+from tokengraft.errors import CheckpointError, CorpusError, OutputError, require
 from tokengraft.formats.sources import is_tokenizer_file, load
 from tokengraft.learn.continued import require_extendable
 from tokengraft.learn.limits import Limits, reference_of, require_max_share
@@ -68,16 +67,9 @@ class Prepared(Job):
 
 
 def prepare(job: Job) -> Prepared:
-    """The job, after refusing everything that would fail later. Reads file names, headers and configs, but no text.
-
-    Raises:
-        TokengraftError: An input or an option is wrong.
-    """
+    """The job, after refusing everything that would fail later. Reads file names, headers and configs, but no text."""
     _require_targets(job)
     choices_for(job.options.stacks)
-    require_initialisers(job.options.init, job.options.output_init)
-    if job.options.hole_rows is not None:
-        require_hole_rows(job.options.hole_rows)
     base = load(job.source)
     weights = _weights(job, base)
     _require_options(job, weighted=weights is not None)
@@ -104,15 +96,10 @@ def prepare(job: Job) -> Prepared:
     )
 
 
-def _require(condition: bool, message: str, hint: str) -> None:
-    if not condition:
-        raise OptionError(message, hint=hint)
-
-
 def _keep_hash(job: Job, base: Tokenizer) -> bool:
     """Whether to keep the hash of llama.cpp's converter: if asked for, or for a swap of a tokenizer that it knows."""
     asked = job.options.keep_llama_cpp_hash
-    _require(
+    require(
         not asked or (job.sizes.learn >= job.sizes.prune and not job.sizes.covering),
         "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
         "learned",
@@ -124,21 +111,21 @@ def _keep_hash(job: Job, base: Tokenizer) -> bool:
 
 
 def _require_targets(job: Job) -> None:
-    _require(bool(job.targets), "no target was given; at least one is needed", "pass --target FILES")
-    _require(
+    require(bool(job.targets), "no target was given; at least one is needed", "pass --target FILES")
+    require(
         KEEP not in job.targets,
         f"a target is called {KEEP!r}, which is reserved for the text to keep",
         "use another name: --target NAME=FILES",
     )
     for name in (*job.targets, *job.kept, *job.tests):
-        _require(
+        require(
             isinstance(name, str) and bool(_NAME.fullmatch(name)),
             f"{name!r} is not a valid name for a text: it becomes part of a file name",
             "use letters, digits, - _ and . only, as in --target et=FILES",
         )
     for name in job.kept:
         message = f"a target and a text to keep are called {name!r}"
-        _require(name not in job.targets, message, "give each a different name: NAME=FILES")
+        require(name not in job.targets, message, "give each a different name: NAME=FILES")
     shares({name: target.weight for name, target in job.targets.items()})
 
 
@@ -148,12 +135,12 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     inits = {"--init": options.init, "--output-init": options.output_init}
     given = {flag: init and init_name(init) for flag, init in inits.items()}
     for flag, value in (given | {"--hole-rows": options.hole_rows, "--seed": options.seed}).items():
-        _require(
+        require(
             value is None or weighted,
             f"{flag} {value} was given, but `{job.source}` has no weights",
             f"leave out {flag}, or pass a model folder with weights",
         )
-    _require(
+    require(
         options.seed is None or any(init == "random" or callable(init) for init in inits.values()),
         f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
         "leave it out, or pass --init random",
@@ -161,18 +148,18 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     asked = options.protection != Protection()
     flag = "--protect, --protect-pattern or --no-protect-defaults" if asked else "--by-merges"
     idle = (asked or options.by_merges) and not sizes.prune
-    _require(not idle, f"{flag} was given, but nothing is pruned", "leave it out, or pass --swap or --remove")
-    _require(
+    require(not idle, f"{flag} was given, but nothing is pruned", "leave it out, or pass --swap or --remove")
+    require(
         options.keep_coverage is None or sizes.covering,
         "--keep-coverage is for --remove auto",
         "pass --remove auto, or drop --keep-coverage",
     )
-    _require(
+    require(
         bool(job.kept) or not options.preserve_keep,
         "--preserve-keep was given without text to keep",
         "pass --keep FILES, or leave it out",
     )
-    _require(
+    require(
         options.preserve_keep or options.preserve is not None or not options.preserve_exactly,
         "--preserve-exactly has no effect without text to preserve",
         "pass --preserve TEXT or --preserve-keep, or drop --preserve-exactly",
@@ -180,22 +167,22 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     for_new = (options.include, options.init, options.output_init)
     learning = options.limits != Limits() or options.balance == "parity" or any(one is not None for one in for_new)
     message = "options for new tokens were given, but none are learned"
-    _require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")
+    require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")
     _require_balance(job)
 
 
 def _require_balance(job: Job) -> None:
     options = job.options
-    _require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
+    require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
     if options.balance == "weights":
         hint = "pass --balance parity too"
-        _require(not options.parity_text, "--parity-text is for --balance parity", hint)
-        _require(options.max_share is None, "--max-share is for --balance parity", hint)
+        require(not options.parity_text, "--parity-text is for --balance parity", hint)
+        require(options.max_share is None, "--max-share is for --balance parity", hint)
         return
     message = "--balance parity needs several targets, and 1 was given"
-    _require(len(job.targets) > 1, message, "repeat --target NAME=FILES")
+    require(len(job.targets) > 1, message, "repeat --target NAME=FILES")
     for name, target in job.targets.items():
-        _require(
+        require(
             as_weight(target.weight) == 1,
             f"the target {name!r} has a weight, which has no effect with --balance parity",
             "leave out the weight, or pass --balance weights",
@@ -266,16 +253,16 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
         return None
     # An initialiser has no effect yet; one for a tied output is refused.
     current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
-    needed = Needed(base.n_rows, job.sizes.rows(base.n_rows, len(base.ids)))
-    rows = padded_rows(needed, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
+    before, after = base.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
+    rows = padded_rows(before, after, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before
-    files, names = open_checkpoint(Path(job.source)).files, {name for name, *_ in current.tensors}
-    shapes = [tensor.shape for file in files for name, tensor in file.tensors.items() if name in names]
+    # A tied output counts once, also in a checkpoint that has it.
+    counted = [table for table in current.tensors if not (current.tied and table[1] == "output")]
     return Weights(
-        bytes=sum(file.path.stat().st_size for file in files),
+        bytes=sum(file.path.stat().st_size for file in open_checkpoint(Path(job.source)).files),
         rows=current.rows_before,
         rows_after=rows,
-        parameters_added=growth * sum(shape[1] if len(shape) > 1 else 1 for shape in shapes),
+        parameters_added=growth * sum(b // current.rows_before // ITEM_BYTES[kind] for _, _, kind, b, _ in counted),
         bytes_added=growth * sum(before // current.rows_before for *_, before, _ in current.tensors),
     )
 
@@ -286,7 +273,7 @@ def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> No
     if job.sizes.prune:
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
-        _require(
+        require(
             needed <= len(removable.ids),
             f"{needed:,} tokens to prune asked, {len(removable.ids):,} can be pruned; the others are {reasons}",
             f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens: "
@@ -321,14 +308,6 @@ def _require_space(out: Path, weights: Weights) -> None:
         )
 
 
-def _files(corpus: Corpus | PretokenCounts, job: Job) -> set[str]:
-    """The names of the local files of a corpus, with links resolved."""
-    if paths_of(corpus) is None:
-        return set()
-    sources = open_corpus(corpus, replace(job.options.read_options, shard=None))
-    return {str(Path(source.name).resolve()) for source in sources if Path(source.name).is_file()}
-
-
 def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
@@ -336,9 +315,10 @@ def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[st
             f"the model will have {rows:,} rows, which llama.cpp's converter takes for another model; choose another "
             "number of tokens"
         )
-    counted = {name for corpus in job.corpora.values() for name in _files(corpus, job)}
+    read_options = replace(job.options.read_options, shard=None)
+    counted = {path for corpus in job.corpora.values() for path in local_files(corpus, read_options)}
     for name, text in job.tests.items():
-        if shared := sorted(counted & _files(text, job)):
+        if shared := sorted(counted & local_files(text, read_options)):
             yield f"the test text {name} has `{shared[0]}`, which is counted: its figures say nothing about other text"
     if job.sizes.prune and not job.kept:
         yield (

@@ -27,9 +27,8 @@ from tokengraft.checkpoint.layout import has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import other_files
 from tokengraft.checkpoint.rows import FUNCTION, init_name
 from tokengraft.corpus.files import LocalFile, input_without_credentials
-from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.open import Corpus, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.corpus.strings import paths_of
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.counts.threads import CountOptions, HoldOut
 from tokengraft.errors import OptionError
@@ -149,11 +148,7 @@ def _hash(path: Path, stop: Event) -> str | None:
 
 
 def require_unchanged(job: Job, recorded: list[Input]) -> list[str]:
-    """Refuses inputs that are not those of a record. Returns what cannot be compared, as texts for a message.
-
-    Raises:
-        OptionError: An input has another size or hash. The message names it.
-    """
+    """Refuses inputs that are not those of a record. Returns what cannot be compared, as texts for a message."""
     before = {(item["role"], item["name"]): item for item in recorded}
     unknown = list[str]()
     for item in inputs_of(job, load(job.source), Event()):
@@ -210,6 +205,7 @@ def request_of(job: Job, inputs: list[Input], texts: Texts, test: Evaluation | N
     documents = {("test", score.text): score.documents for score in (test.scores if test else ())}
     documents |= {(job.role(name), name): texts.n_documents(name) for name in texts.parts}
     sizes = {name: getattr(job.sizes, name) for name in ("swap", "add", "remove")}
+    chosen = {"swap": job.sizes.auto, "add": job.sizes.auto, "remove": job.sizes.covering}
     return {
         "step": STEP,
         "command": job.options.command,
@@ -224,14 +220,10 @@ def request_of(job: Job, inputs: list[Input], texts: Texts, test: Evaluation | N
             name: {"corpus": given_paths(t.corpus), "weight": str(t.weight)} for name, t in job.targets.items()
         },
         "keep": {name: given_paths(corpus) for name, corpus in job.kept.items()},
-        "sizes": {name: "auto" if _is_chosen(job, name) else n for name, n in sizes.items() if n},
+        "sizes": {name: "auto" if chosen[name] else n for name, n in sizes.items() if n},
         "options": _options(job.options),
         "inputs": [{**item, "documents": documents.get((item["role"], item["name"]))} for item in inputs],
     }
-
-
-def _is_chosen(job: Job, size: str) -> bool:
-    return job.sizes.covering if size == "remove" else job.sizes.auto
 
 
 def _date() -> dict[str, str]:
@@ -332,11 +324,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def read_record(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The request that an `adaptation.json` or `tokengraft.json` records.
-
-    Raises:
-        OptionError: The file cannot be read, or records none.
-    """
+    """The request that an `adaptation.json` or `tokengraft.json` records."""
     name, hint = os.fspath(path), _HINT
     try:
         content = json.loads(Path(path).read_bytes())

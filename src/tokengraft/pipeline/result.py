@@ -6,14 +6,12 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
-from tokengraft.measure.sizes import most_frequent_in
 from tokengraft.pipeline.options import Role, shown_name
 from tokengraft.pruning.order import PruneOrder, coverage_reason
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
@@ -148,13 +146,3 @@ class Adaptation:
             "preserve_cost": self.cost.as_dict() if self.cost else None,
             "warnings": list(self.warnings),
         }
-
-
-def target_results(
-    base: Tokenizer, new: Tokenizer, evaluation: Evaluation, counts: Mapping[str, PretokenCounts]
-) -> dict[str, TargetResult]:
-    """The gain of each target, and the number of new tokens that are most frequent in it."""
-    added = [token_id for string, token_id in new.ids.items() if string not in base.ids]
-    frequencies = {name: part.tokens(new) for name, part in counts.items()}
-    own = most_frequent_in(added, frequencies, {name: part.totals.bytes for name, part in counts.items()})
-    return {name: TargetResult(evaluation["new", name].gain, own[name]) for name in counts}

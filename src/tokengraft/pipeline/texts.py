@@ -14,14 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokengraft.corpus.open import Corpus
-from tokengraft.corpus.strings import only_paths, paths_of
+from tokengraft.corpus.open import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio
-from tokengraft.errors import Progress
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
-from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits, Parity
 from tokengraft.learn.preserve import Preserved, preserved_text
 from tokengraft.measure.segments import Text, open_text
@@ -44,11 +41,7 @@ class Mix(NamedTuple):
 
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
-    """Counts mixed by share. A single text is not changed.
-
-    Args:
-        parts: Counts, each with its share against the others. Only the ratios of shares matter.
-    """
+    """Counts mixed by share, of which only the ratios matter. A single text is not changed."""
     sizes = [_size(counts) for counts, _ in parts]
     factors = whole_factors(sizes, [share for _, share in parts])
     weighted = zip(parts, factors, strict=True)
@@ -86,19 +79,10 @@ def _size(counts: PretokenCounts) -> TextSize:
     return TextSize(int(occurrences.sum()), int((occurrences * lengths).sum()))
 
 
-def extend_by_mix(
-    tokenizer: Tokenizer,
-    mixed: Mix,
-    n: int,
-    limits: Limits,
-    *,
-    preserve: PretokenCounts | None = None,
-    include: WordList | None = None,
-    progress: Progress | None = None,
-) -> Extension:
-    """The extension learned from a mix. Its minimum count and frequencies are divided by ``mixed.unit``."""
+def extend_by_mix(tokenizer: Tokenizer, mixed: Mix, n: int, limits: Limits, **more: Any) -> Extension:
+    """What `extend` learns from a mix. The minimum count and frequencies are divided by ``mixed.unit``."""
     scaled = replace(limits, min_count=min(limits.min_count * mixed.unit, _MOST))
-    extension = extend(tokenizer, mixed.counts, n, limits=scaled, preserve=preserve, include=include, progress=progress)
+    extension = extend(tokenizer, mixed.counts, n, limits=scaled, **more)
     merges = tuple(merge._replace(frequency=merge.frequency // mixed.unit) for merge in extension.merges)
     refused = tuple(pair._replace(frequency=pair.frequency // mixed.unit) for pair in extension.refused)
     return replace(extension, merges=merges, refused=refused, min_count=limits.min_count)
@@ -169,12 +153,7 @@ def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[s
 
 
 def open_tests(job: Prepared) -> dict[str, Text | PretokenCounts]:
-    """The test texts. Shards and normalization are for counting.
-
-    Raises:
-        CorpusError: A text cannot be read, or is empty.
-        CountsError: Counts were made for another pipeline, or do not give the length of the text.
-    """
+    """The test texts. Shards and normalization are for counting."""
     given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
     tests = {name: open_text(name, text, given) for name, text in job.tests.items()}
     for text in tests.values():

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.checkpoint.model_files import ADAPT_FILES, TRAINING
-from tokengraft.checkpoint.rows import DEFAULT
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import Content, ReportText
 from tokengraft.page.page import report_page
-from tokengraft.pipeline.options import shown_name
+from tokengraft.pipeline.options import row_options, shown_name
 from tokengraft.pipeline.prepare import Prepared, replaceable
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
@@ -27,12 +26,9 @@ from tokengraft.verify.serving.stacks import choices_for
 
 
 def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
-    """Writes the folder and returns the result; with weights, including the result of the transplant.
-
-    Raises:
-        TokengraftError: A file cannot be written, or the written folder fails its verification.
-    """
-    options, rows = job.options, _row_options(job)
+    """Writes the folder and returns the result; with weights, including the result of the transplant."""
+    options = job.options
+    rows = vars(row_options(options, choices_for(options.stacks).pad_multiple))
     if job.weights:
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, **rows)
@@ -56,18 +52,6 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         check=lambda folder: verify_folder(folder, result.tokenizer, base=result.base).raise_for_failures(),
     )
     return _with_serving(job, result)
-
-
-def _row_options(job: Prepared) -> dict[str, Any]:
-    """The options of `transplant` for rows."""
-    options = job.options
-    return {
-        "init": options.init or DEFAULT,
-        "output_init": options.output_init,
-        "hole_rows": options.hole_rows,
-        "pad_multiple": choices_for(options.stacks).pad_multiple or "keep",
-        "seed": options.seed or 0,
-    }
 
 
 def _with_serving(job: Prepared, result: Adaptation) -> Adaptation:

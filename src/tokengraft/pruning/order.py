@@ -1,22 +1,19 @@
 """`prune_order`: which tokens are removed first. `PruneOrder` is the result."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, chain
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import CountsError, OptionError, number, require_type, whole_number
+from tokengraft.errors import OptionError, number, require_type, whole_number
 from tokengraft.progress import stage
-from tokengraft.pruning.expected import usefulness
-from tokengraft.pruning.leaves import RemainingMerges, Respell, by_frequency, by_id, by_uses
-from tokengraft.pruning.removable import COMMON, Protection, removable_tokens, token_text
+from tokengraft.pruning.methods import COUNTED, METHODS, ORDERS, Method, Question
+from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.representation import FrozenDict, Table, shown
 from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
-from tokengraft.tokenizer.inspect import is_whole_pretoken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 COVERAGE = 0.9995
@@ -24,11 +21,7 @@ COVERAGE = 0.9995
 
 
 def require_coverage(name: str, share: object) -> float:
-    """A share of tokens that stay, as `PruneOrder.covering` takes it.
-
-    Raises:
-        OptionError: With the flag of the option.
-    """
+    """A share of tokens that stay, as `PruneOrder.covering` takes it."""
     value, flag = number(name, share), f"--{name.replace('_', '-')}"
     if not 0 < value <= 1:  # NaN too
         raise OptionError(f"{flag} is {value}; it must be above 0 and at most 1", hint=f"pass {flag} {COVERAGE}")
@@ -165,47 +158,6 @@ def _removal(token: str, token_id: int, decided_by: int) -> Removal:
     return Removal(token, token_id, decided_by)
 
 
-Method = Literal[
-    "leaf-expected",
-    "leaf-frequency",
-    "frequency",
-    "merge",
-    "last-id",
-    "last-id-leaf",
-    "script",
-    "script-leaf",
-    "unreachable",
-]
-METHODS: tuple[Method, ...] = get_args(Method)
-COUNTED: tuple[Method, ...] = ("leaf-expected", "leaf-frequency", "frequency", "merge")
-"""Methods that use how often tokens occur in a text."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """The input of a method."""
-
-    tokenizer: Tokenizer
-    candidates: frozenset[int]
-    """Tokens that may be removed."""
-    counts: PretokenCounts | None
-    scripts: Collection[str]
-    by_merges: bool
-    """Count tokens with merge skipping off."""
-
-    def frequencies(self, *, by_merges: bool | None = None, uses: bool = False) -> Mapping[int, int]:
-        """How often each token occurs in the text."""
-        if self.counts is None:
-            raise CountsError("this order is decided by counts, and none were given", hint="pass --counts or --corpus")
-        return self.counts.tokens(
-            self.tokenizer, by_merges=self.by_merges if by_merges is None else by_merges, uses=uses
-        )
-
-
-Steps = Iterable[tuple[int, int]]
-"""Tokens in order, each with the number that decided its position."""
-
-
 @stage("ordering tokens for pruning")
 def prune_order(
     tokenizer: Tokenizer,
@@ -250,7 +202,7 @@ def prune_order(
     removable = removable_tokens(tokenizer, protection or Protection(), counts)
     question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
     reserved = ((token_id, token_id) for token_id in removable.reserved)
-    removals = tuple(Removal(tokenizer.strings[i], i, by) for i, by in chain(reserved, _METHODS[method](question)))
+    removals = tuple(Removal(tokenizer.strings[i], i, by) for i, by in chain(reserved, ORDERS[method](question)))
     kept = {**removable.kept, "others": len(removable.ids) - len(removals)}
     provenance = {
         "tokengraft": _core.__version__,
@@ -311,117 +263,3 @@ def _require_options(method: str, scripts: Collection[str], by_merges: bool) -> 
             f"the method {method} counts no tokens, and counting by merges was asked for",
             hint=f"leave out --by-merges, or choose one of {', '.join(COUNTED)}",
         )
-
-
-def _leaf_expected(question: Question) -> Steps:
-    frequencies = question.frequencies()
-    expected = usefulness(question.tokenizer, frequencies) | dict.fromkeys(_unproduced(question), 0.0)
-    return _by_frequency(question, frequencies, expected)
-
-
-def _leaf_frequency(question: Question) -> Steps:
-    return _by_frequency(question, question.frequencies(), None)
-
-
-def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:
-    tokenizer = question.tokenizer
-    splits, respell = tokenizer.structure.splits, _respell(tokenizer)
-    return by_frequency(splits, question.candidates, frequencies, respell, expected)
-
-
-def _respell(tokenizer: Tokenizer) -> Respell:
-    """What becomes of the text of a removed token that merges do not make."""
-    if tokenizer.algorithm == "BPE":
-        merges = RemainingMerges(tokenizer)
-        return lambda token, removed, count: merges.encode(token, removed).tokens if count else ()
-    remaining = _core.Remaining(tokenizer.core_model)
-    return lambda token, *_: remaining.remove(token)
-
-
-def _frequency(question: Question) -> Steps:
-    frequencies = question.frequencies()
-    return ((-negative, count) for count, negative in sorted((frequencies.get(i, 0), -i) for i in question.candidates))
-
-
-def _merge(question: Question) -> Steps:
-    """Uses by merges, but for the pretokens that merge skipping makes tokens that merges do not: those use one token.
-
-    Other pretokens that are tokens count with the merges they skip, which make the same token. Without them a token
-    could have more uses than its parts, and these would be removed before it.
-    """
-    merges, uses = RemainingMerges(question.tokenizer), Counter(question.frequencies(by_merges=True, uses=True))
-    frequencies = {} if question.by_merges else question.frequencies()
-    skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
-    for token, count in skipped.items():
-        uses[token] += count
-        uses.subtract(_times(count, merges.encode(token, ()).uses))
-
-    def more(token: int, removed: Collection[int]) -> Mapping[int, int]:
-        return _times(skipped[token], merges.encode(token, removed).uses) if token in skipped else {}
-
-    lengths = {token.id: len(token.string) for token in question.tokenizer.tokens}
-    return by_uses(lengths, question.candidates, uses, more)
-
-
-def _times(count: int, tokens: Iterable[int]) -> dict[int, int]:
-    return {token: count * times for token, times in Counter(tokens).items()}
-
-
-def _last_id(question: Question) -> Steps:
-    return ((token_id, token_id) for token_id in sorted(question.candidates, reverse=True))
-
-
-def _last_id_leaf(question: Question) -> Steps:
-    return by_id(question.tokenizer.structure.splits, question.candidates)
-
-
-def _script(question: Question) -> Steps:
-    return ((token_id, token_id) for token_id in sorted(_foreign(question), reverse=True))
-
-
-def _script_leaf(question: Question) -> Steps:
-    return by_id(question.tokenizer.structure.splits, _foreign(question))
-
-
-def _foreign(question: Question) -> set[int]:
-    """Tokens with a character of another script. A token that is only part of a character has no script."""
-    tokens = question.tokenizer.tokens
-    written = _core.scripts([token_text(question.tokenizer, token.string) for token in tokens])
-    known = {name for names in written for name in names}
-    strange = sorted(set(question.scripts) - known)
-    if strange:
-        raise OptionError(
-            f"no token is written in {strange[0]!r}",
-            hint=f"name scripts as Unicode does; the tokenizer has {', '.join(sorted(known - COMMON))}",
-        )
-    allowed = COMMON | set(question.scripts)
-    foreign = {token.id for token, names in zip(tokens, written, strict=True) if not allowed.issuperset(names)}
-    return foreign & question.candidates
-
-
-def _unreachable(question: Question) -> Steps:
-    """Tokens that no input produces: neither by merges nor, where merges are skipped, as a whole pretoken."""
-    return ((token_id, token_id) for token_id in sorted(_unproduced(question), reverse=True))
-
-
-def _unproduced(question: Question) -> Iterator[int]:
-    failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
-    failing -= (
-        question.frequencies().keys() if question.counts else set()
-    )  # tokens that occur in the text are reachable
-    for token in question.tokenizer.tokens:
-        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
-            yield token.id
-
-
-_METHODS: Mapping[Method, Callable[[Question], Steps]] = {
-    "leaf-expected": _leaf_expected,
-    "leaf-frequency": _leaf_frequency,
-    "frequency": _frequency,
-    "merge": _merge,
-    "last-id": _last_id,
-    "last-id-leaf": _last_id_leaf,
-    "script": _script,
-    "script-leaf": _script_leaf,
-    "unreachable": _unreachable,
-}

@@ -36,12 +36,7 @@ class RemovedTokens(NamedTuple):
 
 
 def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
-    """A summary of removed tokens.
-
-    Args:
-        base: The tokenizer that they were removed from.
-        removed: Their ids, rare ones first, as a `PruneOrder` has them.
-    """
+    """A summary of removed tokens, given their ids, rare ones first, as a `PruneOrder` has them."""
     data, added = {token.id: token.bytes for token in base.tokens}, {token.id for token in base.added}
     ids = [*removed][::-1]
     texts = [_text(data[token_id]) for token_id in ids]

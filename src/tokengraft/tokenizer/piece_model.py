@@ -80,12 +80,7 @@ class PieceModel:
 
     @classmethod
     def read(cls, raw: bytes, name: str) -> "PieceModel":
-        """The model in the bytes of a file.
-
-        Raises:
-            UnreadableFileError: It is not a SentencePiece model.
-            UnsupportedTokenizerError: It is one, but not BPE.
-        """
+        """The model in the bytes of a file."""
         try:
             fields = [*_fields(raw)]
             pieces = [_parse_piece(value) for number, value, _, _ in fields if number == 1 and isinstance(value, bytes)]

@@ -196,7 +196,7 @@ class RankFile:
     @classmethod
     def read(cls, raw: bytes, name: str) -> "RankFile":
         """The tokens in the bytes of a file."""
-        return _read_tekken(raw, name) if _is_json(raw) else _read_tiktoken(raw, name)
+        return _read_tekken(raw, name) if _is_json(raw) else cls(*_checked(_tiktoken_entries(raw, name), name))
 
     @property
     def format(self) -> Format:
@@ -246,13 +246,9 @@ class RankFile:
     def rewritten(
         self, learned: Mapping[str, int], new: Sequence[str], specials: Mapping[str, tuple[int, int | None]], name: str
     ) -> "RankFile":
-        """The file with other tokens.
+        """The file with other tokens: all but special ones with their ids, and the new ones in the order of learning.
 
-        Args:
-            learned: All tokens with their ids, without special ones.
-            new: Those that are new, in the order they were learned.
-            specials: Special tokens: the id before, and after or None.
-            name: What to call the file in errors.
+        ``specials`` are special tokens with their ids before and after; None for one that is gone.
         """
         order = [token for token in self.ids if token in learned] + [token for token in new if token in learned]
         _require_order(order, learned, {*new}, name)
@@ -347,10 +343,6 @@ def _text(token: bytes) -> str | None:
         return token.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _read_tiktoken(raw: bytes, name: str) -> RankFile:
-    return RankFile(*_checked(_tiktoken_entries(raw, name), name))
 
 
 def tiktoken_ranks(raw: bytes, name: str) -> dict[bytes, int]:

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
+from tokengraft.output.atomic import write_files
 from tokengraft.output.partial import temporary_folder
 
 
@@ -20,10 +21,7 @@ def transformers_object(files: Mapping[str, bytes]) -> Any:
     # Without settings, `AutoTokenizer` of transformers 4 does not know which class to take.
     loader = transformers.AutoTokenizer if "tokenizer_config.json" in files else transformers.PreTrainedTokenizerFast
     with temporary_folder() as folder:
-        for name, raw in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(raw)
+        write_files(files, folder)
         try:
             return loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # transformers raises OSError, ValueError, KeyError and its dependencies' errors

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokengraft.checkpoint.behaviour import require_torch
+from tokengraft.checkpoint.compare_files import require_torch
 from tokengraft.checkpoint.layout import Checkpoint, open_checkpoint
 from tokengraft.errors import CheckpointError, OptionError, TokengraftError
 from tokengraft.formats.sources import load_folder

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from tokengraft.corpus.open import Corpus, open_corpus
+from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.corpus.read import documents
 from tokengraft.counts.count import count
-from tokengraft.errors import CorpusError, OptionError, Progress, number, positive, require_type, whole_number
+from tokengraft.errors import CorpusError, OptionError, Progress, number, positive, require_type, seed, whole_number
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.metrics import new_tokens
 from tokengraft.measure.segments import LINES, Text, lost_bytes, read_text, text_warnings
@@ -172,7 +172,8 @@ class ProbeOptions:
 
     def __post_init__(self) -> None:
         set_fields(self, positive, "steps", "step_bytes")
-        set_fields(self, whole_number, "chunk_bytes", "seed")
+        set_fields(self, whole_number, "chunk_bytes")
+        set_fields(self, seed, "seed")
         set_fields(self, number, "learning_rate")
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise OptionError(f"--chunk-bytes is {self.chunk_bytes}", hint=f"pass {MIN_CHUNK_BYTES} or more")
@@ -180,8 +181,6 @@ class ProbeOptions:
             raise OptionError(
                 f"--learning-rate is {self.learning_rate}; it must be above 0 and below 1", hint="pass 3e-4"
             )
-        if self.seed < 0:
-            raise OptionError(f"--seed is {self.seed}; it must be 0 or more", hint="pass --seed 0")
 
 
 @stage("probing models")
@@ -328,21 +327,14 @@ def _lines(document: str) -> Iterator[str]:
 
 
 def _require_other_files(texts: Mapping[str, Corpus], train: Corpus, read_options: ReadOptions) -> None:
-    scored = {path: name for name, corpus in texts.items() for path in _files(corpus, read_options)}
-    both = next((path for path in _files(train, read_options) if path in scored), None)
+    scored = {path: name for name, corpus in texts.items() for path in local_files(corpus, read_options)}
+    both = next((path for path in sorted(local_files(train, read_options)) if path in scored), None)
     if both is not None:
         raise OptionError(
             f"`{both}` is read for training and is the text {scored[both]!r}: a model would be scored on what it was "
             "trained on",
             hint="pass held-out text to --text, or other text to --train",
         )
-
-
-def _files(corpus: Corpus, read_options: ReadOptions) -> Iterator[Path]:
-    """The files of a corpus."""
-    for source in open_corpus(corpus, read_options):
-        if os.path.lexists(source.name):
-            yield Path(source.name).resolve()
 
 
 def _lost(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Text]) -> Iterator[str]:

@@ -143,11 +143,12 @@ def encoded(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[tuple[int, ...
     return tuple(tuple(segments.document(place).tolist()) for place in range(len(texts)))
 
 
-def batches(loaded: LoadedModel, ids: Sequence[Ids]) -> Iterator[tuple[list[int], Any]]:
-    """The sequences in batches of similar length: their places, and a tensor of ids on the device.
+def batches(loaded: LoadedModel, ids: Sequence[Ids]) -> Iterator[tuple[list[int], Any, Any]]:
+    """The sequences in batches of similar length: their places, and on the device the ids and those that follow them.
 
-    Every row begins with the start token and is padded at its end. Models are causal, so padding changes nothing
-    before it, and no attention mask is needed. A batch has as many tokens as the memory for logits allows.
+    -100 follows where nothing is scored. Every row begins with the start token and is padded at its end. Models are
+    causal, so padding changes nothing before it, and no attention mask is needed. A batch has as many tokens as the
+    memory for logits allows.
     """
     import torch
 
@@ -156,22 +157,12 @@ def batches(loaded: LoadedModel, ids: Sequence[Ids]) -> Iterator[tuple[list[int]
     while order:
         width = len(ids[order[0]]) + n_start
         places, order = order[: max(1, most // width)], order[max(1, most // width) :]
-        batch = np.zeros((len(places), width), np.int64)
+        batch, targets = np.zeros((len(places), width), np.int64), np.full((len(places), width), -100, np.int64)
         batch[:, :n_start] = loaded.start
-        for row, place in zip(batch, places, strict=True):
-            row[n_start : n_start + len(ids[place])] = ids[place]
-        yield places, torch.from_numpy(batch).to(loaded.hardware.device)
-
-
-def targets_of(loaded: LoadedModel, ids: Sequence[Ids], places: Sequence[int], width: int) -> Any:
-    """The id that follows each position of a batch, and -100 where none is scored."""
-    import torch
-
-    targets = np.full((len(places), width), -100, np.int64)
-    first = len(loaded.start) - 1
-    for row, place in zip(targets, places, strict=True):
-        row[first : first + len(ids[place])] = ids[place]
-    return torch.from_numpy(targets).to(loaded.hardware.device)
+        for row, target, place in zip(batch, targets, places, strict=True):
+            end = n_start + len(ids[place])
+            row[n_start:end] = target[n_start - 1 : end - 1] = ids[place]
+        yield places, *(torch.from_numpy(rows).to(loaded.hardware.device) for rows in (batch, targets))
 
 
 @dataclass(frozen=True)
@@ -191,8 +182,8 @@ def bits(loaded: LoadedModel, text: Sequences, new: Collection[int], progress: A
     is_new = np.zeros(loaded.rows, bool)
     is_new[[*new]] = True
     total = ours = 0.0
-    for places, batch in batches(loaded, text.ids):
-        costs = _bits_of_batch(loaded, text, places, batch)
+    for places, batch, targets in batches(loaded, text.ids):
+        costs = _bits_of_batch(loaded, batch, targets)
         for place, row in zip(places, costs, strict=True):
             scored = row[: len(text.ids[place])]
             total += float(scored.sum())
@@ -209,22 +200,21 @@ def bits(loaded: LoadedModel, text: Sequences, new: Collection[int], progress: A
     return Bits(total, text.text_bytes, text.n_tokens), Bits(ours, new_bytes, sum(int(mark.sum()) for mark in marked))
 
 
-def _bits_of_batch(loaded: LoadedModel, text: Sequences, places: list[int], batch: Any) -> Any:
+def _bits_of_batch(loaded: LoadedModel, batch: Any, targets: Any) -> Any:
     """Bits of every token of a batch: one row for each sequence, from its first token on."""
     import torch
 
     with running("run", "check that transformers runs it, or pass a smaller --chunk-bytes if memory ran out"):
         with torch.inference_mode(), loaded.hardware.autocast():
             logits = loaded.model(input_ids=batch, use_cache=False).logits
-        costs = _losses(loaded, text.ids, places, logits, "none")
+        costs = _losses(logits, targets, "none")
     return costs.view(batch.shape)[:, len(loaded.start) - 1 :].double().cpu().numpy() / log(2)
 
 
-def _losses(loaded: LoadedModel, ids: Sequence[Ids], places: Sequence[int], logits: Any, reduction: str) -> Any:
+def _losses(logits: Any, targets: Any, reduction: str) -> Any:
     """The cross-entropy of the next token at every position of a batch, or its sum."""
     import torch
 
-    targets = targets_of(loaded, ids, places, logits.shape[1])
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100, reduction=reduction
     )
@@ -285,7 +275,7 @@ def learning_rate_factor(step: int, steps: int, warm_up: float = WARM_UP) -> flo
 def _step(loaded: LoadedModel, ids: Sequence[Ids]) -> None:
     """Adds the gradient of the mean loss of all tokens of a step."""
     n_tokens = sum(map(len, ids))
-    for places, batch in batches(loaded, ids):
+    for _, batch, targets in batches(loaded, ids):
         with loaded.hardware.autocast():
             logits = loaded.model(input_ids=batch, use_cache=False).logits
-        (_losses(loaded, ids, places, logits, "sum") / n_tokens).backward()
+        (_losses(logits, targets, "sum") / n_tokens).backward()

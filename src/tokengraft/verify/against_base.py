@@ -1,11 +1,10 @@
 """Checks of an edit: which tokens, ids and merges must be the same as in the base."""
 
-from bisect import bisect_left
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.formats.ranks import most_in_order
 from tokengraft.pruning.removable import RESERVED
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE
@@ -133,7 +132,7 @@ def merges(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
 def _moved(found: Learned) -> list[str]:
     """The merges that are not those of the base or not in its order: as few as explain the difference."""
     ranks = {pair: rank for rank, pair in enumerate(found.before.values())}
-    in_order = {*_in_order([pair for pair in found.after.values() if pair in ranks], ranks)}
+    in_order = {*most_in_order([pair for pair in found.after.values() if pair in ranks], ranks)}
     out = [s for s in found.after if s in found.before and found.after[s] not in in_order] or found.again
     return [
         f"{found.after[string]} is out of order"
@@ -153,27 +152,7 @@ def _listed(tokenizer: Tokenizer, base: Tokenizer, again: set[str]) -> tuple[set
     known = (pair for pair in listed if pair not in ranks and "".join(pair) in base.ids and "".join(pair) not in again)
     kept = (pair for pair in ranks.keys() - set(listed) if again.isdisjoint((*pair, "".join(pair))))
     fewer = {pair for pair in kept if pair[0] in ids and pair[1] in ids and "".join(pair) in ids}
-    return set() if implies else {*known}, fewer, {*shared} - {*_in_order(shared, ranks)}
-
-
-def _in_order(pairs: list[Pair], ranks: Mapping[Pair, int]) -> list[Pair]:
-    """As many of the pairs as possible that are in the order of their ranks.
-
-    >>> _in_order([("c", "d"), ("a", "b"), ("b", "c")], {("a", "b"): 0, ("b", "c"): 1, ("c", "d"): 2})
-    [('a', 'b'), ('b', 'c')]
-    """
-    if all(ranks[a] < ranks[b] for a, b in pairwise(pairs)):
-        return pairs
-    ends, last, chain = list[int](), list[Pair](), dict[Pair, list[Pair]]()
-    for pair in pairs:
-        place = bisect_left(ends, ranks[pair])
-        chain[pair] = last[place - 1 : place]
-        ends[place : place + 1], last[place : place + 1] = [ranks[pair]], [pair]
-    longest, end = list[Pair](), last[-1:]
-    while end:
-        longest += end
-        end = chain[end[0]]
-    return longest[::-1]
+    return set() if implies else {*known}, fewer, {*shared} - {*most_in_order(shared, ranks)}
 
 
 def kept_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> Finding:
@@ -213,11 +192,7 @@ def _with_new_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> set[
 
 
 def preserved(tokenizer: Tokenizer, base: Tokenizer, counts: PretokenCounts) -> Finding:
-    """Whether every counted pretoken is encoded to the tokens and ids that it had.
-
-    Raises:
-        CountsError: The counts were made for another pipeline.
-    """
+    """Whether every counted pretoken is encoded to the tokens and ids that it had."""
     changed = counts.changed(base, tokenizer)
     if len(changed):
         occurrences, total = changed.table.total(), max(counts.table.total(), 1)

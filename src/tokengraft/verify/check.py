@@ -1,19 +1,186 @@
 """`check`: verifies a tokenizer, alone or against its base. Each finding has evidence.
 
-Works for any tokenizer, including one that another tool wrote.
+Works for any tokenizer, including one that another tool wrote. With a base, problems that the base has too are notes.
 """
 
 from collections.abc import Iterator
 from types import NoneType
 
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, require_type
+from tokengraft.errors import (
+    InvalidTokenizerError,
+    OptionError,
+    OutputError,
+    TokengraftError,
+    UnreadableFileError,
+    require_type,
+)
+from tokengraft.formats.pieces import require_agreement
+from tokengraft.formats.ranks import require_rank_agreement
+from tokengraft.formats.sources import save
+from tokengraft.output.json_file import parse_settings, read_settings
+from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
+from tokengraft.tokenizer.added import SETTINGS
+from tokengraft.tokenizer.inspect import id_layout
+from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
+from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify import against_base, invariants
+from tokengraft.verify import against_base
 from tokengraft.verify.files_against_base import file_findings
-from tokengraft.verify.finding import Check, Finding
+from tokengraft.verify.finding import Check, Finding, finding, note
+from tokengraft.verify.loaders import sample_texts, verify_folder
 from tokengraft.verify.transformers_loader import transformers_started
+
+
+def holes(tokenizer: Tokenizer) -> Finding:
+    """Ids below the highest that no token has."""
+    # As ranges of ids: a file of a few kilobytes may leave four billion ids without a token.
+    added = [token.id for token in tokenizer.added]
+    runs, *_ = tokenizer.core_model.summary(added, examples=0)
+    holes = [run for run in id_layout(runs) if run.use == "unused"]
+    if not holes:
+        return Finding("holes", "pass", "every id below the highest has a token")
+    shown = [f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}" for run in holes]
+    count = sum(run.last - run.first + 1 for run in holes)
+    return note("holes", f"{count:,} ids have no token", shown)
+
+
+def alphabet(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether every byte has a token, if the vocabulary is based on bytes. Bytes that the base lacks too are a note."""
+    if tokenizer.kind == "byte-level":
+        wanted = CHARACTER_OF
+    elif tokenizer.byte_fallback:
+        wanted = {byte: byte_token(byte) for byte in range(256)}
+    else:
+        return note("alphabet", "unknown characters are lost: there is no byte fallback")
+    wrong = [f"0x{byte:02X}" for byte, s in wanted.items() if base and s not in tokenizer.vocab and s in base.vocab]
+    missing = tokenizer.missing_bytes
+    if missing and not wrong:
+        detail = f"{len(missing)} of the 256 bytes have no token{', as in the base' if base else ''}"
+        return note("alphabet", f"{detail}: text with them is lost", [f"0x{byte:02X}" for byte in missing])
+    return finding("alphabet", wrong, "every byte of text can be spelled", "{n} of 256 bytes lost their token")
+
+
+def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether sample texts decode to themselves. With a base, only texts count that do so with the base."""
+    texts = sample_texts(tokenizer)[:2000]
+    spelled = dict(zip(texts, _spelled(tokenizer, texts), strict=True))
+    changed = [text for text in texts if not _same_text(spelled[text], text)]
+    if base is None:
+        detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts decode to themselves"
+        return note("round trip", detail, [*map(repr, changed)]) if changed else Finding("round trip", "pass", detail)
+    before = zip(changed, _spelled(base, changed), strict=True)
+    wrong = [f"{text!r} decodes to {spelled[text]!r}" for text, was in before if _same_text(was, text)]
+    fine = "sample texts decode as with the base"
+    return finding("round trip", wrong, fine, "{n} sample texts no longer decode to themselves")
+
+
+def _spelled(tokenizer: Tokenizer, texts: list[str]) -> Iterator[bytes]:
+    """The bytes of the tokens of each text."""
+    names = {token.id: token.bytes for token in tokenizer.tokens}
+    return (b"".join(names[token_id] for token_id in _encoded(tokenizer, text)) for text in texts)
+
+
+def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text; empty if it has an unknown character and there is no unknown token."""
+    try:
+        return tokenizer.encode(text)
+    except InvalidTokenizerError:
+        return []
+
+
+def _same_text(spelled: bytes, text: str) -> bool:
+    """Whether bytes equal a text, except for spaces at its ends, which SentencePiece types add and strip."""
+    return spelled.strip(b" ") == text.encode().strip(b" ")
+
+
+def reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Tokens that merges cannot produce; with a base, only kept tokens that the base can produce."""
+    failing = [tokenizer.strings[i] for i in tokenizer.structure.unreachable]
+    if base is None:
+        detail = f"{len(failing):,} tokens are unreachable by merges"
+        return note("reachable", detail, failing) if failing else Finding("reachable", "pass", detail)
+    unreachable = set(base.structure.unreachable)
+    wrong = [string for string in failing if string in base.ids and base.ids[string] not in unreachable]
+    fine = "all tokens reachable in the base are reachable"
+    return finding("kept tokens reachable", wrong, fine, "{n} kept tokens became unreachable")
+
+
+def added_found(tokenizer: Tokenizer) -> Finding:
+    """Whether the text of every added token encodes to it. A normalizer or another added token can prevent that."""
+    wrong = []
+    for token in tokenizer.added:
+        # The text of a run of `▁` is spaces, which the normalizer replaces. Gemma's are found only in that form.
+        texts = {token.content, token_bytes(token.content, tokenizer.kind).decode(errors="replace")}
+        if not any(token.id in _encoded(tokenizer, text) for text in texts):
+            wrong.append(f"{token.content!r} encodes to {_encoded(tokenizer, token.content)}, not {token.id}")
+    return finding("added tokens found", wrong, f"all {len(tokenizer.added):,}", "{n} are not found in their own text")
+
+
+def files(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether all files list the ids that loaders use. Contradictions that the base has too are a note."""
+    contradictions = [*_contradictions(tokenizer)]
+    before = set(_contradictions(base)) if base is not None and contradictions else set()
+    wrong = [text for text in contradictions if text not in before]
+    if contradictions and not wrong:
+        return note("files", f"{len(contradictions):,} contradictions, as in the base", contradictions)
+    return finding("files", wrong, "all list the same ids", "{n} contradictions")
+
+
+def _contradictions(tokenizer: Tokenizer) -> Iterator[str]:
+    if tokenizer.main == "tokenizer.json":
+        try:
+            require_agreement(tokenizer, "the folder")
+            require_rank_agreement(tokenizer, "the folder")
+        except TokengraftError as error:
+            yield error.message
+    for entry in tokenizer.document.get("added_tokens") or ():
+        known = tokenizer.ids.get(entry["content"])
+        if known not in (None, entry["id"]):
+            yield f"tokenizer.json lists {entry['content']!r} with the id {entry['id']}, and loaders use {known}"
+    for name in ("vocab.json", "added_tokens.json"):
+        try:
+            content = parse_settings(tokenizer.files.get(name, b"{}"), name)
+        except UnreadableFileError as error:
+            yield error.message
+            continue
+        for token, token_id in content.items():
+            if tokenizer.ids.get(token) != token_id:
+                yield f"{name} gives {token!r} the id {token_id}, tokenizer.json {tokenizer.ids.get(token)}"
+        if name == "vocab.json" and content:
+            added = {token.content for token in tokenizer.added}
+            lacking = (token for token in tokenizer.vocab if token not in content and token not in added)
+            yield from (f"vocab.json lacks {token!r}, which tokenizer.json has" for token in lacking)
+    for part, value in renumbered(tokenizer.rest, tokenizer.ids).items():
+        if value != tokenizer.document[part]:
+            yield f"{part} in tokenizer.json gives a token another id than the vocabulary does"
+    listed = read_settings(tokenizer.files, SETTINGS).get("added_tokens_decoder") or {}
+    for token_id, entry in listed.items():
+        known = tokenizer.ids.get(entry.get("content"))
+        if known is not None and known != int(token_id):
+            yield f"tokenizer_config.json gives {entry['content']!r} the id {token_id}, and loaders use {known}"
+    raw = tokenizer.files.get("merges.txt")
+    if raw is not None:
+        lines = [line for line in raw.decode(errors="replace").splitlines() if line and not line.startswith("#version")]
+        if lines != [f"{left} {right}" for left, right in tokenizer.merge_strings()]:
+            yield "merges.txt lists other merges than tokenizer.json"
+
+
+def loaders(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether loaders give the same ids: `tokenizers`, and if installed, transformers and sentencepiece."""
+    with temporary_folder() as folder:
+        try:
+            out = save(tokenizer, folder / "tokenizer")
+            verified = verify_folder(out, tokenizer, base=base)
+        except OutputError:  # says nothing about the tokenizer
+            raise
+        except TokengraftError as error:
+            return Finding("loaders", "fail", error.message)
+    same = f"the same ids by {', '.join(verified.loaders) or 'no loader'}"
+    if verified.failures:
+        return Finding("loaders", "fail", f"{same}; others differ", verified.failures)
+    return Finding("loaders", "note" if verified.notes else "pass", same, verified.notes)
 
 
 @stage("checking the tokenizer")
@@ -49,13 +216,13 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
 
 
 def _alone(tokenizer: Tokenizer, base: Tokenizer | None) -> Iterator[Finding]:
-    yield invariants.holes(tokenizer)
-    yield invariants.alphabet(tokenizer, base)
-    yield invariants.round_trip(tokenizer, base)
-    yield invariants.added_found(tokenizer)
-    yield invariants.reachable(tokenizer, base)
-    yield invariants.files(tokenizer, base)
-    yield invariants.loaders(tokenizer, base)
+    yield holes(tokenizer)
+    yield alphabet(tokenizer, base)
+    yield round_trip(tokenizer, base)
+    yield added_found(tokenizer)
+    yield reachable(tokenizer, base)
+    yield files(tokenizer, base)
+    yield loaders(tokenizer, base)
 
 
 def _against(tokenizer: Tokenizer, base: Tokenizer | None, preserve: PretokenCounts | None) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """The results of checks: `Finding` is one, `Check` has all of them. Plain data."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tokengraft.errors import InvalidTokenizerError
@@ -75,6 +75,17 @@ def finding(name: str, wrong: list[str], fine: str, bad: str, fix: str = "") -> 
 def note(name: str, detail: str, evidence: Sequence[str] = ()) -> Finding:
     """Information with a few examples."""
     return Finding(name, "note", detail, tuple(evidence[:EVIDENCE]))
+
+
+def as_notes(check: Check, names: Collection[str], detail: str) -> Check:
+    """The check with failures of some names as notes. ``{}`` in ``detail`` is what was found."""
+
+    def noted(finding: Finding) -> Finding:
+        if finding.outcome != "fail" or finding.name not in names:
+            return finding
+        return replace(finding, outcome="note", detail=detail.format(finding.detail))
+
+    return Check(tuple(map(noted, check.findings)))
 
 
 def not_checked(name: str, reason: str) -> Finding:

@@ -6,8 +6,7 @@ Only the keys of the tokenizer and the tables of tokens change. All other keys a
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,11 +22,9 @@ from tokengraft.checkpoint.layout import Role, VocabTensor, Vocabulary
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.result import Transplant, describe
-from tokengraft.checkpoint.rows import require_untied
-from tokengraft.checkpoint.table import NewTables, RowOptions
+from tokengraft.checkpoint.rows import DEFAULT_HOLE_ROWS, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, RowOptions, write_table
 from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0
-from tokengraft.checkpoint.unused import DEFAULT_HOLE_ROWS, unused_rows
-from tokengraft.checkpoint.weights import write_table
 from tokengraft.errors import CheckpointError, Progress
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.llama_cpp import skipping_warning
@@ -66,18 +63,23 @@ def transplant_gguf(
 
     ``base`` is the tokenizer that the file was converted with and ``new`` was made from. It is compared with both.
     """
-    writer = _writer(GgufFile.open(path), new, base, options)
-    done = replace(describe(writer.tables), warnings=writer.warnings)
+    source = GgufFile.open(path)
+    tables, keys, warnings = _decided(source, new, base, options)
+    done = replace(describe(tables), warnings=warnings)
     if out is None:
         return done
+    names = (tensor.info.name for tensor in tables.vocabulary.tensors)
+    target = source.with_changes(keys, dict.fromkeys(names, tables.rows))
     with new_file(out, force=force) as partial:
-        writer.write(partial, progress)
-        compared = writer.compare(partial)
+        _write(source, target, tables, partial, progress)
+        compared = _compared(source, target, tables, partial)
     return replace(done, compared=compared)
 
 
-def _writer(file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: RowOptions) -> "GgufWriter":
-    """Everything that is decided before a byte is written."""
+def _decided(
+    file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: RowOptions
+) -> tuple[NewTables, Mapping[str, GgufKey], tuple[str, ...]]:
+    """Everything that is decided before a byte is written: the new tables, the changed keys, and warnings."""
     _require_whole(file)
     tokens = GgufVocabulary.of(file)
     vocabulary = find_tables(file, len(tokens.tokens))
@@ -89,7 +91,7 @@ def _writer(file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: Row
     skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
     warnings += (skipping,) if skipping else ()
     changes = plan(inside, new)
-    rows = padded_rows(changes, vocabulary.rows, options.pad_multiple)
+    rows = padded_rows(changes.rows_before, changes.rows_after, vocabulary.rows, options.pad_multiple)
     change = VocabularyChange(tokens, inside, new, changes, rows)
     fixed = [tensor.info for tensor in vocabulary.tensors if tensor.info.dtype not in WRITABLE]
     unused = unused_rows(changes, (vocabulary.rows, rows), options.hole_rows or DEFAULT_HOLE_ROWS, change.id_fields)
@@ -105,7 +107,7 @@ def _writer(file: GgufFile, new: Tokenizer, base: Tokenizer | None, options: Row
             hint="quantise again with tables of that type, best from the unquantised model: `llama-quantize "
             "--token-embedding-type q8_0 --output-tensor-type q8_0 IN.gguf OUT.gguf Q4_K_M`",
         )
-    return GgufWriter(file, tables, change.keys(pre, unused.suppressed), warnings)
+    return tables, change.keys(pre, unused.suppressed), warnings
 
 
 def find_tables(file: GgufFile, rows: int) -> Vocabulary:
@@ -137,49 +139,35 @@ def _require_whole(file: GgufFile) -> None:
         )
 
 
-@dataclass(frozen=True)
-class GgufWriter:
-    """Writes a GGUF file with new keys and tables, and compares it with its source."""
+def _write(source: GgufFile, target: GgufFile, tables: NewTables, out: Path, progress: Progress | None) -> None:
+    """Writes the file ``target``: its keys, and its tensors where they are."""
+    changed = {tensor.info.name: tensor for tensor in tables.vocabulary.tensors}
+    total = sum(tensor.size for tensor in source.tensors.values())
+    # numpy warns of numbers that are not finite; the comparison refuses new rows with such numbers
+    with np.errstate(all="ignore"), source.path.open("rb", buffering=0) as old, out.open("wb") as new:
+        new.write(target.head())
+        for name, tensor in target.as_tensor_file().tensors.items():
+            before = source.tensors[name]
+            if name in changed:
+                write_table(tables, changed[name], old, new, Event())
+            else:
+                copy_bytes(old, before.start, before.size, new, Event())
+            new.write(b"\0" * (-(tensor.start + tensor.size) % source.alignment))
+            if progress:
+                progress(source.path.name, before.size, total)
 
-    source: GgufFile
-    tables: NewTables
-    changed: Mapping[str, GgufKey]
-    warnings: tuple[str, ...]
 
-    @cached_property
-    def target(self) -> GgufFile:
-        """The file to write: its keys, and where its tensors are."""
-        names = (tensor.info.name for tensor in self.tables.vocabulary.tensors)
-        return self.source.with_changes(self.changed, dict.fromkeys(names, self.tables.rows))
-
-    def write(self, out: Path, progress: Progress | None) -> None:
-        """Writes the file."""
-        tables = {tensor.info.name: tensor for tensor in self.tables.vocabulary.tensors}
-        total = sum(tensor.size for tensor in self.source.tensors.values())
-        # numpy warns of numbers that are not finite; the comparison refuses new rows with such numbers
-        with np.errstate(all="ignore"), self.source.path.open("rb", buffering=0) as old, out.open("wb") as new:
-            new.write(self.target.head())
-            for name, tensor in self.target.as_tensor_file().tensors.items():
-                before = self.source.tensors[name]
-                if name in tables:
-                    write_table(self.tables, tables[name], old, new, Event())
-                else:
-                    copy_bytes(old, before.start, before.size, new, Event())
-                new.write(b"\0" * (-(tensor.start + tensor.size) % self.source.alignment))
-                if progress:
-                    progress(self.source.path.name, before.size, total)
-
-    def compare(self, out: Path) -> ByteComparison:
-        """Reads the written file back and compares it with the source."""
-        written = GgufFile.open(out)
-        if [*_facts(written)] != [*_facts(self.target)]:
-            raise CheckpointError(
-                "after writing, the keys or the places of tensors are not as intended",
-                hint="check the disk and try again; please report this",
-            )
-        parts = comparisons(self.source.as_tensor_file(), written.as_tensor_file(), self.tables.copies_by_table)
-        with ThreadPoolExecutor(2, thread_name_prefix="compare") as pool:
-            return ByteComparison.total(pool.map(lambda part: part(), parts))
+def _compared(source: GgufFile, target: GgufFile, tables: NewTables, out: Path) -> ByteComparison:
+    """Reads the written file back and compares it with the source."""
+    written = GgufFile.open(out)
+    if [*_facts(written)] != [*_facts(target)]:
+        raise CheckpointError(
+            "after writing, the keys or the places of tensors are not as intended",
+            hint="check the disk and try again; please report this",
+        )
+    parts = comparisons(source.as_tensor_file(), written.as_tensor_file(), tables.copies_by_table)
+    with ThreadPoolExecutor(2, thread_name_prefix="compare") as pool:
+        return ByteComparison.total(pool.map(lambda part: part(), parts))
 
 
 def _facts(file: GgufFile) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from tokengraft import _core
 from tokengraft.checkpoint.gguf.file import ARRAY, FLOAT32, STRING, GgufFile, GgufKey, wrong_file
 from tokengraft.errors import CheckpointError, InvalidTokenizerError
-from tokengraft.formats.ranks import split_differences
+from tokengraft.formats.ranks import most_in_order, split_differences
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, ids_hash
@@ -58,10 +57,10 @@ class GgufVocabulary:
                 "llama (SentencePiece BPE)",
                 hint="transplant the model as safetensors and convert the result with llama.cpp",
             )
-        tokens = _array(file.keys[TOKENS], STRING)
+        tokens = _strings(file.keys[TOKENS])
         types = _sized(file, TYPES, len(tokens))
         scores = _sized(file, SCORES, len(tokens))
-        merges = _array(file.keys[MERGES], STRING) if MERGES in file.keys else ()
+        merges = _strings(file.keys[MERGES]) if MERGES in file.keys else ()
         has_scores = scores is not None and file.keys[SCORES].item_type == FLOAT32
         if not (merges if model == "gpt2" else has_scores):
             missing = MERGES if model == "gpt2" else SCORES
@@ -165,9 +164,9 @@ def _added_entries(vocabulary: GgufVocabulary, ids: Mapping[str, int], new: Toke
             yield {"id": token_id, "content": content} | flags.get(content, default)
 
 
-def _array(key: GgufKey, item_type: int) -> Any:
-    if key.type != ARRAY or key.item_type != item_type:
-        raise wrong_file(f"`{key.name}` is not an array of the type {item_type}")
+def _strings(key: GgufKey) -> Any:
+    if key.type != ARRAY or key.item_type != STRING:
+        raise wrong_file(f"`{key.name}` is not an array of the type {STRING}")
     return key.value
 
 
@@ -250,18 +249,5 @@ def _same_order(base: Tokenizer, new: Tokenizer) -> bool:
     Not all, because a token that is pruned and learned again merges later than before.
     """
     ranks = {pair: rank for rank, pair in enumerate(base.merge_strings())}
-    shared = [ranks[pair] for pair in new.merge_strings() if pair in ranks]
-    return bool(shared) and _longest_ascent(shared) >= IN_ORDER * len(shared)
-
-
-def _longest_ascent(numbers: list[int]) -> int:
-    """The length of the longest ascending sequence of some of the numbers, in their order.
-
-    >>> _longest_ascent([3, 1, 2, 9, 4, 5])
-    4
-    """
-    ends: list[int] = []  # the lowest end of a sequence of each length
-    for number in numbers:
-        place = bisect_left(ends, number)
-        ends[place : place + 1] = [number]
-    return len(ends)
+    shared = [pair for pair in new.merge_strings() if pair in ranks]
+    return bool(shared) and len(most_in_order(shared, ranks)) >= IN_ORDER * len(shared)

@@ -51,12 +51,8 @@ def check_serving(source: str | os.PathLike[str] | Tokenizer, *stacks: str, base
     loading = transformers_started() if _WITH_TRANSFORMERS.intersection(stacks) else nullcontext()
     with loading, open_model_folder(source) as opened:
         folder = replace(opened, base=base)
-        return Check(tuple(named for stack in dict.fromkeys(stacks) for named in _named(stack, folder)))
-
-
-def _named(stack: str, folder: ModelFolder) -> Iterator[Finding]:
-    """The findings of a stack, named after it."""
-    return (replace(finding, name=f"{stack}: {finding.name}") for finding in _FINDINGS[stack](folder))
+        found = ((stack, finding) for stack in dict.fromkeys(stacks) for finding in _FINDINGS[stack](folder))
+        return Check(tuple(replace(finding, name=f"{stack}: {finding.name}") for stack, finding in found))
 
 
 def _transformers(folder: ModelFolder) -> Iterator[Finding]:

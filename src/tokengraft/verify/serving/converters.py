@@ -11,8 +11,8 @@ from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.output.json_file import read_settings
 from tokengraft.tokenizer.added import ADDED, ADDITIONAL, LISTING, SPECIAL_MAP, AddedToken
 from tokengraft.tokenizer.llama_cpp import converter_check, converter_table, skipping_warning
+from tokengraft.verify.check import holes
 from tokengraft.verify.finding import Finding, named_token
-from tokengraft.verify.invariants import holes
 from tokengraft.verify.serving.model_folder import ModelFolder, model_findings
 from tokengraft.verify.serving.stacks import facts
 

@@ -61,9 +61,6 @@ class Choices:
 def choices_for(stacks: Iterable[str]) -> Choices:
     """What an adaptation can choose so that these stacks can use its result.
 
-    Raises:
-        OptionError: There is no such stack.
-
     >>> choices_for(["ollama"])
     Choices(no_holes=True, pad_multiple=None, avoided_rows=())
     >>> choices_for(["vllm"]).pad_multiple
@@ -81,10 +78,6 @@ def choices_for(stacks: Iterable[str]) -> Choices:
 
 
 def require_stack(name: str) -> None:
-    """Refuses an unknown stack.
-
-    Raises:
-        OptionError: There is no such stack.
-    """
+    """Refuses an unknown stack."""
     if name not in STACKS:
         raise OptionError(f"there is no serving stack {name!r}", hint=f"choose one of {', '.join(STACKS)}")

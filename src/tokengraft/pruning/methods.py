@@ -1,0 +1,198 @@
+"""The methods of pruning (`ORDERS`), and how often tokens that do not occur in a text are expected in other text.
+
+A token is expected as often as its two parts would meet by chance, and so are parts that do not occur themselves. So a
+token with a character that the text lacks is not expected at all.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tokengraft import _core
+from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import CountsError, OptionError
+from tokengraft.pruning.leaves import RemainingMerges, Respell, by_frequency, by_id, by_uses
+from tokengraft.pruning.removable import COMMON, token_text
+from tokengraft.tokenizer.inspect import is_whole_pretoken
+from tokengraft.tokenizer.tokenizer import Tokenizer
+
+Method = Literal[
+    "leaf-expected",
+    "leaf-frequency",
+    "frequency",
+    "merge",
+    "last-id",
+    "last-id-leaf",
+    "script",
+    "script-leaf",
+    "unreachable",
+]
+METHODS: tuple[Method, ...] = get_args(Method)
+COUNTED: tuple[Method, ...] = ("leaf-expected", "leaf-frequency", "frequency", "merge")
+"""Methods that use how often tokens occur in a text."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The input of a method."""
+
+    tokenizer: Tokenizer
+    candidates: frozenset[int]
+    """Tokens that may be removed."""
+    counts: PretokenCounts | None
+    scripts: Collection[str]
+    by_merges: bool
+    """Count tokens with merge skipping off."""
+
+    def frequencies(self, *, by_merges: bool | None = None, uses: bool = False) -> Mapping[int, int]:
+        """How often each token occurs in the text."""
+        if self.counts is None:
+            raise CountsError("this order is decided by counts, and none were given", hint="pass --counts or --corpus")
+        return self.counts.tokens(
+            self.tokenizer, by_merges=self.by_merges if by_merges is None else by_merges, uses=uses
+        )
+
+
+Steps = Iterable[tuple[int, int]]
+"""Tokens in order, each with the number that decided its position."""
+
+
+def _leaf_expected(question: Question) -> Steps:
+    frequencies = question.frequencies()
+    expected = usefulness(question.tokenizer, frequencies) | dict.fromkeys(_unproduced(question), 0.0)
+    return _by_frequency(question, frequencies, expected)
+
+
+def _by_frequency(question: Question, frequencies: Mapping[int, int], expected: Mapping[int, float] | None) -> Steps:
+    splits, respell = question.tokenizer.structure.splits, _respell(question.tokenizer)
+    return by_frequency(splits, question.candidates, frequencies, respell, expected)
+
+
+def _respell(tokenizer: Tokenizer) -> Respell:
+    """What becomes of the text of a removed token that merges do not make."""
+    if tokenizer.algorithm == "BPE":
+        merges = RemainingMerges(tokenizer)
+        return lambda token, removed, count: merges.encode(token, removed).tokens if count else ()
+    remaining = _core.Remaining(tokenizer.core_model)
+    return lambda token, *_: remaining.remove(token)
+
+
+def _frequency(question: Question) -> Steps:
+    frequencies = question.frequencies()
+    return ((-negative, count) for count, negative in sorted((frequencies.get(i, 0), -i) for i in question.candidates))
+
+
+def _merge(question: Question) -> Steps:
+    """Uses by merges, but for the pretokens that merge skipping makes tokens that merges do not: those use one token.
+
+    Other pretokens that are tokens count with the merges they skip, which make the same token. Without them a token
+    could have more uses than its parts, and these would be removed before it.
+    """
+    merges, uses = RemainingMerges(question.tokenizer), Counter(question.frequencies(by_merges=True, uses=True))
+    frequencies = {} if question.by_merges else question.frequencies()
+    skipped = {i: frequencies[i] for i in question.tokenizer.structure.unreachable if frequencies.get(i)}
+    for token, count in skipped.items():
+        uses[token] += count
+        uses.subtract(_times(count, merges.encode(token, ()).uses))
+
+    def more(token: int, removed: Collection[int]) -> Mapping[int, int]:
+        return _times(skipped[token], merges.encode(token, removed).uses) if token in skipped else {}
+
+    lengths = {token.id: len(token.string) for token in question.tokenizer.tokens}
+    return by_uses(lengths, question.candidates, uses, more)
+
+
+def _times(count: int, tokens: Iterable[int]) -> dict[int, int]:
+    return {token: count * times for token, times in Counter(tokens).items()}
+
+
+def _last_first(ids: Iterable[int]) -> Steps:
+    return ((token_id, token_id) for token_id in sorted(ids, reverse=True))
+
+
+def _foreign(question: Question) -> set[int]:
+    """Tokens with a character of another script. A token that is only part of a character has no script."""
+    tokens = question.tokenizer.tokens
+    written = _core.scripts([token_text(question.tokenizer, token.string) for token in tokens])
+    known = {name for names in written for name in names}
+    strange = sorted(set(question.scripts) - known)
+    if strange:
+        raise OptionError(
+            f"no token is written in {strange[0]!r}",
+            hint=f"name scripts as Unicode does; the tokenizer has {', '.join(sorted(known - COMMON))}",
+        )
+    allowed = COMMON | set(question.scripts)
+    foreign = {token.id for token, names in zip(tokens, written, strict=True) if not allowed.issuperset(names)}
+    return foreign & question.candidates
+
+
+def _unproduced(question: Question) -> Iterator[int]:
+    """Tokens that no input produces: neither by merges nor, where merges are skipped, as a whole pretoken."""
+    failing = question.candidates.intersection(question.tokenizer.structure.unreachable)
+    failing -= question.frequencies().keys() if question.counts else set()  # what occurs in the text is produced
+    for token in question.tokenizer.tokens:
+        if token.id in failing and not is_whole_pretoken(question.tokenizer, token):
+            yield token.id
+
+
+ORDERS: Mapping[Method, Callable[[Question], Steps]] = {
+    "leaf-expected": _leaf_expected,
+    "leaf-frequency": lambda question: _by_frequency(question, question.frequencies(), None),
+    "frequency": _frequency,
+    "merge": _merge,
+    "last-id": lambda question: _last_first(question.candidates),
+    "last-id-leaf": lambda question: by_id(question.tokenizer.structure.splits, question.candidates),
+    "script": lambda question: _last_first(_foreign(question)),
+    "script-leaf": lambda question: by_id(question.tokenizer.structure.splits, _foreign(question)),
+    "unreachable": lambda question: _last_first(_unproduced(question)),
+}
+"""What each method removes, in order."""
+
+
+POWER, OFFSET = 0.25, 1000
+"""Chosen by held-out text (`lab/prune_orders.py`): with the expected count alone, English loses words that its own
+tokenizer lists early; with the id alone, other languages lose most of their unseen words."""
+
+
+def usefulness(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int, float]:
+    """How useful tokens are expected to be that do not occur in a text: by their parts, and by their ids.
+
+    A low id says that a token was frequent in the text that the tokenizer was trained on.
+    """
+    return {token: expected**POWER / (token + OFFSET) for token, expected in expected_counts(tokenizer, counts).items()}
+
+
+def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int, float]:
+    """How often tokens are expected, given how often each token occurs in a text.
+
+    In a text of n tokens, ``ab`` is expected ``a * b / n`` times. Here ``a`` is how often that token is in the text, by
+    itself or inside another, plus how often it is expected. A token that merges cannot make is expected by the pieces
+    that merges make of it; one of a model without merges by what its string is split into without it.
+    """
+    lengths = {token.id: len(token.bytes) for token in tokenizer.tokens}
+    parts = _parts(tokenizer)
+    shortest_first = sorted(parts, key=lambda token: (lengths[token], token))
+    uses = Counter(counts)
+    for token in reversed(shortest_first):
+        if uses[token]:
+            for part in parts[token]:
+                uses[part] += uses[token]
+    total = max(sum(counts.values()), 1)
+    rates = {token: min(count / total, 1.0) for token, count in uses.items()}
+    expected = dict[int, float]()
+    for token in shortest_first:
+        rate = 1.0
+        for part in parts[token]:
+            rate *= rates.get(part, 0.0)
+        expected[token] = rate * total
+        rates[token] = min(rates.get(token, 0.0) + rate, 1.0)
+    return expected
+
+
+def _parts(tokenizer: Tokenizer) -> Mapping[int, Iterable[int]]:
+    """What every token is made of."""
+    if tokenizer.algorithm != "BPE":
+        return dict(tokenizer.core_model.parts())
+    splits, merges = tokenizer.structure.splits, RemainingMerges(tokenizer)
+    return {**splits} | {i: merges.encode(i, ()).tokens for i in tokenizer.structure.unreachable if i not in splits}
