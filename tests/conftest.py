@@ -20,6 +20,7 @@ from skips import (
     pytest_terminal_summary,
 )
 
+import tokengraft as tg
 from tokengraft.verify.transformers_loader import transformers_started
 
 __all__ = [
@@ -58,6 +59,22 @@ def transformers_running():
     """One process that imports transformers for all tests of a module, if the tests have not imported it."""
     with transformers_started():
         yield
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A tiny byte-level tokenizer, which no test changes."""
+    return builders.write(tmp_path_factory.mktemp("tokenizer"), builders.byte_level())
+
+
+@pytest.fixture(scope="session")
+def tokenizer(folder):
+    return tg.load(folder)
+
+
+@pytest.fixture(scope="session")
+def base(tokenizer):
+    return tokenizer
 
 
 @pytest.fixture(params=TINY)

@@ -73,15 +73,6 @@ def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, pag
     )
 
 
-def test_text_that_looks_like_markup_is_shown_as_text(opened, page):
-    shown = opened(page)
-    assert shown.locator("h1").inner_text().startswith(MODEL)
-    assert shown.evaluate("document.querySelectorAll('img, h1 b').length") == 0
-    for piece in ("<!--<script>", "</script>", "{{PLOTLY}}", "<img src=x onerror=alert(1)>", "&lt;"):
-        shown.fill("#own", f"{piece} õ")
-        assert shown.locator("#before").inner_text() == f"{piece} õ"
-
-
 ATTACK = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{STYLE}}"
 
 
@@ -219,26 +210,6 @@ def test_the_curve_of_pruning_marks_the_chosen_size(opened, folder, tmp_path):
     assert f"With {removed}: et +" in shown.locator("#prune-curve-chart > svg").get_attribute("aria-label")
     assert "at least 90 % of the tokens" in shown.locator("#prune-curve-note").inner_text()
     assert "et (held out)" in shown.locator("#scores").inner_text()
-
-
-def test_the_axis_of_the_support_reads_powers_of_ten(opened, page):
-    shown = opened(page)
-    bins = shown.evaluate("logBins([0, 1, 1, 2, 4, 5, 9, 10, 99, 100, 1000, 1999]).map(b => [b.start, b.count])")
-    wanted = {0: 1, 1: 2, 2: 2, 5: 2, 10: 1, 20: 0, 50: 1, 100: 1, 200: 0, 500: 0, 1000: 2}
-    assert dict(bins) == wanted
-    script = """() => { const box = document.createElement("div"); document.body.append(box);
-        histogram(box, {values: [0, 3, 40, 500, 6000], xName: "x", yName: "y", summary: ""});
-        return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>
-            done([...box.querySelectorAll("text")].map(t => t.textContent))))); }"""
-    labels = shown.evaluate(script)
-    assert {"0", "1", "10", "100", "1,000"} <= set(labels)
-
-
-def test_ticks_are_round_and_have_no_minus_zero(opened, page):
-    shown = opened(page)
-    assert shown.evaluate("linearTicks(-0.03, 0.77).map(String)") == ["0", "0.2", "0.4", "0.6000000000000001"]
-    assert shown.evaluate("linearTicks(0, 7).map(String)") == ["0", "2", "4", "6"]
-    assert shown.evaluate("linearTicks(0, 0)") == [0]
 
 
 def count_of(shown):

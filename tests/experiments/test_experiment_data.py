@@ -73,9 +73,7 @@ def test_sentences_that_are_missing_are_named(tmp_path):
     ("name", "data"),
     [
         ("et.parquet", b"PAR1"),
-        ("et.jsonl", b'{"content": "a"}'),
         ("et.jsonl", b'{"text": 3}'),
-        ("et.jsonl", b"{"),
         ("et.txt", b"\xff\xfe"),
     ],
 )

@@ -160,11 +160,8 @@ def test_missing_data_is_found_before_anything_is_run(data_folder, tmp_path, cap
     [
         (["nothing"], "there is no experiment 'nothing'"),
         (["extension"], "no data was given"),
-        ([], "no experiment was named"),
         (["extension", "--data", "DATA", "--languages", "xx"], "there is no text at"),
         (["extension", "--data", "DATA", "--models", "gpt9"], "there is no tokenizer at"),
-        (["extension", "--data", "missing"], "there is no folder of corpora at"),
-        (["extension", "--data", "DATA", "--sizes", "0"], "a size is below 1"),
         (["extension", "--data", "fineweb2"], "without folders for sentences"),
         (["histogram", "--data", "DATA", "--parts", "merge"], "histogram has no part 'merge'"),
         (["compression", "--data", "DATA"], "runs a model, and none was named"),

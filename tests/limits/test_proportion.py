@@ -24,11 +24,6 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
-
-
-@pytest.fixture(scope="module")
 def high(tmp_path_factory):
     return tg.load(builders.write(tmp_path_factory.mktemp("high"), inputs.with_high_id(HIGH)))
 

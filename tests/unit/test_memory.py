@@ -189,25 +189,6 @@ def test_every_batch_of_a_file_of_counts_is_loaded(tokenizer, tmp_path, monkeypa
         assert tg.PretokenCounts.load(tmp_path / "s.parquet") == counts
 
 
-def test_interrupting_counting_leaves_no_temporary_folder(tokenizer, tmp_path, monkeypatch):
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr(blocks, "BLOCK", 64)
-    (tmp_path / "c.txt").write_text("kass koer " * 1000)
-    seen = []
-
-    def interrupt(*_):
-        seen.append([*temporary.iterdir()])
-        if len(seen) == 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tg.count(tokenizer, tmp_path / "c.txt", count_options=tg.CountOptions(memory=1), progress=interrupt)
-    assert seen[-1]
-    assert not [*temporary.iterdir()]
-
-
 # Vocabularies that cannot spell all text.
 
 

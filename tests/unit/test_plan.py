@@ -8,11 +8,6 @@ from tokengraft import errors
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
-
-
-@pytest.fixture(scope="module")
 def swapped(base):
     """Thirty tokens pruned, fourteen learned in their place."""
     pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)

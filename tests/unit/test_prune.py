@@ -27,16 +27,6 @@ BARE = tg.Protection(defaults=False)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return builders.write(tmp_path_factory.mktemp("base"), builders.byte_level())
-
-
-@pytest.fixture(scope="module")
-def base(folder):
-    return tg.load(folder)
-
-
-@pytest.fixture(scope="module")
 def counts(base):
     return tg.count(base, iter(TEXT))
 
@@ -192,9 +182,7 @@ def test_an_order_survives_saving_and_pickling(base, counts, tmp_path):
     ("change", "message"),
     [
         ({"base_hash": None}, "not a file of a prune order"),
-        ({"base_hash": "abc"}, "not a file of a prune order"),
         ({"removals": [[1, 2, 3]]}, "not a file of a prune order"),
-        ({"kept": []}, "not a file of a prune order"),
         ({}, "base_hash"),
     ],
 )

@@ -3,7 +3,6 @@
 import json
 import random
 from base64 import b64decode
-from contextlib import suppress
 
 import builders
 import pytest
@@ -225,23 +224,15 @@ def test_special_tokens_that_only_the_settings_list_have_the_ids_listed_there(tm
         ({"pattern": r"\s+$|\S"}, "means something else"),
         ({"pattern": r"a{3,1}|\s"}, r"`\{3,1\}` in the pattern .* means something else"),
         ({"pattern": r"a{,3}|\s"}, r"`\{,3\}` in the pattern .* means something else"),
-        ({"pattern": r"[^\r\pN]?\p{L}+|\s"}, r"`\\p` in the pattern .* means something else"),
         ({"pattern": r"\p{L}+\p{L}+|\s+|[^\s\p{L}]+"}, r"does not match all of 'a', and tiktoken drops"),
         ({"pattern": r"\S+|\s+(?!\S)"}, r"does not match all of ' a', and tiktoken drops"),
         ({"pattern": r"\<|end|>p{L}+|[\s\S]"}, "may read differently"),
-        ({"pattern": r" ?{1,3}|[\s\S]"}, "may read differently"),
         ({"pattern": r"\w+|[\s\S]"}, "may read differently"),
-        ({"pattern": r"[[:alpha:]]+|[\s\S]"}, "may read differently"),
         ({"pattern": r"[^\p{L}&&[^a]]+|[\s\S]"}, "may read differently"),
-        ({"pattern": r"[a-z--b]|[\s\S]"}, "may read differently"),
-        ({"pattern": r"[\w.]+|[\s\S]"}, "may read differently"),
-        ({"pattern": r"\h+|[\s\S]"}, "may read differently"),
         ({"pattern": ""}, "expected a regular expression"),
         ({"pattern": "gpt2", "special_tokens": {"<s>": 5}}, "have the same id"),
-        ({"pattern": "gpt2", "special_tokens": {"the": 5000}}, "have the same id"),
         ({"pattern": "gpt2", "special_tokens": {"<s>": -1}}, "expected texts with their ids"),
         ({"pattern": "gpt2", "special_tokens": ["<s>", "<s>"]}, "expected texts with their ids"),
-        ({"pattern": "gpt2", "special_tokens": {"a": 900, "b": 900}}, "expected texts with their ids"),
         ({"pattern": "gpt2", "special_tokens": 3}, "special.tokens.*3"),
         ({"pattern": "(a"}, "pattern|regex|parse|end"),
     ],
@@ -350,15 +341,6 @@ def test_damaged_tekken_files_are_refused(change, match, tmp_path):
     (folder / "tekken.json").write_bytes(json.dumps(content).encode())
     with pytest.raises(errors.TokengraftError, match=match):
         tg.load(folder)
-
-
-def test_files_cut_anywhere_give_an_error_or_a_tokenizer(folder):
-    name = next(p.name for p in folder.iterdir() if p.name != ENCODING)
-    raw = (folder / name).read_bytes()
-    for end in range(0, len(raw), len(raw) // 40):
-        (folder / name).write_bytes(raw[:end])
-        with suppress(errors.TokengraftError):  # anything else is a bug
-            tg.load(folder)
 
 
 def test_a_damaged_encoding_file_is_refused(tmp_path):

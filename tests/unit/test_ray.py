@@ -30,16 +30,6 @@ LINES = tg.ReadOptions(documents="lines")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder):
-    return tg.load(folder)
-
-
-@pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """Files of every format. Some documents are in several of them."""
     folder = tmp_path_factory.mktemp("corpus")

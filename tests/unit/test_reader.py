@@ -13,7 +13,6 @@ from dataclasses import replace
 from importlib import import_module
 from threading import Thread
 
-import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,16 +30,6 @@ from tokengraft.measure.segments import read_text, token_totals
 counting = import_module("tokengraft.counts.threads")
 
 SKIPPING = tg.ReadOptions(documents="lines", skip_bad=True)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder):
-    return tg.load(folder)
 
 
 def parquet(values, kind=None):

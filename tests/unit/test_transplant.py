@@ -12,7 +12,6 @@ from checkpoints import checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
 
@@ -103,13 +102,6 @@ def test_no_input_is_ever_replaced_and_a_result_only_with_force(base, swapped, t
     assert tg.load(out) == base
 
 
-def test_the_identity_gives_the_same_weights(base, tmp_path):
-    tg.transplant(tmp_path / "model", base, tmp_path / "out")
-    before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
-    assert before.keys() == after.keys()
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
 def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
     base = checkpoint(tmp_path / "model", rows=448)
     padding = 448 - base.n_rows
@@ -126,17 +118,6 @@ def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
     done = tg.transplant(tmp_path / "model", pruned, tmp_path / "tight", pad_multiple=1)
     assert done.rows_after == pruned.n_rows
     assert json.loads((tmp_path / "tight" / "config.json").read_text())["vocab_size"] == pruned.n_rows
-
-
-def test_rows_are_rounded_up_to_the_multiple():
-    plan = tg.VocabPlan(100, (None,) * 90, ())
-    assert padded_rows(plan, 100, "keep") == 90
-    assert padded_rows(plan, 128, "keep") == 128
-    assert padded_rows(plan, 192, "keep") == 128
-    assert padded_rows(plan, 100, 64) == 128
-    for wrong in (0, -1, "x", 1 << 30):
-        with pytest.raises(errors.OptionError, match="multiple"):
-            padded_rows(plan, 100, wrong)
 
 
 @pytest.mark.parametrize("init", INITIALISERS)
