@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # By default every run has the same examples, so that a change fails by its own fault; `random` and `slow` look for new.
-settings.register_profile("fixed", max_examples=60, deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("fixed", max_examples=40, deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("random", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile("slow", max_examples=2000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

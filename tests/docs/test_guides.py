@@ -80,6 +80,9 @@ def test_snippets_that_need_another_package_run(guide, package, capsys, request)
     for needs, language, text in snippets(guide):
         if needs == package:
             run(guide, language, text, capsys)
+    if package == "pyspark":
+        expected = tg.count(tg.load("model"), "corpus").save("expected.parquet").read_bytes()
+        assert Path("counts.parquet").read_bytes() == Path("counts-merged.parquet").read_bytes() == expected
 
 
 def builder(name):

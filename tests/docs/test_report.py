@@ -55,7 +55,7 @@ def test_the_page_names_nothing_outside_and_leaves_no_placeholder(page):
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, page, scheme, width):
     shown = opened(page, scheme, width)
     sections = shown.locator("section:visible")
@@ -360,7 +360,6 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
         "prune": ["prune", model, "--corpus", text, "--remove", "10", "--out", str(tmp_path / "pruned")],
         "curve": ["prune", model, "--corpus", text, "--rows", "380", "--held-out", text, "--out", str(tmp_path / "4")],
         "bare": ["prune", model, "--method", "last-id-leaf", "--remove", "5", "--out", str(tmp_path / "bare")],
-        "weighted": ["prune", model, "--corpus", text, "--weight", "3", "--remove", "5", "--out", str(tmp_path / "3")],
         "evaluate": ["evaluate", f"a={model}", f"b={folder / 'out'}", "--text", f"et={text}"],
     }
     sections = {}
@@ -375,7 +374,7 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
         assert shown.locator("#after .token").count() > 0
     last = ["sample-texts", "reader", "explorer", "checks"]
     assert sections["extend"] == ["overview", "curve", "support", *last]
-    assert sections["prune"] == sections["bare"] == sections["weighted"] == ["overview", "removed", *last]
+    assert sections["prune"] == sections["bare"] == ["overview", "removed", *last]
     assert sections["curve"] == ["overview", "prune-curve", "removed", *last]
     assert sections["evaluate"] == ["overview", "support", "losses", "removed", *last]
 

@@ -22,9 +22,8 @@ def strange_texts(rng):
 
 
 @pytest.mark.parametrize("count", [tg.count, builders.count_through_upstream])
-@pytest.mark.parametrize("shape", sorted(builders.TINY | builders.REAL))
-def test_no_pretoken_begins_with_the_byte_of_the_other_keys(shape, count, tmp_path):
-    tok = tg.load(builders.write(tmp_path, (builders.TINY | builders.REAL)[shape]()))
+def test_no_pretoken_begins_with_the_byte_of_the_other_keys(tiny_folder, count):
+    tok = tg.load(tiny_folder)
     texts = [*TEXTS, *strange_texts(random.Random(5)), *map(chr, range(0xD800)), *map(chr, range(0xE000, 0x10000))]
     texts += [b"\xff\xfe abc \xffpipeline \xff+<|start|>".decode(errors="replace")]
     counts = count(tok, iter(texts))
