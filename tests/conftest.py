@@ -21,6 +21,7 @@ from skips import (
 )
 
 import tokengraft as tg
+from tokengraft.verify import loaders
 from tokengraft.verify.transformers_loader import transformers_started
 
 __all__ = [
@@ -52,6 +53,16 @@ def _interruptible():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_samples(request):
+    """Libraries are compared on few sample texts, except where tests are about real tokenizers."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name not in ("compatibility", "differential"):
+            patch.setattr(loaders, "SAMPLES", 200)
+            patch.setattr(loaders, "PIECE_SAMPLES", 200)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,11 @@ import builders
 import pytest
 import tiktoken
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-from rank_files import TEXTS, drawn
+from rank_files import TEXTS, counts_of, drawn
 
 import tokengraft as tg
+from tokengraft.formats.ranks import split_pattern
+from tokengraft.tokenizer.rank_file import PATTERNS
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("est_Latn", "hin_Deva", "zho_Hans", "tha_Thai", "arb_Arab")
@@ -108,3 +110,36 @@ def test_llama4_encodes_as_in_tiktoken():
     encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
     for text in [*TEXTS, *specials, *drawn(tokenizer, 500)]:
         assert encoding.encode(text, allowed_special="all") == tokenizer.encode(text), text
+
+
+@pytest.mark.parametrize("name", sorted({*PATTERNS} - {"p50k_base", "r50k_base"}))
+def test_known_patterns_split_as_in_tiktoken_whatever_the_character(name):
+    """Characters from all over Unicode, in several places, by both regex engines, with the tokens of Llama-3."""
+    path = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    tokenizer = tg.load(path, pattern=name)
+    ranks = {b64decode(a): int(b) for a, b in (line.split() for line in path.read_bytes().splitlines())}
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
+    assert split_pattern(tokenizer) == PATTERNS[name]
+    for point in [*range(0x250), *range(0x250, 0x30000, 37)]:
+        character = "" if 0xD800 <= point < 0xE000 else chr(point)
+        text = f"a{character}b {character}1{character}{character} '{character} \n{character}\t"
+        assert tokenizer.encode(text) == encoding.encode(text), text
+
+
+def test_llama_loaders_read_what_is_written(tmp_path):
+    """Meta's own loaders, which give special tokens the ids after the ranks."""
+    pytest.importorskip("llama_models")
+    from llama_models.llama3.tokenizer import Tokenizer as Llama3
+
+    path = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    base = tg.load(path)
+    assert Llama3(path).special_tokens == {token.content: token.id for token in base.added}
+    texts = [*TEXTS, *drawn(base, 200)]
+    counts = counts_of(base)
+    pruned = tg.prune_order(base, counts, "last-id-leaf")[:1000].apply(base)
+    for name, new in {"holes": pruned, "compact": pruned.compact()}.items():
+        out = tg.save(new, tmp_path / name, verify=False)
+        loader = Llama3(out / "tokenizer.model")
+        assert loader.special_tokens == {token.content: token.id for token in new.added}
+        for text in texts:
+            assert loader.encode(text, bos=False, eos=False) == new.encode(text)

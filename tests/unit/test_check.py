@@ -16,7 +16,7 @@ from tokengraft import cli, errors
 from tokengraft.formats.convert import TARGETS
 from tokengraft.tokenizer.edit import remove_tokens
 from tokengraft.tokenizer.rank_file import TEKKEN
-from tokengraft.verify import invariants, loaders
+from tokengraft.verify import invariants
 from tokengraft.verify.finding import Finding
 
 SETTINGS = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|start|>", "add_bos_token": True}
@@ -55,12 +55,10 @@ def libraries():
 
 @pytest.fixture(autouse=True)
 def _quick(request, monkeypatch):
-    """Other libraries are not asked and there are few sample texts: that takes seconds, and other tests do it."""
+    """Other libraries are not asked: that takes seconds, and other tests do it."""
     if "libraries" not in request.fixturenames:
         monkeypatch.setattr(invariants, "loaders", lambda *_: Finding("loaders", "pass", "not asked"))
         monkeypatch.setattr(import_module("tokengraft.verify.check"), "transformers_started", nullcontext)
-        monkeypatch.setattr(loaders, "SAMPLES", 200)
-        monkeypatch.setattr(loaders, "PIECE_SAMPLES", 200)
 
 
 def outcome(found, name):
