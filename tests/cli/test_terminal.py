@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import time
-from types import SimpleNamespace
 
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
@@ -171,12 +170,6 @@ def test_nothing_is_estimated_from_a_slow_start(monkeypatch, capsys):
         "counting: 0.1/12.0 MB, et.txt",
         "counting: 6.0/12.0 MB, 0.5 MB/s, 12 s left, et.txt",
     ]
-
-
-@pytest.mark.parametrize(("done", "shown"), [(100_000, "0.1/12.0 MB"), (1e6, "1.0/12.0 MB, 0.0 MB/s, 18:20 left")])
-def test_a_bar_has_no_estimate_before_there_is_enough_to_estimate_from(done, shown):
-    task = SimpleNamespace(fields={"unit": "bytes"}, elapsed=9.0, completed=done, total=12_000_000, speed=1e4)
-    assert progress._facts(task) == shown
 
 
 def test_learned_tokens_are_reported_and_add_up(place):

@@ -118,13 +118,6 @@ def test_edit_distances_are_those_of_whole_documents(monkeypatch):
     assert not long[:150].all()
 
 
-def test_measures_do_not_depend_on_batches(base, monkeypatch):
-    new = tg.extend(base, tg.count(base, iter(checkpoints.ESTONIAN)), 8).apply(base)
-    whole = tg.evaluate({"base": base, "new": new}, {"t": iter(checkpoints.ESTONIAN)})
-    monkeypatch.setattr(segments, "BATCH_CHARACTERS", 100)
-    assert tg.evaluate({"base": base, "new": new}, {"t": iter(checkpoints.ESTONIAN)}) == whole
-
-
 def test_a_document_that_is_too_long_to_be_compared_is_refused_by_name(base, tmp_path, monkeypatch):
     monkeypatch.setattr(segments, "LONGEST_DOCUMENT", 1_500_000)
     (tmp_path / "long.txt").write_text("the cat " * 500_000)

@@ -68,21 +68,6 @@ def test_names_that_begin_with_a_dot_are_read_only_if_they_are_given(tokenizer, 
     assert read(folder / ".git") == {b"c"}
 
 
-def test_a_datasets_dataset_is_read_by_arrow_batches(tokenizer):
-    class Dataset:
-        """The part of `datasets.Dataset` that counting uses."""
-
-        def with_format(self, name):
-            assert name == "arrow"
-            return self
-
-        def iter(self, batch_size):  # noqa: ARG002
-            for at in range(0, len(TEXTS), 2):
-                yield pa.table({"text": TEXTS[at : at + 2], "n": [0] * len(TEXTS[at : at + 2])})
-
-    assert tg.count(tokenizer, Dataset()) == tg.count(tokenizer, iter(TEXTS))
-
-
 def test_line_numbers_go_on_across_blocks(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "BLOCK", 64)
     path = tmp_path / "c.jsonl"

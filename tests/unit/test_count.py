@@ -81,21 +81,6 @@ def test_the_result_does_not_depend_on_workers_blocks_memory_or_order(tokenizer,
     assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "100.parquet").read_bytes()
 
 
-def test_shards_add_up_to_the_whole(tokenizer, tmp_path):
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    for number in range(5):
-        (folder / f"{number}.txt").write_text(f"kass {number} koer")
-    pq.write_table(pa.table({"text": TEXTS}), folder / "t.parquet", row_group_size=1)
-    parts = [tmp_path / f"part-{number}.parquet" for number in range(3)]
-    for number, out in enumerate(parts):
-        count_to_file(
-            tokenizer, folder, out, read_options=tg.ReadOptions(shard=(number, 3)), count_options=tg.CountOptions()
-        )
-    merge_counts(parts, tmp_path / "all.parquet", count_options=tg.CountOptions(memory=1))
-    assert tg.PretokenCounts.load(tmp_path / "all.parquet") == tg.count(tokenizer, folder)
-
-
 def test_counts_add_up_and_scale_by_ratios(tokenizer):
     a, b = tg.count(tokenizer, iter(["kass kass<|end|>"])), tg.count(tokenizer, iter(["kass koer"]))
     both = tg.count(tokenizer, iter(["kass kass<|end|>", "kass koer"]))

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 
 import builders
 import pytest
@@ -91,18 +90,6 @@ def test_an_added_word_that_its_id_would_bring_out_inside_others_is_refused(tmp_
     base = tg.load(builders.write(tmp_path, document))
     with pytest.raises(errors.UnsupportedTokenizerError, match="must be a whole word"):
         tg.extend(base, tg.count(base, iter(TEXT)), 5)
-
-
-def test_a_result_that_does_not_verify_leaves_no_folder(folder, counts, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise errors.InvalidTokenizerError("`tokenizers` encodes otherwise", hint="please report this")
-
-    monkeypatch.setattr(import_module("tokengraft.verify.save"), "verify_folder", fail)
-    counts.save(tmp_path / "c.parquet")
-    arguments = ["extend", folder, "--counts", tmp_path / "c.parquet", "--add", 5, "--out", tmp_path / "out"]
-    assert cli.main(list(map(str, arguments))) == 2
-    assert not (tmp_path / "out").exists()
-    assert not list(tmp_path.glob(".tokengraft-*"))
 
 
 def test_kept_ids_do_not_move_and_new_ones_come_after_the_highest(base, counts):

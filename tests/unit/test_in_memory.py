@@ -85,16 +85,6 @@ def test_rows_without_a_token_are_those_of_files(name, hole_rows, tmp_path):
     assert_equal(load(tmp_path / "saved"), load(tmp_path / "out"))
 
 
-def test_input_and_output_have_their_own_initialisers(tmp_path):
-    base = save_model(tmp_path / "model")
-    new = new_tokenizer(base)
-    options = {"init": "mean", "output_init": "length-weighted"}
-    tg.transplant(tmp_path / "model", new, tmp_path / "out", **options)
-    model = load(tmp_path / "model")
-    tg.transplant_model(model, tg.VocabPlan.load(tg.plan(base, new).save(tmp_path / "plan.json")), **options)
-    assert_equal(model, load(tmp_path / "out"))
-
-
 def test_a_plan_without_what_an_initialiser_needs_changes_nothing(tmp_path):
     base = save_model(tmp_path / "model")
     plan, model = tg.plan(base, new_tokenizer(base)), load(tmp_path / "model")

@@ -10,7 +10,6 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint, set_config, write_texts
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.saving import model_rows
-from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.measure.prune_curve import prune_curve
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
@@ -114,13 +113,10 @@ def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_pa
 def folder_of(kind, folder):
     if kind == "byte-level":
         return builders.write(folder, builders.byte_level())
-    if kind == "ranks":
-        return rank_files.explicit(folder)
-    builders.write_pieces(folder)
-    return builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))) if kind == "both forms" else folder
+    return rank_files.explicit(folder) if kind == "ranks" else builders.write_pieces(folder)
 
 
-@pytest.mark.parametrize("kind", ["byte-level", "pieces", "both forms", "ranks"])
+@pytest.mark.parametrize("kind", ["byte-level", "pieces", "ranks"])
 def test_the_curve_has_the_tokens_that_the_pruned_tokenizers_give(tmp_path, kind):
     base = tg.load(folder_of(kind, tmp_path / "base"))
     order = tg.prune_order(base, tg.count(base, iter(ENGLISH)))

@@ -23,7 +23,6 @@ from tokengraft.counts import units
 from tokengraft.counts.count import HoldOut, count_to_file, count_with_hold_out
 from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.threads import CountJob
-from tokengraft.pipeline import cache
 
 pytest.importorskip("ray")
 LINES = tg.ReadOptions(documents="lines")
@@ -297,11 +296,6 @@ def test_adapt_on_ray_is_adapt(folder, corpus, tmp_path):
         results.append({path.name: path.read_bytes() for path in out.iterdir() if path.name.startswith("tokenizer")})
     assert results[0] == results[1]
     assert results[0]
-
-
-def test_cached_counts_do_not_depend_on_the_engine(tokenizer, corpus):
-    local, on_ray = (tg.AdaptOptions(count_options=tg.CountOptions(engine=engine)) for engine in ("local", "ray"))
-    assert cache.cache_key(tokenizer, corpus, local) == cache.cache_key(tokenizer, corpus, on_ray)
 
 
 @pytest.mark.usefixtures("ray_started")

@@ -66,12 +66,9 @@ def model(tmp_path):
 @pytest.fixture
 def pieces(tmp_path):
     """A folder of a SentencePiece type with a `tokenizer.model` and the `tokenizer.json` of the same pieces."""
-    folder = tmp_path / "pieces"
-    folder.mkdir()
-    (folder / "tokenizer.model").write_bytes(builders.llama2_like())
+    folder = builders.write_pieces(tmp_path / "pieces")
     edit(folder / "config.json", architectures=["LlamaForCausalLM"], model_type="llama")
-    document = json.loads(tg.load(folder)._whole_document())
-    return builders.write(folder, document)
+    return folder
 
 
 def split_by(pattern):

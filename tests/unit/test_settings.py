@@ -200,12 +200,6 @@ def test_counts_made_without_the_settings_are_refused(folder, base):
         tg.extend(base, counts, 5)
 
 
-def test_a_plan_copies_the_rows_of_tokens_of_the_settings(base):
-    plan = tg.plan(base, CHANGES["compact"](base))
-    assert plan.rows_before == SIZE + 7
-    assert set(range(SIZE, SIZE + 7)) <= plan.moved.keys()
-
-
 @pytest.mark.parametrize(
     ("change", "as_file"),
     [*((change, False) for change in CHANGES), ("compact", True), ("pruned and extended", True)],
