@@ -88,19 +88,8 @@ PIPELINES = ("gpt-4o", "roberta", "words-True", "nfc-False")
 def test_a_document_that_is_read_in_parts_counts_as_a_whole(tokenizer, tmp_path):
     generator = random.Random(24)
     words = [
-        "tere",
-        " the",
-        "  cat's",
-        " õhtust",
-        "\n\n",
-        "12 345",
-        " 猫がいる",
-        "!?",
-        " <s>x",
-        "e\u0301 ",
-        "<|end|>",
-        "▁",
-        " ",
+        *("tere", " the", "  cat's", " õhtust", "\n\n", "12 345", " 猫がいる", "!?", " <s>x", "e\u0301 ", "<|end|>"),
+        *("▁", " "),
     ]
     path = tmp_path / "long.txt"
     path.write_text("".join(generator.choices(words, k=500_000)), encoding="utf-8")

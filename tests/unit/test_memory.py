@@ -258,17 +258,8 @@ def test_adapt_does_not_suggest_an_option_that_it_lacks(tmp_path, capsys):
     folder = builders.write(tmp_path / "tok", document)
     rare = "".join(map(chr, range(0x4E00, 0x4E80)))
     (tmp_path / "t.txt").write_text("\n".join(["the cat"] * 60_000 + [*rare]), encoding="utf-8")
-    arguments = [
-        "adapt",
-        str(folder),
-        "--target",
-        str(tmp_path / "t.txt"),
-        "--add",
-        "2",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert cli.main(arguments) == 2
+    arguments = ["adapt", folder, "--target", tmp_path / "t.txt", "--add", 2, "--out", tmp_path / "out"]
+    assert cli.main([*map(str, arguments)]) == 2
     hint = capsys.readouterr().err.partition("hint: ")[2]
     assert "`tokengraft extend --character-coverage 1`" in hint
     adapt = cli.build_parser(["adapt"])._subparsers._group_actions[0].choices["adapt"].format_help()

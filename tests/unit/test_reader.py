@@ -321,24 +321,8 @@ def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path
     with pytest.raises(errors.OptionError, match="for counting"):
         tg.evaluate({"t": tokenizer}, {"x": iter(["a"])}, read_options=tg.ReadOptions(normalize="nfkc"))
     assert cli.main(["evaluate", str(folder), "--text", counts, "--skip-bad"]) == 2
-    assert (
-        cli.main(
-            [
-                "extend",
-                str(folder),
-                "--counts",
-                counts,
-                "--held-out",
-                counts,
-                "--add",
-                "1",
-                "--curve",
-                "--text-field",
-                "x",
-            ]
-        )
-        == 2
-    )
+    curve = ["extend", str(folder), "--counts", counts, "--held-out", counts, "--add", "1", "--curve"]
+    assert cli.main([*curve, "--text-field", "x"]) == 2
     assert capsys.readouterr().err.count("options for reading text were given") == 2
 
 
