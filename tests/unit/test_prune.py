@@ -47,17 +47,6 @@ def test_special_and_atomic_tokens_never_go(base, counts):
         assert order.kept["added or named"] == 2
 
 
-def test_every_step_has_the_number_that_decided_it(base, counts):
-    frequencies = counts.tokens(base)
-    for removal in tg.prune_order(base, counts, "frequency").removals:
-        assert removal.decided_by == frequencies.get(removal.id, 0)
-    for removal in tg.prune_order(base, counts, "last-id").removals:
-        assert removal.decided_by == removal.id
-    order = tg.prune_order(base, counts)
-    first = {token.id: token for token in base.tokens}[order.removals[0].id]
-    assert order.removals[0].decided_by == frequencies.get(first.id, 0)
-
-
 def test_asking_for_too_many_says_how_many_can_go_and_what_stops_the_rest(base, counts):
     order = tg.prune_order(base, counts, protection=tg.Protection(pattern="^ the"))
     with pytest.raises(errors.OptionError, match="9,999 tokens are to be removed") as caught:
