@@ -20,6 +20,8 @@ from skips import (
     pytest_terminal_summary,
 )
 
+import tokengraft as tg
+from tokengraft.verify import loaders
 from tokengraft.verify.transformers_loader import transformers_started
 
 __all__ = [
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 # By default every run has the same examples, so that a change fails by its own fault; `random` and `slow` look for new.
-settings.register_profile("fixed", max_examples=60, deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("fixed", max_examples=40, deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("random", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile("slow", max_examples=2000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
@@ -53,11 +55,37 @@ def _interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_samples(request):
+    """Libraries are compared on few sample texts, except where tests are about real tokenizers."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name not in ("compatibility", "differential"):
+            patch.setattr(loaders, "SAMPLES", 200)
+            patch.setattr(loaders, "PIECE_SAMPLES", 200)
+        yield
+
+
 @pytest.fixture(scope="module")
 def transformers_running():
     """One process that imports transformers for all tests of a module, if the tests have not imported it."""
     with transformers_started():
         yield
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A tiny byte-level tokenizer, which no test changes."""
+    return builders.write(tmp_path_factory.mktemp("tokenizer"), builders.byte_level())
+
+
+@pytest.fixture(scope="session")
+def tokenizer(folder):
+    return tg.load(folder)
+
+
+@pytest.fixture(scope="session")
+def base(tokenizer):
+    return tokenizer
 
 
 @pytest.fixture(params=TINY)

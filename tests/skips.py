@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"ray_started", "spark", "browser", "shared_data"}
-"""Fixtures that take long to start."""
-NOT_WHILE_EDITING = {"compatibility", "docs", "experiments", "faults", "fuzz", "limits", "slow"}
+HEAVY = {"ray_started", "spark", "browser", "shared_data", "llama3_folder"}
+"""Fixtures that take long to start or to load."""
+NOT_WHILE_EDITING = {"compatibility", "differential", "docs", "experiments", "faults", "fuzz", "limits", "slow"}
 """Folders of tests that `--fast` leaves out."""
 _LIST = Path(__file__).parent / "allowed_skips.txt"
 

@@ -69,15 +69,8 @@ def test_counting_pieces_equals_encoding_whole_documents(real_folder, texts):
 @pytest.mark.shared_data
 class TestSharedData:
     LANGUAGES = (
-        "est_Latn",
-        "eng_Latn",
-        "rus_Cyrl",
-        "hin_Deva",
-        "jpn_Jpan",
-        "zho_Hans",
-        "arb_Arab",
-        "tha_Thai",
-        "kor_Hang",
+        *("est_Latn", "eng_Latn", "rus_Cyrl", "hin_Deva", "jpn_Jpan"),
+        *("zho_Hans", "arb_Arab", "tha_Thai", "kor_Hang"),
     )
 
     def flores(self, folder):

@@ -81,22 +81,15 @@ def test_automata_count_as_the_library(tokenizer):
     assert_fast_equals_slow(tokenizer, texts + texts_of_joined_tokens(tokenizer, 500, seed=23))
 
 
+PIPELINES = ("gpt-4o", "roberta", "words-True", "nfc-False")
+
+
+@pytest.mark.parametrize("tokenizer", [made for made in documents() if made.id in PIPELINES], indirect=True)
 def test_a_document_that_is_read_in_parts_counts_as_a_whole(tokenizer, tmp_path):
     generator = random.Random(24)
     words = [
-        "tere",
-        " the",
-        "  cat's",
-        " õhtust",
-        "\n\n",
-        "12 345",
-        " 猫がいる",
-        "!?",
-        " <s>x",
-        "e\u0301 ",
-        "<|end|>",
-        "▁",
-        " ",
+        *("tere", " the", "  cat's", " õhtust", "\n\n", "12 345", " 猫がいる", "!?", " <s>x", "e\u0301 ", "<|end|>"),
+        *("▁", " "),
     ]
     path = tmp_path / "long.txt"
     path.write_text("".join(generator.choices(words, k=500_000)), encoding="utf-8")

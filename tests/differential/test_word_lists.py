@@ -21,8 +21,9 @@ def terms(corpora):
 
 
 @pytest.mark.shared_data
-def test_the_libraries_find_every_word_in_running_text(shared_folder, shared_data, terms):
-    base = tg.load(shared_folder)
+@pytest.mark.parametrize("name", ["llama2", "llama3", "qwen2_5"])
+def test_the_libraries_find_every_word_in_running_text(name, shared_data, terms):
+    base = tg.load(shared_data / name)
     counts = tg.count(base, shared_data / "devtest" / "eng_Latn.devtest")
     extension = tg.extend(base, counts, 2500, include=[*terms, *NAMES])
     extended = extension.apply(base)

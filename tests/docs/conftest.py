@@ -11,7 +11,6 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
-from tokengraft.formats.huggingface import write_tokenizer_json
 
 _SCORE = {"model": "model", "text": "et", "steps": 0, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5}
 
@@ -22,9 +21,7 @@ def place(tmp_path, monkeypatch):
     checkpoint(tmp_path / "model")
     checkpoint(tmp_path / "draft")
     checkpoint(tmp_path / "padded", rows=448)
-    (tmp_path / "llama").mkdir()
-    (tmp_path / "llama" / "tokenizer.model").write_bytes(builders.llama2_like())
-    builders.write(tmp_path / "llama", json.loads(write_tokenizer_json(tg.load(tmp_path / "llama"))))
+    builders.write_pieces(tmp_path / "llama")
     web = "".join(json.dumps({"content": text}) + "\n" for text in ESTONIAN[:9])
     texts = {"et.txt": "\n".join(ESTONIAN), "en.txt": "\n".join(ENGLISH), "lv.txt": "\n".join(LATVIAN)}
     texts |= {

@@ -55,7 +55,7 @@ def test_the_page_names_nothing_outside_and_leaves_no_placeholder(page):
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, page, scheme, width):
     shown = opened(page, scheme, width)
     sections = shown.locator("section:visible")
@@ -71,15 +71,6 @@ def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, pag
             "dark": "rgb(21, 23, 26)",
         }[scheme]
     )
-
-
-def test_text_that_looks_like_markup_is_shown_as_text(opened, page):
-    shown = opened(page)
-    assert shown.locator("h1").inner_text().startswith(MODEL)
-    assert shown.evaluate("document.querySelectorAll('img, h1 b').length") == 0
-    for piece in ("<!--<script>", "</script>", "{{PLOTLY}}", "<img src=x onerror=alert(1)>", "&lt;"):
-        shown.fill("#own", f"{piece} õ")
-        assert shown.locator("#before").inner_text() == f"{piece} õ"
 
 
 ATTACK = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{STYLE}}"
@@ -219,26 +210,6 @@ def test_the_curve_of_pruning_marks_the_chosen_size(opened, folder, tmp_path):
     assert f"With {removed}: et +" in shown.locator("#prune-curve-chart > svg").get_attribute("aria-label")
     assert "at least 90 % of the tokens" in shown.locator("#prune-curve-note").inner_text()
     assert "et (held out)" in shown.locator("#scores").inner_text()
-
-
-def test_the_axis_of_the_support_reads_powers_of_ten(opened, page):
-    shown = opened(page)
-    bins = shown.evaluate("logBins([0, 1, 1, 2, 4, 5, 9, 10, 99, 100, 1000, 1999]).map(b => [b.start, b.count])")
-    wanted = {0: 1, 1: 2, 2: 2, 5: 2, 10: 1, 20: 0, 50: 1, 100: 1, 200: 0, 500: 0, 1000: 2}
-    assert dict(bins) == wanted
-    script = """() => { const box = document.createElement("div"); document.body.append(box);
-        histogram(box, {values: [0, 3, 40, 500, 6000], xName: "x", yName: "y", summary: ""});
-        return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>
-            done([...box.querySelectorAll("text")].map(t => t.textContent))))); }"""
-    labels = shown.evaluate(script)
-    assert {"0", "1", "10", "100", "1,000"} <= set(labels)
-
-
-def test_ticks_are_round_and_have_no_minus_zero(opened, page):
-    shown = opened(page)
-    assert shown.evaluate("linearTicks(-0.03, 0.77).map(String)") == ["0", "0.2", "0.4", "0.6000000000000001"]
-    assert shown.evaluate("linearTicks(0, 7).map(String)") == ["0", "2", "4", "6"]
-    assert shown.evaluate("linearTicks(0, 0)") == [0]
 
 
 def count_of(shown):
@@ -389,7 +360,6 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
         "prune": ["prune", model, "--corpus", text, "--remove", "10", "--out", str(tmp_path / "pruned")],
         "curve": ["prune", model, "--corpus", text, "--rows", "380", "--held-out", text, "--out", str(tmp_path / "4")],
         "bare": ["prune", model, "--method", "last-id-leaf", "--remove", "5", "--out", str(tmp_path / "bare")],
-        "weighted": ["prune", model, "--corpus", text, "--weight", "3", "--remove", "5", "--out", str(tmp_path / "3")],
         "evaluate": ["evaluate", f"a={model}", f"b={folder / 'out'}", "--text", f"et={text}"],
     }
     sections = {}
@@ -404,7 +374,7 @@ def test_the_commands_write_a_report(opened, folder, tmp_path):
         assert shown.locator("#after .token").count() > 0
     last = ["sample-texts", "reader", "explorer", "checks"]
     assert sections["extend"] == ["overview", "curve", "support", *last]
-    assert sections["prune"] == sections["bare"] == sections["weighted"] == ["overview", "removed", *last]
+    assert sections["prune"] == sections["bare"] == ["overview", "removed", *last]
     assert sections["curve"] == ["overview", "prune-curve", "removed", *last]
     assert sections["evaluate"] == ["overview", "support", "losses", "removed", *last]
 

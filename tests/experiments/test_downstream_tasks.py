@@ -39,11 +39,6 @@ def kind(name):
     return name.split("_")[0]
 
 
-def rendered(name, field):
-    template = task_of(name)[field]
-    return jinja2.Environment().from_string(template).render(DOCUMENTS[kind(name)])
-
-
 def test_the_tasks_are_those_of_the_table():
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(COLUMNS)
     assert [task_of(name)["task"] for name in COLUMNS] == [f"paper_{name}" for name in COLUMNS]
@@ -54,40 +49,6 @@ def test_a_task_file_has_no_code(name):
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     assert "!function" not in text
     assert task_of(name)["num_fewshot"] == (0 if kind(name) == "winogrande" else 5)
-
-
-@pytest.mark.parametrize("name", ["winogrande_en", "winogrande_et"])
-def test_winogrande_scores_the_rest_of_the_sentence_after_each_choice(name):
-    choices = "['Ann thanked Eve because Ann', 'Ann thanked Eve because Eve']"
-    assert rendered(name, "doc_to_choice") == choices
-    assert (rendered(name, "doc_to_text"), rendered(name, "doc_to_target")) == ("1", "had helped.")
-
-
-def test_xcopa_joins_premise_and_choice_by_a_connector():
-    assert rendered("xcopa_et", "doc_to_text") == "Mees jooksis sest"
-    assert rendered("xcopa_et", "doc_to_choice") == "['ta oli hiljaks jäänud.', 'sadas.']"
-
-
-@pytest.mark.parametrize("name", ["sib200_et", "sib200_en"])
-def test_sib_200_has_the_prompt_of_the_paper(name):
-    assert rendered(name, "doc_to_text") == 'The topic of "[Õun on puuvili]" is:'
-    assert task_of(name)["description"] == (
-        "Topic Classification: science/technology, travel, politics, sports, health, entertainment, geography.\n\n"
-    )
-    assert DOCUMENTS["sib200"]["category"] in task_of(name)["doc_to_choice"]
-
-
-@pytest.mark.parametrize("name", ["belebele_et", "belebele_en"])
-def test_belebele_has_the_prompt_of_the_paper(name):
-    prompt = "P: Jõgi on lai.\nQ: Milline on jõgi?\nA: lai\nB: kitsas\nC: kuiv\nD: lühike\nAnswer:"
-    assert (rendered(name, "doc_to_text"), rendered(name, "doc_to_target")) == (prompt, "0")
-
-
-def test_translation_has_the_prompt_of_the_paper():
-    assert task_of("flores_en_et")["description"] == "Translate the text from English to Estonian.\n\n"
-    assert rendered("flores_en_et", "doc_to_text") == "English: A river.\nEstonian:"
-    assert rendered("flores_et_en", "doc_to_text") == "Estonian: Jõgi.\nEnglish:"
-    assert rendered("flores_en_et", "doc_to_target") == "Jõgi."
 
 
 def test_documents_of_a_file_take_the_place_of_the_hub(tmp_path):
@@ -127,8 +88,3 @@ def test_the_page_says_what_was_not_run(tmp_path):
     from lab.experiments.docs import NOT_RUN, docs_page
 
     assert docs_page(tmp_path).count(NOT_RUN) == len(registry.MODULES)
-
-
-def test_the_figures_of_the_paper_have_a_table():
-    assert ("Llama-3.2-3B", "prune+ext, continued", "0.822") in [row[:3] for row in downstream.paper_table().rows]
-    assert downstream.paper_table().heads[2] == "FLORES en-et"

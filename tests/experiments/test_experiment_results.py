@@ -9,7 +9,7 @@ from lab.experiments import paper, registry
 from lab.experiments.docs import DOCS, PLACE, PLOTS, TEMPLATE, docs_page, finished, rows_of
 from lab.experiments.experiment import Claim, Experiment
 from lab.experiments.results import page
-from lab.experiments.tables import Table, from_csv, percent, to_csv
+from lab.experiments.tables import from_csv, to_csv
 
 RESULTS = Path(__file__).parents[2] / "lab" / "experiments" / "results"
 
@@ -50,11 +50,6 @@ def test_the_paper_has_a_figure_for_every_tokenizer_and_size(figures):
 def test_rows_survive_csv():
     rows = [{"a": "x", "b": 1, "c": 0.25, "d": None}, {"a": "y", "b": -2, "c": 1e-9, "e": "1k"}]
     assert from_csv(to_csv(rows)) == [{**dict.fromkeys("abcde"), **row} for row in rows]
-
-
-def test_a_table_is_markdown():
-    assert Table("T", ("a", "b"), [(1, None)]).markdown() == "**T**\n\n| a | b |\n|---|---|\n| 1 | – |\n"
-    assert percent(-0.0301, signed=True) == "-3.0 %"
 
 
 def test_the_page_names_every_experiment_once():

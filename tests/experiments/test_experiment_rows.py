@@ -131,25 +131,6 @@ def test_a_similar_token_has_the_same_neighbours(base):
     assert similar_of(old, new, counts)[new.ids["koer"]] == old.ids["kass"]
 
 
-def test_support_is_the_number_of_neighbours(base, extended):
-    counts = tg.count(base, iter(ESTONIAN + ENGLISH))
-    support = similar._neighbours(extended, counts).support
-    beside = obvious_neighbours(extended, counts)
-    assert {i: int(n) for i, n in enumerate(support) if n} == {i: found.total() for i, found in beside.items()}
-
-
-def test_words_without_neighbours_and_rare_tokens_have_no_similar_token(base, extended):
-    counts = tg.count(base, iter(ESTONIAN + ENGLISH))
-    chosen = similar_of(base, extended, counts)
-    beside = obvious_neighbours(extended, counts)
-    new = [i for i, source in enumerate(tg.plan(base, extended).sources) if isinstance(source, tuple)]
-    assert {*chosen} <= {*new}
-    assert all(beside[i].total() >= similar.MIN_SUPPORT for i in chosen)
-    alone = [i for i in new if i not in beside]
-    assert alone
-    assert not {*alone} & {*chosen}
-
-
 def test_the_similar_token_has_the_largest_cosine_of_hashed_neighbours(base):
     """An obvious version: vectors one by one, in whole numbers of Python."""
     parts = [string for string in base.ids if string.isascii() and string.isalpha() and len(string) > 1]

@@ -6,7 +6,6 @@ import json
 import pytest
 
 from lab.experiments import cli, continued_pretraining, docs, initialisers
-from lab.experiments.continued_pretraining import rows_of
 
 pytestmark = pytest.mark.usefixtures("plotting")
 
@@ -55,28 +54,6 @@ def test_an_initialiser_is_trained_and_probed(run):
     assert 0 < float(row["probe"]) < 100
 
 
-def test_seconds_are_left_out_where_runs_shared_a_device():
-    result = {
-        "name": "x",
-        "arm": "swap-8",
-        "init": "fvt",
-        "bytes_read": 10,
-        "seed": 0,
-        "lr": 1,
-        "step_bytes": 1,
-        "row_lr": 4,
-        "rows_first": 0,
-        "distill": 0,
-        "table_lr": 1,
-        "tokens": 5,
-        "seconds": 3.0,
-        "curve": [],
-        "scores": {"et_held": 1, "et_flores": 1, "en_held": 1, "en_flores": 1},
-    }
-    assert [row["seconds"] for row in rows_of(result, 10, "et")] == [3.0]
-    assert [row["seconds"] for row in rows_of(result | {"parallel": 3}, 10, "et")] == [None]
-
-
 def test_the_committed_rows_are_those_of_the_committed_runs():
     folder = cli.RESULTS / "continued-pretraining"
     runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -85,12 +62,6 @@ def test_the_committed_rows_are_those_of_the_committed_runs():
         run["name"]: pytest.approx(run["scores"][f"{run['data']}_held"], rel=1e-5) for run in runs
     }
     assert {run["name"] for run in json.loads((folder / "runs.json").read_text())} == {run["name"] for run in runs}
-
-
-def test_ranks_agree_or_disagree():
-    rows = [{"probe": float(n), "before": -float(n), "held_out": 2.0 * n} for n in range(5)]
-    assert initialisers.rank_correlation(rows, "probe") == 1
-    assert initialisers.rank_correlation(rows, "before") == -1
 
 
 def test_documents_are_separated_as_in_pre_training():

@@ -91,16 +91,8 @@ def ids_near_2_32(folder: Path, _: float) -> Iterator[Step]:
         "convert --to tiktoken": ["convert", source, "--to", "tiktoken", "--out", str(folder / "tt")],
         "convert --to tekken": ["convert", source, "--to", "tekken", "--out", str(folder / "tk")],
         "prune --ids keep": [
-            "prune",
-            source,
-            "--method",
-            "last-id",
-            "--remove",
-            "3",
-            "--ids",
-            "keep",
-            "--out",
-            str(folder / "pk"),
+            *("prune", source, "--method", "last-id", "--remove", "3"),
+            *("--ids", "keep", "--out", str(folder / "pk")),
         ],
     }.items():
         yield Step(name, arguments)

@@ -24,11 +24,6 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
-
-
-@pytest.fixture(scope="module")
 def high(tmp_path_factory):
     return tg.load(builders.write(tmp_path_factory.mktemp("high"), inputs.with_high_id(HIGH)))
 
@@ -121,13 +116,6 @@ def test_edit_distances_are_those_of_whole_documents(monkeypatch):
     long = metrics.edit_distances(*sides) < 0
     assert long.any()
     assert not long[:150].all()
-
-
-def test_measures_do_not_depend_on_batches(base, monkeypatch):
-    new = tg.extend(base, tg.count(base, iter(checkpoints.ESTONIAN)), 8).apply(base)
-    whole = tg.evaluate({"base": base, "new": new}, {"t": iter(checkpoints.ESTONIAN)})
-    monkeypatch.setattr(segments, "BATCH_CHARACTERS", 100)
-    assert tg.evaluate({"base": base, "new": new}, {"t": iter(checkpoints.ESTONIAN)}) == whole
 
 
 def test_a_document_that_is_too_long_to_be_compared_is_refused_by_name(base, tmp_path, monkeypatch):

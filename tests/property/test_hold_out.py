@@ -17,11 +17,6 @@ from tokengraft.counts.count import HoldOut, count_with_hold_out
 LINES = tg.ReadOptions(documents="lines")
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level()))
-
-
 def held(tokenizer, corpus, hold_out, read_options=LINES, **count_options):
     return count_with_hold_out(
         tokenizer, corpus, read_options=read_options, count_options=tg.CountOptions(**count_options), hold_out=hold_out

@@ -430,15 +430,6 @@ def test_documents_are_lines_by_default_and_files_where_asked(texts):
 
 
 @pytest.mark.usefixtures("model")
-def test_an_unreadable_file_is_skipped_alone_and_reported(texts):
-    (texts / "bad.jsonl").write_text("no JSON\n")
-    files = [texts / "bad.jsonl", texts / "et.txt", texts / "missing.txt"]
-    found = adapted(texts, target=files, add=5, read_options=ReadOptions(documents="lines", skip_bad=True))
-    assert found.tokenizer == adapted(texts, out="alone", add=5).tokenizer
-    assert any("could not be read" in warning for warning in found.warnings)
-
-
-@pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(
     ("lines", "min_count", "match"),
     [
@@ -476,15 +467,6 @@ def test_tokens_that_any_config_names_are_not_pruned(model, texts):
 
 
 @pytest.mark.usefixtures("model")
-def test_protected_tokens_and_patterns_stay(texts):
-    first, *others = adapted(texts, out="plain", target="lv.txt", remove=20).order.tokens
-    assert any(token.endswith("t") for token in others)
-    found = adapted(texts, target="lv.txt", remove=20, protection=tg.Protection(tokens=[first], pattern="t$"))
-    assert first not in found.order.tokens
-    assert not any(token.endswith("t") for token in found.order.tokens)
-
-
-@pytest.mark.usefixtures("model")
 def test_pruning_without_text_to_keep_warns_and_names_the_text_that_decides(texts):
     target = {"lv": texts / "lv.txt"}
     alone = adapted(texts, out="a", target=target, remove=5)
@@ -519,17 +501,6 @@ def test_a_check_that_the_base_fails_too_is_a_note_and_any_other_a_failure(texts
 
 
 # How rows are made.
-
-
-@pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("options", [{"init": "mean", "output_init": "length-weighted"}, {"output_init": "mean"}])
-def test_input_and_output_get_their_own_initialisers(texts, options):
-    done = adapted(texts, swap=20, **options)
-    expected = {"init": "fvt"} | options
-    assert done.transplant.init == (expected["init"], expected["output_init"])
-    tg.transplant(texts / "model", done.tokenizer, texts / "again", **expected)
-    ours, others = tables(texts / "out"), tables(texts / "again")
-    assert all(np.array_equal(ours[name], others[name]) for name in ours)
 
 
 def last_piece(tokens, _):
@@ -797,22 +768,6 @@ def test_a_dry_run_obeys_the_options_that_a_run_obeys(command, texts):
     assert text_bytes("--keep", texts / "lv.txt") == sum(sizes) + sizes[1]
     assert text_bytes("--skip-bad", "--keep", texts / "missing.txt") == sum(sizes)
     assert not (texts / "out").exists()
-
-
-@pytest.mark.usefixtures("unread")
-def test_the_command_refuses_conflicts_in_a_dry_run_too(command, texts):
-    (texts / "protect.txt").write_text("no such token\n")
-    for more, message in (
-        (["--swap", "5", "--add", "5"], "--swap 5 was given together"),
-        ([], "no number of tokens was given"),
-        (["--add", "5", "--by-merges"], "nothing is pruned"),
-        (["--swap", "5", "--protect", texts / "protect.txt"], "no such token"),
-        (["--swap", "5", "--keep", texts / "missing.txt"], "missing.txt"),
-        (["--swap", "5", "--target", f"x={texts / 'et.txt'}:0"], "weight '0'"),
-        (["--swap", "5", "--shard", "3/5"], "no files in this shard"),
-    ):
-        for dry in ((), ("--dry-run",)):
-            assert message in command(*more, *dry, code=2).err
 
 
 def test_the_command_protects_tokens_and_prints_warnings(command, texts):

@@ -139,7 +139,7 @@ def test_options_that_change_the_result_are_refused_beside_a_record(repeat, more
     [
         (None, "cannot read the record `x.json`: No such file or directory"),
         ("", "the record `x.json` is not valid JSON"),
-        *((text, "record") for text in ("{}", "[]", '{"request": 1}', '{"request": {}}')),
+        *((text, "record") for text in ("[]", '{"request": 1}')),
         ('{"request": {"step": "transplant"}}', "record"),
         ('{"request": {"step": "adapt"}}', "record"),
     ],
@@ -258,12 +258,9 @@ def flip_last_bit(path):
     [
         ("tokenizer.json", swap_ids),
         ("config.json", lambda path: changed_json(path, rms_norm_eps=1e-4)),
-        ("config.json", lambda path: changed_json(path, eos_token_id=3)),
-        ("generation_config.json", lambda path: changed_json(path, temperature=2)),
         ("tokenizer_config.json", lambda path: changed_json(path, bos_token="<|end|>")),
         ("chat_template.jinja", lambda path: path.write_text("other")),
         ("chat_template.jinja", lambda path: path.unlink()),
-        ("special_tokens_map.json", lambda path: path.write_text("{}")),
         ("README.md", lambda path: path.write_text("other")),
         ("model.safetensors", flip_last_bit),
         ("model.safetensors", lambda path: checkpoint(path.parent, dtype="F32")),
@@ -526,13 +523,10 @@ def table_of(shown):
     return lines[first + 1 : last]
 
 
-def test_a_missing_test_text_is_known_before_anything_is_read(place):
-    with pytest.raises(errors.CorpusError, match=r"nothing\.txt"):
-        tg.adapt("model", target="et.txt", add=12, out="out", options=tg.AdaptOptions(test={"t": "nothing.txt"}))
-    assert not (place / "out.work").exists()
-
-
-@pytest.mark.parametrize(("name", "said"), [("empty.txt", "the text `t` is empty"), ("counts", "another pipeline")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("empty.txt", "the text `t` is empty"), ("counts", "another pipeline"), ("nothing.txt", "nothing.txt")],
+)
 def test_a_test_text_that_cannot_be_measured_is_known_before_the_corpora_are_counted(place, name, said):
     (place / "empty.txt").write_text("\n")
     builders.write(place / "other", builders.sentencepiece())

@@ -6,7 +6,7 @@ import pytest
 from checkpoints import checkpoint, write_texts
 
 import tokengraft as tg
-from tokengraft import cli, errors
+from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
 from tokengraft.pipeline.options import AdaptOptions
 from tokengraft.pruning.order import COVERAGE
@@ -155,10 +155,8 @@ def test_a_coverage_that_no_removal_leaves_is_a_warning():
     ("options", "message"),
     [
         ("--remove auto --keep-coverage 0", "--keep-coverage is 0.0; it must be above 0"),
-        ("--remove auto --keep-coverage 1.5", "--keep-coverage is 1.5; it must be above 0"),
         ("--remove auto --keep-coverage nan", "--keep-coverage is nan; it must be above 0"),
         ("--remove 5 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
-        ("--swap 5 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
         ("--swap 5 --remove auto", "--swap 5 was given together with --add 0 --remove auto"),
         ("--remove auto --keep-llama-cpp-hash", "--keep-llama-cpp-hash needs ids that do not move"),
         ("--remove auto --add 300 --keep-llama-cpp-hash", "--keep-llama-cpp-hash needs ids that do not move"),
@@ -169,25 +167,3 @@ def test_values_without_meaning_or_effect_are_refused(place, capsys, options, me
     assert message in shown
     assert "\nhint: " in shown
     assert not (place / "out").exists()
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"remove": "some"}, "`remove` is 'some'"),
-        ({"remove": "auto", "swap": 5}, "together with"),
-        ({"remove": 2.5}, "`remove` is 2.5"),
-        ({"remove": -1}, "`remove` is -1"),
-    ],
-)
-def test_python_refuses_the_same(arguments, message):
-    with pytest.raises(errors.TokengraftError, match=message):
-        tg.adapt("model", target="et.txt", out="out", **arguments)
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("share", [0, -1, 1.5, float("nan"), "0.9", True])
-def test_python_refuses_a_share_that_is_none(share):
-    with pytest.raises(errors.TokengraftError, match=r"keep.coverage"):
-        AdaptOptions(keep_coverage=share)

@@ -33,16 +33,6 @@ KINDS = {
 MORE = [*TEXTS, "<s> and <|end|><|start|> ", *builders.TEXT[:4]]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder):
-    return tg.load(folder)
-
-
 @pytest.fixture(scope="module", params=["byte-level", "sentencepiece", "specials-first-with-holes"])
 def any_tokenizer(request, tmp_path_factory):
     return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.TINY[request.param]()))

@@ -6,7 +6,6 @@ import io
 import json
 import random
 
-import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,11 +14,6 @@ from test_count import TEXTS, as_dict, expected
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.corpus import blocks as corpus_module
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level()))
 
 
 def write_corpus(folder, form):
@@ -49,18 +43,6 @@ def test_every_format_gives_the_same_counts(tokenizer, tmp_path, form):
     assert counts.totals.documents in (4, 5)  # an empty string is a document where it has a row
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_text_file_is_one_document_or_one_a_line(tokenizer, tmp_path, compressed):
-    text = "\ufeffüks kaks\r\n\nkolm\n"
-    path = tmp_path / ("a.txt.gz" if compressed else "a.txt")
-    path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
-    whole = tg.count(tokenizer, path)
-    assert as_dict(whole) == expected(tokenizer, [text.removeprefix("\ufeff")])[0]
-    lines = tg.count(tokenizer, path, read_options=tg.ReadOptions(documents="lines"))
-    assert as_dict(lines) == expected(tokenizer, ["üks kaks", "kolm"])[0]
-    assert (whole.totals.documents, lines.totals.documents) == (1, 2)
-
-
 def test_folders_and_globs_are_read_in_order_of_names(tokenizer, tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.jsonl", "ignored.bin"):
         path = tmp_path / name
@@ -84,39 +66,6 @@ def test_names_that_begin_with_a_dot_are_read_only_if_they_are_given(tokenizer, 
     assert read(folder) == read(f"{glob.escape(str(folder))}/**/*.txt") == {b"a", b"e"}
     assert read(f"{glob.escape(str(folder))}/.*.txt") == read(folder / ".b.txt") == {b"b"}
     assert read(folder / ".git") == {b"c"}
-
-
-def test_a_datasets_dataset_is_read_by_arrow_batches(tokenizer):
-    class Dataset:
-        """The part of `datasets.Dataset` that counting uses."""
-
-        def with_format(self, name):
-            assert name == "arrow"
-            return self
-
-        def iter(self, batch_size):  # noqa: ARG002
-            for at in range(0, len(TEXTS), 2):
-                yield pa.table({"text": TEXTS[at : at + 2], "n": [0] * len(TEXTS[at : at + 2])})
-
-    assert tg.count(tokenizer, Dataset()) == tg.count(tokenizer, iter(TEXTS))
-
-
-@pytest.mark.parametrize(
-    ("line", "match"),
-    [
-        ('{"other": "x"}', "line 3: the object has no field `text`"),
-        ('{"text": 5}', "line 3: invalid type"),
-        ("{", "line 3: not a JSON object"),
-        ("[" * 5000, "line 3"),
-    ],
-)
-def test_a_bad_json_line_is_named_by_file_and_line(tokenizer, tmp_path, line, match):
-    path = tmp_path / "c.jsonl"
-    path.write_text('{"text": "a"}\n\n' + line + '\n{"text": "b"}\n')
-    with pytest.raises(errors.CorpusError, match=rf"c\.jsonl`, {match}"):
-        tg.count(tokenizer, path)
-    skipping = tg.count(tokenizer, path, read_options=tg.ReadOptions(skip_bad=True))
-    assert (as_dict(skipping), skipping.totals.skipped) == ({b"a": 1, b"b": 1}, 1)
 
 
 def test_line_numbers_go_on_across_blocks(tokenizer, tmp_path, monkeypatch):
@@ -170,21 +119,6 @@ def test_a_column_that_is_missing_or_no_text_is_an_error(tokenizer, tmp_path):
             tg.count(tokenizer, path)
 
 
-def test_what_is_not_utf8_is_replaced_and_reported(tokenizer, tmp_path):
-    path = tmp_path / "c.txt"
-    path.write_bytes(b"a\xff\xfe b\xc3")
-    counts = tg.count(tokenizer, path)
-    assert as_dict(counts) == expected(tokenizer, [path.read_bytes().decode(errors="replace")])[0]
-    assert counts.totals.replaced == 3
-    assert tg.count(tokenizer, iter(["a\ud800"])).totals.replaced >= 1
-
-
-def test_an_empty_corpus_has_no_counts(tokenizer, tmp_path):
-    (tmp_path / "c.txt").write_text("")
-    assert len(tg.count(tokenizer, tmp_path / "c.txt")) == 0
-    assert tg.count(tokenizer, set()).totals == tg.corpus.options.Totals()
-
-
 def test_a_line_longer_than_many_blocks_is_one_document(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "BLOCK", 1000)
     path = tmp_path / "c.txt"
@@ -202,16 +136,3 @@ def test_what_is_no_corpus_is_refused(tokenizer, tmp_path):
     (tmp_path / "c.txt.bz2").write_bytes(b"x")
     with pytest.raises(errors.CorpusError, match="unsupported compression"):
         tg.count(tokenizer, tmp_path / "c.txt.bz2")
-
-
-def test_a_missing_file_can_be_skipped(tokenizer, tmp_path):
-    (tmp_path / "c.txt").write_text("kass")
-    counts = tg.count(tokenizer, [tmp_path / "no.txt", tmp_path / "c.txt"], read_options=tg.ReadOptions(skip_bad=True))
-    assert (as_dict(counts), counts.totals.skipped) == ({b"kass": 1}, 1)
-
-
-def test_bytes_in_parquet_are_read_leniently(tokenizer, tmp_path):
-    path = tmp_path / "c.parquet"
-    pq.write_table(pa.table({"text": pa.array([b"a\xff", None], pa.binary())}), path)
-    totals = tg.count(tokenizer, path, read_options=tg.ReadOptions(skip_bad=True)).totals
-    assert totals == tg.corpus.options.Totals(1, 4, 2, 2, replaced=1, skipped=1)

@@ -1,7 +1,6 @@
 """Evaluation, comparison, curve and the naive baselines."""
 
 import json
-from collections import Counter
 
 import builders
 import pytest
@@ -10,7 +9,7 @@ import tokenization_scorer
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.measure import metrics
-from tokengraft.measure.segments import Segmenter, read_text
+from tokengraft.measure.segments import read_text
 from tokengraft.measure.sizes import default_sizes
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad"] * 4
@@ -147,13 +146,6 @@ def test_bad_input_is_refused(base, tmp_path):
         tg.evaluate({"base": base}, {"x": iter(["a"])}, base="other")
     with pytest.raises(errors.CountsError, match="are empty"):
         tg.evaluate({"base": base}, {"x": tg.count(base, set())})
-
-
-def test_segments_are_those_of_the_tokenizer_repeated_words_included(base):
-    text = read_text("t", iter(["kass kass kass", "kass"]))
-    segments = Segmenter(base).segment([*text.documents])
-    assert segments.counted() == Counter(i for t in text.documents for i in base.encode(t))
-    assert segments.n_by_merges == segments.lengths.sum()
 
 
 def test_a_comparison_names_what_gained_and_what_earns(base, extended):

@@ -5,20 +5,16 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
-from itertools import pairwise
 
 import builders
 import pytest
-import reference
 from tokenizers import Tokenizer as Upstream
 from tokenizers import models, pre_tokenizers, trainers
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.tokenizer.edit import add_tokens
-from tokengraft.tokenizer.kind import spell, token_bytes
-from tokengraft.verify.loaders import verify_folder
+from tokengraft.tokenizer.kind import token_bytes
 
 TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad"] * 3 + ["põdrad põõsas, õunad õues 12345"] * 2
 
@@ -40,12 +36,6 @@ def base(folder):
 @pytest.fixture(scope="module")
 def counts(base):
     return tg.count(base, iter(TEXT))
-
-
-def test_the_extension_equals_that_of_the_obvious_trainer(base, counts):
-    pretokens = {spell(key, "byte-level"): count for key, count in counts.top(len(counts))}
-    expected = reference.continued(pretokens, list(base.vocab), base.merge_strings(), 40)
-    assert [tuple(merge) for merge in tg.extend(base, counts, 40).merges] == expected
 
 
 def test_from_the_bare_alphabet_it_equals_hugging_face_until_a_tie(tmp_path):
@@ -102,18 +92,6 @@ def test_an_added_word_that_its_id_would_bring_out_inside_others_is_refused(tmp_
         tg.extend(base, tg.count(base, iter(TEXT)), 5)
 
 
-def test_a_result_that_does_not_verify_leaves_no_folder(folder, counts, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise errors.InvalidTokenizerError("`tokenizers` encodes otherwise", hint="please report this")
-
-    monkeypatch.setattr(import_module("tokengraft.verify.save"), "verify_folder", fail)
-    counts.save(tmp_path / "c.parquet")
-    arguments = ["extend", folder, "--counts", tmp_path / "c.parquet", "--add", 5, "--out", tmp_path / "out"]
-    assert cli.main(list(map(str, arguments))) == 2
-    assert not (tmp_path / "out").exists()
-    assert not list(tmp_path.glob(".tokengraft-*"))
-
-
 def test_kept_ids_do_not_move_and_new_ones_come_after_the_highest(base, counts):
     extended = tg.extend(base, counts, 20).apply(base)
     assert extended.ids.items() >= base.ids.items()
@@ -129,17 +107,6 @@ def test_holes_among_the_ids_are_filled_first(tmp_path):
     extended = extension.apply(base)
     assert [extended.vocab[token] for token in extension.tokens] == holes[:20]
     assert extended.n_rows == base.n_rows
-
-
-def test_every_new_token_encodes_to_itself_and_untouched_text_as_before(base, counts):
-    extension = tg.extend(base, counts, 60)
-    extended, pairs = extension.apply(base), {(m.left, m.right) for m in extension.merges}
-    for token in extension.tokens:
-        assert extended.core_model.encode_by_merges(token) == [extended.vocab[token]]
-    for text in builders.TEXT[:4]:
-        ids = base.encode(text)
-        touched = any((base.strings[a], base.strings[b]) in pairs for a, b in pairwise(ids))
-        assert touched or extended.encode(text) == ids
 
 
 def test_every_file_that_lists_tokens_or_merges_is_updated(base, counts, tmp_path):
@@ -235,11 +202,13 @@ def _bare():
 
 def test_the_result_is_independent_of_threads(folder, tmp_path):
     (tmp_path / "c.txt").write_text("\n".join(TEXT) * 20)
+    code = "import sys, tokengraft as tg; base, options = tg.load(sys.argv[1]), tg.CountOptions(int(sys.argv[3]))\n"
+    code += "extension = tg.extend(base, tg.count(base, sys.argv[2], count_options=options), 30)\n"
+    code += "tg.save(extension.apply(base), sys.argv[3], verify=False)"
     for threads in ("1", "4"):
-        command = [sys.executable, "-m", "tokengraft", "extend", folder, "--corpus", tmp_path / "c.txt", "--add", "30"]
-        command += ["--out", tmp_path / threads, "--workers", threads, "--quiet"]
+        command = [sys.executable, "-c", code, str(folder), "c.txt", threads]
         environment = os.environ | {"RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
-        subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
+        subprocess.run(command, check=True, cwd=tmp_path, env=environment)
     one, four = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("1", "4"))
     assert one == four
 
@@ -268,29 +237,3 @@ def test_the_command_works_from_weighted_counts(folder, base, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["added"] == 10
     assert cli.main([*map(str, arguments[:-4]), "--out", str(tmp_path / "x")]) == 2
     assert "1 weights were given for 2" in capsys.readouterr().err
-
-
-def test_a_loader_that_reads_the_folder_otherwise_is_named(folder, base, counts, tmp_path, monkeypatch):
-    extended = tg.extend(base, counts, 5).apply(base)
-    out = tg.save(extended, tmp_path / "out")
-    assert verify_folder(out, extended).loaders == ("tokenizers", "transformers")
-
-    import transformers
-
-    class Stubborn:
-        @classmethod
-        def from_pretrained(cls, *_, **__):
-            return cls()
-
-        def __call__(self, texts, **_):
-            return {"input_ids": [[0]] * len(texts)}
-
-        def get_added_vocab(self):
-            return {}
-
-    monkeypatch.setattr(transformers, "AutoTokenizer", Stubborn)
-    verified = verify_folder(out, extended)
-    assert verified.loaders == ("tokenizers",)
-    assert "transformers reads the folder differently" in verified.notes[0]
-    with pytest.raises(errors.InvalidTokenizerError, match=r"`tokenizers` gives different ids"):
-        verify_folder(folder, extended)

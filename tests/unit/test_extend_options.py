@@ -17,11 +17,6 @@ SOURCE = ["if (x == 'kass') {\n    return x[1];\n}\n", "kassid"]
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
-
-
-@pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
     path = tmp_path_factory.mktemp("pieces") / "tokenizer.model"
     path.write_bytes(builders.llama2_like())

@@ -149,12 +149,6 @@ def test_byte_and_special_pieces_never_merge(base):
     assert not [token for token in tokens if "<0x" in token or "<s" in token]
 
 
-def test_untouched_text_and_kept_ids_are_as_before(base, counts):
-    extended = tg.extend(base, counts, 40).apply(base)
-    assert extended.encode("the cat\n\n  sat") == base.encode("the cat\n\n  sat")
-    assert extended.ids.items() >= base.ids.items()
-
-
 def test_the_command_writes_both_forms_and_compares_them(folder, tmp_path, capsys):
     (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
     arguments = ["extend", folder, "--corpus", tmp_path / "c.txt", "--add", 20, "--out", tmp_path / "out", "--quiet"]
@@ -224,8 +218,3 @@ def test_models_that_no_list_of_merges_can_say_are_refused(tmp_path):
         pieces(tmp_path, builders.pieces_of(["▁a"], "▁ab") + runs)
     base = pieces(tmp_path, builders.pieces_of(["▁a"], "▁ab") + runs, normalizer={"add_dummy_prefix": False})
     assert_library_agrees(base, ("a  b", "a   b a", "ab"))
-
-
-def test_runs_of_white_space_are_never_pruned(base, counts):
-    order = tg.prune_order(base, counts)
-    assert not [token for token in order.tokens if not token.strip("▁")]

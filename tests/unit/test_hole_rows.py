@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.rows import BIAS_DROP, TableInfo, Unused, unused_rows
+from tokengraft.checkpoint.rows import BIAS_DROP, TableInfo, Unused
 
 EMBEDDING, HEAD, BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"
 
@@ -179,20 +179,6 @@ def test_padding_of_the_source_is_suppressed_as_well(tmp_path):
     assert suppressed(tmp_path / "out")[2:] == [*range(small.n_rows, 384)]
     tg.transplant(tmp_path / "model", small, tmp_path / "keep", hole_rows="keep")
     assert len(suppressed(tmp_path / "keep")) == 2
-
-
-def test_which_rows_are_unused_and_which_ids_suppressed():
-    plan = tg.VocabPlan(4, (0, None, (1, 2), None), (1, 2, 3))
-    assert unused_rows(plan, (4, 4), "lowest", [("eos_token_id", 3)]).rows == {1}
-    assert unused_rows(plan, (4, 6), "zero").rows == {1, 3, 4, 5}
-    assert unused_rows(plan, (6, 8), "zero").rows == {1, 3, 6, 7}
-    assert unused_rows(plan, (8, 5), "lowest").rows == {1, 3}
-    assert unused_rows(plan, (4, 6), "keep").rows == set()
-    assert unused_rows(plan, (6, 8), "lowest").suppressed == {1, 3, 4, 5, 6, 7}
-    assert unused_rows(plan, (6, 8), "keep").suppressed == set()
-    # but for ids that may have to be generated
-    fields = [("eos_token_id", 3), ("pad_token_id", 3), ("image_token_id", 4), ("suppress_tokens", 5), ("forced_x", 6)]
-    assert unused_rows(plan, (6, 8), "lowest", fields).suppressed == {1, 4, 5, 7}
 
 
 def test_the_command_says_what_rows_without_a_token_get(tmp_path, capsys):

@@ -85,16 +85,6 @@ def test_rows_without_a_token_are_those_of_files(name, hole_rows, tmp_path):
     assert_equal(load(tmp_path / "saved"), load(tmp_path / "out"))
 
 
-def test_input_and_output_have_their_own_initialisers(tmp_path):
-    base = save_model(tmp_path / "model")
-    new = new_tokenizer(base)
-    options = {"init": "mean", "output_init": "length-weighted"}
-    tg.transplant(tmp_path / "model", new, tmp_path / "out", **options)
-    model = load(tmp_path / "model")
-    tg.transplant_model(model, tg.VocabPlan.load(tg.plan(base, new).save(tmp_path / "plan.json")), **options)
-    assert_equal(model, load(tmp_path / "out"))
-
-
 def test_a_plan_without_what_an_initialiser_needs_changes_nothing(tmp_path):
     base = save_model(tmp_path / "model")
     plan, model = tg.plan(base, new_tokenizer(base)), load(tmp_path / "model")
@@ -105,31 +95,6 @@ def test_a_plan_without_what_an_initialiser_needs_changes_nothing(tmp_path):
     with pytest.raises(errors.OptionError, match="no hole rows"):
         tg.transplant_model(model, plan, hole_rows="none")
     assert_equal(model, load(tmp_path / "model"))
-
-
-@pytest.mark.parametrize("name", ["llama-tied", "llama", "phi"])
-def test_no_hole_is_generated(name, tmp_path):
-    """Greedily not by the row alone; in samples not with the list of suppressed ids."""
-    base = save_model(tmp_path / "model", name)
-    small = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:100].apply(base)
-    holes = {i for i in range(small.n_rows) if i not in small.strings}
-    for how in ("keep", "lowest"):
-        tg.transplant(tmp_path / "model", small, tmp_path / how, hole_rows=how)
-    prompts = torch.tensor([[i] for i in sorted(small.strings)[::5]])
-    greedy = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    sampled = greedy | {"do_sample": True, "top_k": 0, "temperature": 2.0}
-
-    def emitted(how, **options):
-        torch.manual_seed(3)
-        model = load(tmp_path / how).eval()
-        model.generation_config.eos_token_id = None
-        return sum(i in holes for line in model.generate(prompts, **options)[:, 1:].tolist() for i in line)
-
-    assert emitted("keep", **greedy) > 10
-    assert emitted("keep", **sampled) > 10
-    assert emitted("lowest", **greedy, suppress_tokens=[]) == 0
-    assert emitted("lowest", **greedy) == 0
-    assert emitted("lowest", **sampled) == 0
 
 
 def without(settings, *names):

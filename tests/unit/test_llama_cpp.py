@@ -12,7 +12,6 @@ import tokengraft as tg
 from tokengraft import cli
 from tokengraft.counts.count import check_text_counts
 from tokengraft.tokenizer.llama_cpp import (
-    ConverterCheck,
     check_ids,
     check_tokens,
     converter_check,
@@ -130,16 +129,6 @@ def test_a_type_that_skips_merges_where_the_tokenizer_does_not_gives_a_warning(t
     tokenizer = tg.load(builders.write(tmp_path / "model", builders.byte_level(ignore_merges=skips)))
     warning = skipping_warning(tokenizer, pre_type)
     assert warning is None if warns is None else warning.startswith(warns)
-
-
-def test_an_unknown_hash_of_a_known_base_gives_the_lines_to_add():
-    check = ConverterCheck("00ff", None, "llama-bpe")
-    assert not check.known
-    assert check.line == '        if chkhsh == "00ff":\n            res = "llama-bpe"'
-    # known, but as something else than the base: llama.cpp would split text in another way
-    assert ConverterCheck("00ff", "qwen2", "llama-bpe").line is not None
-    assert ConverterCheck("00ff", None, None).line is None
-    assert ConverterCheck("00ff", "qwen2", "qwen2").line is None
 
 
 CHECK_WORDS = "apple's don't 3333 Führer 🚀 Здравейте"

@@ -1,7 +1,5 @@
 """The baselines `two-piece` and `scaffold`, by their definitions."""
 
-import json
-
 import builders
 import pytest
 from hypothesis import given
@@ -10,7 +8,6 @@ from sentencepiece import SentencePieceProcessor
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.formats.huggingface import write_tokenizer_json
 from tokengraft.formats.pieces import read_piece_model
 from tokengraft.learn.naive import fresh_tokens
 
@@ -25,10 +22,7 @@ def base(tmp_path):
 
 @pytest.fixture
 def pieces(tmp_path):
-    folder = tmp_path / "pieces"
-    folder.mkdir()
-    (folder / FILE).write_bytes(builders.llama2_like())
-    return tg.load(builders.write(folder, json.loads(write_tokenizer_json(tg.load(folder)))))
+    return tg.load(builders.write_pieces(tmp_path / "pieces"))
 
 
 def new_tokens(base, extended):

@@ -8,11 +8,6 @@ from tokengraft import errors
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("base"), builders.byte_level()))
-
-
-@pytest.fixture(scope="module")
 def swapped(base):
     """Thirty tokens pruned, fourteen learned in their place."""
     pruned = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:30].apply(base)
@@ -37,16 +32,6 @@ def test_kept_rows_are_copied_and_new_ones_have_their_pieces_under_the_old_token
         else:
             assert old[source] == token.bytes
     assert found.moved == {t.id: t.id for t in swapped.tokens if isinstance(found.sources[t.id], int)}
-
-
-def test_moved_tokens_are_copied_from_where_they_were(base, swapped):
-    found = tg.plan(base, swapped.compact())
-    assert found.summary.unused == 0
-    assert found.summary.moved > 0
-    strings = {t.id: t.string for t in base.tokens}
-    for token in swapped.compact().tokens:
-        source = found.sources[token.id]
-        assert not isinstance(source, int) or strings[source] == token.string
 
 
 def test_tokenizers_of_different_kinds_are_compared_by_bytes(base, tmp_path):

@@ -13,7 +13,6 @@ from dataclasses import replace
 from importlib import import_module
 from threading import Thread
 
-import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,16 +30,6 @@ from tokengraft.measure.segments import read_text, token_totals
 counting = import_module("tokengraft.counts.threads")
 
 SKIPPING = tg.ReadOptions(documents="lines", skip_bad=True)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder):
-    return tg.load(folder)
 
 
 def parquet(values, kind=None):
@@ -332,24 +321,8 @@ def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path
     with pytest.raises(errors.OptionError, match="for counting"):
         tg.evaluate({"t": tokenizer}, {"x": iter(["a"])}, read_options=tg.ReadOptions(normalize="nfkc"))
     assert cli.main(["evaluate", str(folder), "--text", counts, "--skip-bad"]) == 2
-    assert (
-        cli.main(
-            [
-                "extend",
-                str(folder),
-                "--counts",
-                counts,
-                "--held-out",
-                counts,
-                "--add",
-                "1",
-                "--curve",
-                "--text-field",
-                "x",
-            ]
-        )
-        == 2
-    )
+    curve = ["extend", str(folder), "--counts", counts, "--held-out", counts, "--add", "1", "--curve"]
+    assert cli.main([*curve, "--text-field", "x"]) == 2
     assert capsys.readouterr().err.count("options for reading text were given") == 2
 
 

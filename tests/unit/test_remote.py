@@ -30,11 +30,6 @@ LINES = tg.ReadOptions(documents="lines")
 MORE = TEXTS * 30
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level()))
-
-
 @pytest.fixture
 def corpus(tmp_path):
     """A folder with a file of every format."""

@@ -13,7 +13,7 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
-from tokengraft.representation import ROWS, FrozenDict, short, shown
+from tokengraft.representation import ROWS, FrozenDict, shown
 
 EVIL = "</td></table><script>alert('x')</script>&amp;\x1b[31m"
 MOST = 1200
@@ -150,14 +150,6 @@ def test_a_value_that_is_short_has_the_repr_of_a_dataclass():
         "Totals(documents=2, bytes=0, characters=0, pretokens=0, replaced=0, skipped=0)"
     )
     assert repr(tg.Target("et.txt", 2)) == "Target(corpus='et.txt', weight=2)"
-
-
-def test_short_shows_the_first_items_and_their_number():
-    assert short([], 40) == "[]"
-    assert short((1,), 40) == "(1,)"
-    assert short(list(range(99)), 40) == "[0, 1, 2, … 99 in all]"
-    assert short({"a" * 99: 1, "b": 2}, 10) == "{'aaaaaaaaaa'…: 1, … 2 in all}"
-    assert short(b"a" * 99, 4) == "b'aaaa'…"
 
 
 def test_a_value_inside_another_does_not_repeat_without_end():

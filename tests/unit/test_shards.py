@@ -24,11 +24,6 @@ from tokengraft.corpus.read import read_documents
 TEXTS = ["tere õhtust, kass!", "the cat  sat<|start|>on 12345 mats", "", "猫 ja kass", "\ufeffa\rb", "x" * 700]
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return tg.load(builders.write(tmp_path_factory.mktemp("tok"), builders.byte_level()))
-
-
 @pytest.fixture
 def small_parts(monkeypatch):
     """Files are divided from 500 bytes on, as others are from 64 MiB on."""

@@ -326,18 +326,8 @@ def test_the_curve_command_shows_support(base, tmp_path, capsys):
     folder = tg.save(base, tmp_path / "tok", verify=False)
     text = tmp_path / "et.txt"
     text.write_text("\n".join(TRAINING), encoding="utf-8")
-    command = [
-        "extend",
-        str(folder),
-        "--corpus",
-        str(text),
-        "--held-out",
-        str(text),
-        "--add",
-        "40",
-        "--curve",
-        "--quiet",
-    ]
+    command = ["extend", str(folder), "--add", "40", "--curve", "--quiet"]
+    command += ["--corpus", str(text), "--held-out", str(text)]
     assert cli.main(command) == 0
     heads, *rows = capsys.readouterr().out.splitlines()
     assert heads.split("  ")[-1].strip() == "below 1,000"

@@ -12,7 +12,6 @@ from checkpoints import checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import INITIALISERS
 from tokengraft.checkpoint.table import RowOptions
 from tokengraft.checkpoint.tensors import TensorFile, narrow, widen
@@ -104,13 +103,6 @@ def test_no_input_is_ever_replaced_and_a_result_only_with_force(base, swapped, t
     assert tg.load(out) == base
 
 
-def test_the_identity_gives_the_same_weights(base, tmp_path):
-    tg.transplant(tmp_path / "model", base, tmp_path / "out")
-    before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
-    assert before.keys() == after.keys()
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
 def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
     base = checkpoint(tmp_path / "model", rows=448)
     padding = 448 - base.n_rows
@@ -127,16 +119,6 @@ def test_padding_stays_and_new_tokens_that_land_on_it_get_rows(tmp_path):
     done = tg.transplant(tmp_path / "model", pruned, tmp_path / "tight", pad_multiple=1)
     assert done.rows_after == pruned.n_rows
     assert json.loads((tmp_path / "tight" / "config.json").read_text())["vocab_size"] == pruned.n_rows
-
-
-def test_rows_are_rounded_up_to_the_multiple():
-    assert padded_rows(100, 90, 100, "keep") == 90
-    assert padded_rows(100, 90, 128, "keep") == 128
-    assert padded_rows(100, 90, 192, "keep") == 128
-    assert padded_rows(100, 90, 100, 64) == 128
-    for wrong in (0, -1, "x", 1 << 30):
-        with pytest.raises(errors.OptionError, match="multiple"):
-            RowOptions(pad_multiple=wrong)
 
 
 def test_no_seed_of_files_or_memory_is_negative():

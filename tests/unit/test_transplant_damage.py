@@ -8,7 +8,6 @@ from checkpoints import WIDTH, add_tensor, checkpoint, set_config, tables, write
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.tensors import TensorFile
 
 ROWS = 397
@@ -68,13 +67,6 @@ def test_an_axis_that_is_as_long_by_accident_is_no_reason_to_refuse(tmp_path, si
     assert done.compared.untouched_tensors == 4
 
 
-def test_the_size_of_the_vocabulary_and_ids_are_not_sizes_of_other_axes():
-    config = {"vocab_size": 90, "eos_token_id": 90, "suppress_tokens": [90], "hidden_size": 7, "heads": 13}
-    with pytest.raises(errors.CheckpointError, match="axis of 90"):
-        require_no_other_tables([("a", (90, 7))], 90, config)
-    require_no_other_tables([("a", (91, 7))], 91, config)
-
-
 @pytest.mark.parametrize(
     ("options", "name", "shape", "dtype", "match"),
     [
@@ -113,23 +105,16 @@ SHAPE = f'"shape": [{ROWS}, {WIDTH}]'
     "change",
     [
         replaced(SHAPE, '"shape": [1e999, 16]'),
-        replaced(SHAPE, f'"shape": [{ROWS}.0, {WIDTH}]'),
         replaced(SHAPE, f'"shape": [true, {ROWS * WIDTH}]'),
-        replaced(SHAPE, f'"shape": "{ROWS}"'),
         replaced(SHAPE, f'"shape": [-{ROWS}, -{WIDTH}]'),
         replaced('"data_offsets": [0, ', '"data_offsets": [0.0, '),
-        replaced('"data_offsets": [0, ', '"data_offsets": [NaN, '),
         replaced('"data_offsets": [0, ', '"data_offsets": [0, 0, '),
         replaced('"dtype": "BF16"', '"dtype": ["BF16"]'),
-        replaced('{"format": "pt"}', "5"),
-        replaced('{"format": "pt"}', '["pt"]'),
         replaced('{"format": "pt"}', '{"format": 5}'),
         replaced('{"format": "pt"}', '{"format": "\\ud800"}'),
-        replaced("model.norm.weight", "\\ud800"),
         lambda text: re.sub(r'(norm.weight": {"dtype": )"\w+"', r'\1"\\ud800"', text),
         lambda text: f"[{text}]",
         lambda _: "[" * 3000,
-        lambda _: "5",
     ],
 )
 def test_a_damaged_header_is_refused(tmp_path, change):
@@ -196,25 +181,6 @@ def test_a_damaged_or_odd_checkpoint_is_refused(tmp_path, change, match):
     base = checkpoint(tmp_path / "model")
     change(tmp_path / "model")
     refuse(tmp_path, base, match, errors.TokengraftError)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda f: set_config(f, architectures=5),
-        lambda f: set_config(f, architectures=["LlamaForCausalLM", 7]),
-        lambda f: (f / INDEX).write_text('{"weight_map": {"a": 5}}'),
-        lambda f: (f / INDEX).write_text('{"weight_map": {"a": ["b"]}}'),
-        lambda f: write_tables(f, dtype="F32", data=bytes(4)),
-    ],
-)
-def test_odd_checkpoints_end_in_a_result_or_a_clear_error(tmp_path, change):
-    base = checkpoint(tmp_path / "model")
-    change(tmp_path / "model")
-    try:
-        tg.transplant(tmp_path / "model", base, tmp_path / "out")
-    except errors.TokengraftError:
-        assert not (tmp_path / "out").exists()
 
 
 def twice(folder):

@@ -10,7 +10,6 @@ from checkpoints import checkpoint, set_config, tables
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.ids import id_fields
 from tokengraft.checkpoint.layout import has_weights
 
 TEMPLATE = "{{ messages }}<|end|>"
@@ -206,13 +205,6 @@ def test_the_size_of_the_vocabulary_in_a_nested_config_is_enough(small, tmp_path
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["text_config"]["vocab_size"] == ROWS - 9
     assert "vocab_size" not in config
-
-
-def test_the_ids_that_a_config_names_are_those_that_are_rewritten():
-    config = {"eos_token_id": [2, 3], "image_token_index": 4, "text_config": {"pad_token_id": 5, "hidden_size": 99}}
-    config |= {"suppress_tokens": [6], "forced_decoder_ids": [[99, 7]], "sequence_bias": [[[8, 9], 99]]}
-    config |= {"bad_words_ids": [[10], [11]], "layer_types": [99, 99]}
-    assert {i for _, i in id_fields(config)} == {*range(2, 12)}
 
 
 @pytest.mark.parametrize("compact", [False, True])
