@@ -154,7 +154,7 @@ REFUSED = [
     *((document, INVALID, "no `model` section") for document in ([], "x", 1, None, {}, {"model": []}, {"model": None})),
     *(
         (builders.document({"type": kind, "vocab": []}, []), UNSUPPORTED, str(kind))
-        for kind in ("Unigram", "WordPiece", "WordLevel", "Other", 5)
+        for kind in ("WordLevel", "Other", 5)
     ),
     *(
         (builders.byte_level(**{name: value}), UNSUPPORTED, name)

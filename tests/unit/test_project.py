@@ -141,8 +141,8 @@ def bad_json(folder):
     tg.load(folder)
 
 
-def unigram(folder):
-    (folder / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": []}}')
+def word_level(folder):
+    (folder / "tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {}}}')
     tg.load(folder)
 
 
@@ -174,7 +174,7 @@ def existing_output(folder):
 CAUSES = {
     errors.SourceNotFoundError: tg.load,
     errors.UnreadableFileError: bad_json,
-    errors.UnsupportedTokenizerError: unigram,
+    errors.UnsupportedTokenizerError: word_level,
     errors.InvalidTokenizerError: merge_without_product,
     errors.CorpusError: missing_text,
     errors.CountsError: bad_counts,

@@ -10,7 +10,7 @@ from tokengraft import cli
 from tokengraft.cli.extended import sample_rows
 from tokengraft.measure.sample_texts import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.pruning.leaves import by_frequency
-from tokengraft.pruning.order import METHODS
+from tokengraft.pruning.methods import METHODS
 from tokengraft.pruning.removable import chat_templates, template_texts
 from tokengraft.pruning.summary import removed_summary
 

@@ -42,12 +42,14 @@ def _run(options: argparse.Namespace) -> int:
 def _described(inspection: Inspection) -> list[tuple[str, str]]:
     """An inspection as rows of (label, text)."""
     rows = [
-        ("kind", f"{inspection.kind} BPE"),
+        (
+            "kind",
+            inspection.kind if inspection.algorithm == "WordPiece" else f"{inspection.kind} {inspection.algorithm}",
+        ),
         ("pipeline", f"normalizer: {_steps(inspection.normalizer)}; pre-tokenizer: {_steps(inspection.pre_tokenizer)}"),
         ("counted with", ENGINES[inspection.engine]),
         ("tokens", _token_numbers(inspection)),
-        ("merges", f"{inspection.merges:,}"),
-        ("flags", f"ignore_merges {_on(inspection.ignore_merges)}, byte_fallback {_on(inspection.byte_fallback)}"),
+        *_flags(inspection),
         ("ids", _layout(inspection.id_layout)),
         ("embedding rows", f"{inspection.rows:,} (highest id + 1), {inspection.holes:,} of them without a token"),
         ("unreachable", _unreachable(inspection)),
@@ -57,6 +59,15 @@ def _described(inspection: Inspection) -> list[tuple[str, str]]:
         ("other files", ", ".join(inspection.files) or "none"),
     ]
     return rows + list(_warnings(inspection))
+
+
+def _flags(inspection: Inspection) -> Iterable[tuple[str, str]]:
+    fallback = f"byte_fallback {_on(inspection.byte_fallback)}"
+    if inspection.algorithm == "BPE":
+        yield "merges", f"{inspection.merges:,}"
+        yield "flags", f"ignore_merges {_on(inspection.ignore_merges)}, {fallback}"
+    elif inspection.algorithm == "Unigram":
+        yield "flags", fallback
 
 
 def _token_numbers(inspection: Inspection) -> str:
@@ -86,10 +97,11 @@ def _layout(runs: tuple[IdRange, ...]) -> str:
 
 def _unreachable(inspection: Inspection) -> str:
     if not inspection.unreachable:
-        return "0: merges produce every learned token"
+        return "0: every learned token occurs in some text"
     whole = f", {inspection.usable_whole:,} of them usable as a whole pretoken" if inspection.ignore_merges else ""
     shown = " ".join(readable(string, inspection.kind) for string in inspection.unreachable_examples)
-    return f"{inspection.unreachable:,} by merges{whole}: {shown}"
+    how = " by merges" * (inspection.algorithm == "BPE")
+    return f"{inspection.unreachable:,}{how}{whole}: {shown}"
 
 
 def _warnings(inspection: Inspection) -> Iterable[tuple[str, str]]:

@@ -12,9 +12,18 @@ from typing import Any, get_args
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
-from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
+from tokengraft.output.json_file import JsonStyle, parse_json, read_settings, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.kind import Algorithm, detect_kind, pipeline_alone, require_whole_charsmaps
+from tokengraft.tokenizer.added import FLAGS
+from tokengraft.tokenizer.kind import (
+    CONTINUATION,
+    Algorithm,
+    algorithm_of,
+    detect_kind,
+    pipeline_alone,
+    require_whole_charsmaps,
+)
+from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
@@ -89,7 +98,7 @@ def _readable_text(document: dict[str, Any]) -> str:
 
 
 def _is_bpe(document: Mapping[str, Any]) -> bool:
-    return bool(document["model"].get("type", "BPE") == "BPE")
+    return bool(algorithm_of(document["model"]) == "BPE")
 
 
 def checked(tokenizer: Tokenizer) -> Tokenizer:
@@ -106,6 +115,49 @@ def new_document(model: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
     names = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
     bpe = {"type": "BPE", **dict.fromkeys(names), "fuse_unk": False, "byte_fallback": False, **model}
     return {"version": "1.0", **dict.fromkeys(steps), **parts, "model": {**bpe, "vocab": {}, "merges": []}}
+
+
+def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
+    """The tokenizer of the `vocab.txt` of a BERT type, with the settings of `tokenizer_config.json`."""
+    try:
+        tokens = files[VOCAB_TXT].decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"`{name}` is not text: {error}", hint="download it again") from error
+    vocab = {token.removesuffix("\r"): token_id for token_id, token in enumerate(tokens)}
+    settings = read_settings(files, "tokenizer_config.json")
+    special = [str(settings.get(f"{use}_token") or f"[{use.upper()}]") for use in ("unk", "sep", "pad", "cls", "mask")]
+    unknown, sep, _, cls, _ = special
+    missing = next((token for token in (unknown, sep, cls) if token not in vocab), None)
+    if missing is not None or len(vocab) < len(tokens):
+        what = "has a token twice" if missing is None else f"lacks the token {missing!r}"
+        raise InvalidTokenizerError(
+            f"`{name}` {what}, so it is no vocabulary of a BERT type", hint="pass a folder with a tokenizer.json"
+        )
+    flags = dict.fromkeys(FLAGS, False) | {"special": True}
+    document = new_document(
+        {},
+        added_tokens=[{"id": vocab[token], "content": token, **flags} for token in special if token in vocab],
+        normalizer={
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
+            "strip_accents": settings.get("strip_accents"),
+            "lowercase": bool(settings.get("do_lower_case", True)),
+        },
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        post_processor={"type": "BertProcessing", "sep": [sep, vocab[sep]], "cls": [cls, vocab[cls]]},
+        decoder={"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
+    )
+    document["model"] = {
+        "type": "WordPiece",
+        "unk_token": unknown,
+        "continuing_subword_prefix": CONTINUATION,
+        "max_input_chars_per_word": 100,
+        "vocab": {},
+    }
+    with _naming(name):
+        vocabulary = _core.Vocabulary(vocab, [])
+        return checked(Tokenizer(vocabulary, _readable_text(document), FrozenDict(files), main=VOCAB_TXT))
 
 
 def write_tokenizer_json(tokenizer: Tokenizer) -> bytes:
@@ -138,7 +190,7 @@ def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any], di
             f"`{name}` has no `model` section, so it is not a tokenizer.json",
             hint="pass the `tokenizer.json` of the model, or its folder",
         )
-    algorithm = model.get("type", "BPE")
+    algorithm = algorithm_of(model)
     if algorithm not in get_args(Algorithm):
         detect_kind(document)
     wanted = {"vocab": list if algorithm == "Unigram" else dict} | ({"merges": list} if algorithm == "BPE" else {})

@@ -37,6 +37,10 @@ def read_piece_model(files: Mapping[str, bytes], file: str, *, name: str | None 
     if len(ids) + len(holes) < len(model.pieces):
         double = next(piece.string for i, piece in enumerate(model.pieces) if ids.get(piece.string, i) != i)
         raise InvalidTokenizerError(f"`{name}` has the piece {double!r} twice", hint="pass another model")
+    if model.is_unigram:
+        scores = FrozenDict({piece.string: piece.score for piece in model.pieces})
+        rest = json.dumps(_unigram_document(model, name), ensure_ascii=False)
+        return checked(Tokenizer(_core.Vocabulary(ids, []), rest, FrozenDict(files), main=file, scores=scores))
     _require_expressible(model, name)
     rest = json.dumps(_document(model, name), ensure_ascii=False)
     return checked(Tokenizer(_core.Vocabulary(ids, model.merges(ids)), rest, FrozenDict(files), main=file))
@@ -63,8 +67,30 @@ def _require_expressible(model: PieceModel, name: str) -> None:
 
 def require_agreement(tokenizer: Tokenizer, folder: str) -> None:
     """Refuses a `.model` that does not say what the `tokenizer.json` beside it says."""
-    if tokenizer.piece_model:
-        require_none(_differences(tokenizer, tokenizer.piece_model), tokenizer, tokenizer.piece_file, folder)
+    model = tokenizer.piece_model
+    if model is None:
+        return
+    if model.is_unigram != (tokenizer.algorithm == "Unigram"):
+        raise InvalidTokenizerError(
+            f"`{folder}` has a tokenizer.json that is {tokenizer.algorithm}, and a SentencePiece model that is not",
+            hint="one of the two is stale: take it out of a copy of the folder",
+        )
+    differences = _unigram_differences if model.is_unigram else _differences
+    require_none(differences(tokenizer, model), tokenizer, tokenizer.piece_file, folder)
+
+
+def _unigram_differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
+    """Pieces and scores that differ. Ids may: some libraries count from another number than the file."""
+    scores = tokenizer.scores
+    for string, score in model.normal.items():
+        # The converters of ALBERT and XLNet subtract 100 from the scores of numbers with a comma.
+        allowed = (score, score - 100) if "," in string else (score,)
+        if not any(math.isclose(scores.get(string, math.inf), one, rel_tol=1e-6, abs_tol=1e-6) for one in allowed):
+            yield f"the piece {string!r} scores {scores.get(string, 'nothing')} in the one and {score} in the other"
+    others = {piece.string for piece in model.pieces} | {token.content for token in tokenizer.added}
+    for string in scores:
+        if string not in others:
+            yield f"tokenizer.json has {string!r}, which is no piece of the other"
 
 
 def _differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
@@ -98,6 +124,23 @@ def _document(model: PieceModel, name: str) -> dict[str, Any]:
         normalizer={"type": "Sequence", "normalizers": [*_normalizers(model, name)]},
         decoder={"type": "Sequence", "decoders": decoders},
     )
+
+
+def _unigram_document(model: PieceModel, name: str) -> dict[str, Any]:
+    """As `_document`, for Unigram."""
+    defined = next((piece.string for piece in model.pieces if piece.type == USER_DEFINED), None)
+    if defined is not None:
+        raise UnsupportedTokenizerError(
+            f"`{name}` has the user-defined piece {defined!r}, which SentencePiece finds inside words; no pipeline does",
+            hint="pass a folder with the `tokenizer.json` of this model",
+        )
+    document = _document(model, name)
+    unknown = next((token_id for token_id, piece in enumerate(model.pieces) if piece.type == UNKNOWN), None)
+    settings: dict[str, Any] = {"type": "Unigram", "unk_id": unknown, "vocab": [], "byte_fallback": model.byte_fallback}
+    # Words can be split one by one, unless a piece spans two of them.
+    is_split = not any(SPACE in string[1:] for string in model.normal)
+    words = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True}
+    return document | {"model": settings, "pre_tokenizer": words if is_split else None}
 
 
 def _added_tokens(model: PieceModel) -> Iterator[dict[str, Any]]:
@@ -159,6 +202,8 @@ def as_piece_model(tokenizer: Tokenizer) -> Tokenizer:
 
     The rules of the trainer are Llama's, which tokengraft assumes for a `tokenizer.json` too.
     """
+    if tokenizer.algorithm != "BPE":
+        _refuse(f"it is {tokenizer.algorithm}, and only BPE is converted")
     if tokenizer.kind != "sentencepiece":
         _refuse("its tokens are made of bytes, and pieces of SentencePiece of characters")
     unknown = tokenizer.model.get("unk_token")

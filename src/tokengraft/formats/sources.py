@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.errors import InvalidTokenizerError, SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
-from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
+from tokengraft.formats.huggingface import read_tokenizer_json, read_vocab_txt, write_tokenizer_json
 from tokengraft.formats.pieces import read_piece_model, require_agreement
 from tokengraft.formats.ranks import NOTHING_GIVEN, Given, SpecialTokens, read_ranks, require_rank_agreement
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.piece_model import NAMES, piece_file
 from tokengraft.tokenizer.rank_file import ENCODING, is_rank_file, rank_file, rank_file_name, rank_files
+from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -42,7 +43,7 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
     files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
     model, ranks = piece_file(files), rank_file(files)
     _require_same_ranks(files, name or str(folder))
-    if main in paths or model is not None:
+    if main in paths or model is not None or VOCAB_TXT in files:
         given.require_none(str(folder))
     if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
@@ -51,6 +52,8 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
         return tokenizer
     if model is not None:
         return read_piece_model(files, model, name=name or str(folder / model))
+    if VOCAB_TXT in files:
+        return read_vocab_txt(files, name=name or str(folder / VOCAB_TXT))
     if ranks is not None:
         return read_ranks(files, ranks, name=name or str(folder / ranks), given=given)
     others = ", ".join(f"`{path.relative_to(folder)}`" for path in paths) or "no tokenizer file at all"
@@ -121,9 +124,20 @@ def save(
 
 def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """The files that a tokenizer is written to: their content by relative path."""
+    _require_listable(tokenizer)
     if tokenizer.main != TOKENIZER_JSON:
         return dict(tokenizer.files)
     return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
+
+
+def _require_listable(tokenizer: Tokenizer) -> None:
+    """Refuses ids without a token where a file lists the tokens one after the other."""
+    is_list = tokenizer.algorithm == "Unigram" or VOCAB_TXT in tokenizer.files
+    if is_list and len(tokenizer.vocab) <= max(tokenizer.vocab.values(), default=-1):
+        raise UnsupportedTokenizerError(
+            f"a {tokenizer.algorithm} vocabulary is a list, which cannot leave out an id, and some have no token",
+            hint="renumber the tokens: `Tokenizer.compact()`",
+        )
 
 
 MAX_BYTES = 1 << 29

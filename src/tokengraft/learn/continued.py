@@ -328,6 +328,11 @@ def _is_known(character: str, known: set[str], tokenizer: Tokenizer) -> bool:
 
 def require_extendable(tokenizer: Tokenizer, n: int) -> None:
     """Refuses what `extend` cannot do, before any work is done."""
+    if tokenizer.algorithm != "BPE":
+        raise UnsupportedTokenizerError(
+            f"the tokenizer is {tokenizer.algorithm}; new tokens are learned as merges, which only BPE has",
+            hint="prune it instead: `tokengraft prune`, or `tokengraft adapt --remove`",
+        )
     if not 1 <= n <= MAX_ID:
         raise OptionError(
             f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}", hint="pass another number, such as --add 1000"

@@ -64,6 +64,8 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _model_reason(tokenizer: Tokenizer) -> dict[str, str] | None:
     """Why the page cannot run the model, whatever the pipeline."""
+    if tokenizer.algorithm != "BPE":
+        return {"reason": f"the model is {tokenizer.algorithm}, and the page runs BPE"}
     if tokenizer.kind == "byte-level" and tokenizer.missing_bytes and tokenizer.byte_fallback:
         return {"reason": "the vocabulary lacks bytes, and the model has byte fallback"}
     names_unknown = tokenizer.model.get("unk_token") is not None

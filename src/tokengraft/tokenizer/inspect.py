@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from tokengraft import _core
 from tokengraft.errors import require_type
 from tokengraft.representation import shown
-from tokengraft.tokenizer.kind import Kind, pipeline_parts, token_bytes
+from tokengraft.tokenizer.kind import Algorithm, Kind, pipeline_parts, token_bytes
 from tokengraft.tokenizer.tokenizer import Token, Tokenizer
 
 EXAMPLES = 8
@@ -30,6 +30,7 @@ class Inspection:
     """The findings of `inspect`. Counts are of tokens unless their name says otherwise."""
 
     kind: Kind
+    algorithm: Algorithm
     normalizer: tuple[str, ...]
     """The steps of the normalizer, by name."""
     pre_tokenizer: tuple[str, ...]
@@ -89,6 +90,7 @@ def inspect(tokenizer: Tokenizer) -> Inspection:
     failing = [*_tokens(tokenizer, unreachable)]
     return Inspection(
         kind=tokenizer.kind,
+        algorithm=tokenizer.algorithm,
         normalizer=_step_names(tokenizer.document.get("normalizer")),
         pre_tokenizer=_step_names(tokenizer.document.get("pre_tokenizer")),
         engine=_core.Pipeline.engine(tokenizer.skeleton, tokenizer.kind == "byte-level"),
@@ -153,7 +155,7 @@ def _step_names(step: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def spelling_warning(tokenizer: Tokenizer, *, is_base: bool = False) -> str | None:
     """A message about the text that a vocabulary cannot encode, or that of its base; None if it encodes all text."""
-    if tokenizer.spells_everything:
+    if tokenizer.spells_everything or tokenizer.algorithm != "BPE":  # the other models always have unknown text
         return None
     becomes = "is dropped" if tokenizer.core_model.drops_unknown else f"becomes `{tokenizer.model.get('unk_token')}`"
     missing = tokenizer.missing_bytes

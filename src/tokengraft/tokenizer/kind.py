@@ -79,10 +79,23 @@ def byte_token(byte: int) -> str:
     return f"<0x{byte:02X}>"
 
 
+def algorithm_of(model: Mapping[str, Any]) -> Any:
+    """The type of a model; old files do not say it, and loaders decide by the fields.
+
+    >>> algorithm_of({"vocab": {}, "merges": []}), algorithm_of({"vocab": []}), algorithm_of({"type": "WordPiece"})
+    ('BPE', 'Unigram', 'WordPiece')
+    """
+    if model.get("type") is not None:
+        return model["type"]
+    if isinstance(model.get("vocab"), list):
+        return "Unigram"
+    return "WordPiece" if "max_input_chars_per_word" in model and "merges" not in model else "BPE"
+
+
 def detect_kind(document: Mapping[str, Any]) -> Kind:
     """The kind of a tokenizer. Refuses models that tokengraft does not know, and settings that mean something else."""
     model = document["model"]
-    algorithm = model.get("type", "BPE")
+    algorithm = algorithm_of(model)
     if algorithm not in get_args(Algorithm):
         raise UnsupportedTokenizerError(
             f"the tokenizer's model is {algorithm}; tokengraft edits {', '.join(get_args(Algorithm))}",

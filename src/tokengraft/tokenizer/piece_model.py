@@ -6,7 +6,7 @@ all other fields, of kept pieces, and of the settings of trainer and normalizer 
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -19,8 +19,8 @@ from tokengraft.tokenizer.kind import SPACE
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = b"\x0a", 2, 3, 5
-_BPE = 2
-_MODEL_TYPES: dict[object, str] = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
+_UNIGRAM, _BPE = 1, 2
+_MODEL_TYPES: dict[object, str] = {_UNIGRAM: "Unigram", _BPE: "BPE", 3: "word", 4: "character"}
 _MODEL_TYPE, _BYTE_FALLBACK, _UNKNOWN_PIECE, _DELIMITER = 3, 35, 45, 53
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_EXTRA, _ESCAPE = 2, 3, 4, 5
 _RULES = {
@@ -72,7 +72,7 @@ class NormalizerSpec:
 
 @dataclass(frozen=True)
 class PieceModel:
-    """The content of a SentencePiece BPE model."""
+    """The content of a SentencePiece model: BPE or Unigram."""
 
     pieces: tuple[Piece, ...]
     others: bytes
@@ -93,7 +93,7 @@ class PieceModel:
             raise UnreadableFileError(
                 f"`{name}` is not a SentencePiece model: {error}", hint="pass the `tokenizer.model` of a Llama type"
             ) from error
-        model._require_bpe(name)
+        model._require_known(name)
         return model
 
     def write(self) -> bytes:
@@ -107,6 +107,11 @@ class PieceModel:
         length = rules.pop("max_sentencepiece_length")
         flags = {name: bool(value) for name, value in rules.items()}
         return PieceRules(**flags, max_sentencepiece_length=length if isinstance(length, int) else 16)
+
+    @property
+    def is_unigram(self) -> bool:
+        """Whether the pieces are chosen by the best sum of their scores; otherwise they are merged."""
+        return self._trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM
 
     @property
     def byte_fallback(self) -> bool:
@@ -153,6 +158,10 @@ class PieceModel:
             i for i, piece in enumerate(self.pieces) if piece.type == UNUSED and piece[:3] == placeholder(i)[:3]
         )
 
+    def only(self, tokens: Container[str]) -> "PieceModel":
+        """The model with some of its pieces, in their order."""
+        return replace(self, pieces=tuple(piece for piece in self.pieces if piece.string in tokens))
+
     def rewritten(
         self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
     ) -> "PieceModel":
@@ -196,13 +205,13 @@ class PieceModel:
                 )
             yield score
 
-    def _require_bpe(self, name: str) -> None:
-        model_type = self._trainer.get(_MODEL_TYPE, 1)
-        if model_type != _BPE:
+    def _require_known(self, name: str) -> None:
+        model_type = self._trainer.get(_MODEL_TYPE, _UNIGRAM)
+        if model_type not in (_BPE, _UNIGRAM):
             raise UnsupportedTokenizerError(
                 f"`{name}` is a SentencePiece model of the type {_MODEL_TYPES.get(model_type, model_type)}; tokengraft "
-                "edits BPE, for the others have no merges",
-                hint="pass a model with a BPE tokenizer (Llama-2, Mistral and Gemma types)",
+                "edits BPE and Unigram",
+                hint="pass another model",
             )
         strange = [piece.string for i, piece in enumerate(self.pieces) if piece.type == UNUSED and i not in self.holes]
         if strange or self._trainer.get(_DELIMITER):

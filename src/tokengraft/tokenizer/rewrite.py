@@ -18,6 +18,8 @@ from tokengraft.tokenizer.rank_file import ENCODING, RankFile, family_encoding, 
 
 ID_FIELD = re.compile(r"(^|_)token_(id|ids|index)$")
 """Fields of settings and configs that hold an id or a list of ids."""
+VOCAB_TXT = "vocab.txt"
+"""The tokens of WordPiece, one on each line, by id."""
 STALE = ("tekken.json", "tiktoken.model", ENCODING)
 
 
@@ -113,7 +115,13 @@ def rewrite_files(
         if name in stale_files(files):
             continue
         if name == model:
-            yield name, PieceModel.read(raw, name).rewritten(change.new, change.moved, change.specials).write()
+            pieces = PieceModel.read(raw, name)
+            # Its ids may differ by an offset from those of `tokenizer.json`, as for XLM-R: the order is the same.
+            kept = pieces.only(change.ids) if pieces.is_unigram else None
+            yield name, (kept or pieces.rewritten(change.new, change.moved, change.specials)).write()
+        elif name == VOCAB_TXT:
+            tokens = sorted(change.ids, key=change.ids.__getitem__)
+            yield name, "".join(f"{token}\n" for token in tokens).encode()
         elif name == "merges.txt":
             lines = [line for line in raw.decode(errors="replace").splitlines()[:1] if line.startswith("#version")]
             lines += (f"{left} {right}" for left, right in merges())

@@ -18,7 +18,6 @@ from tokengraft import _core
 from tokengraft.errors import (
     InvalidTokenizerError,
     OptionError,
-    UnsupportedTokenizerError,
     require_list,
     wrong_type,
 )
@@ -30,6 +29,7 @@ from tokengraft.tokenizer.kind import (
     CHARACTER_OF,
     Algorithm,
     Kind,
+    algorithm_of,
     byte_token,
     characters_with,
     detect_kind,
@@ -234,7 +234,7 @@ class Tokenizer:
     @property
     def algorithm(self) -> Algorithm:
         """How the model splits pretokens."""
-        algorithm: Algorithm = self.model.get("type", "BPE")
+        algorithm: Algorithm = algorithm_of(self.model)
         return algorithm
 
     @cached_property
@@ -517,19 +517,9 @@ class Tokenizer:
         return json.dumps(document, ensure_ascii=False)
 
     def model_lists(self) -> dict[str, Any]:
-        """Vocabulary, and merges or scores, as the model of a `tokenizer.json` lists them.
-
-        Raises:
-            UnsupportedTokenizerError: A Unigram vocabulary has an id without a token.
-        """
+        """Vocabulary, and merges or scores, as the model of a `tokenizer.json` lists them."""
         if self.algorithm == "Unigram":
-            tokens = sorted(self.vocab, key=self.vocab.__getitem__)
-            if tokens and self.vocab[tokens[-1]] != len(tokens) - 1:
-                raise UnsupportedTokenizerError(
-                    "a Unigram vocabulary is a list, which cannot leave out an id, and tokens were removed",
-                    hint="renumber the tokens: `Tokenizer.compact()`",
-                )
-            return {"vocab": [[token, self.scores[token]] for token in tokens]}
+            return {"vocab": [[token, self.scores[token]] for token in sorted(self.vocab, key=self.vocab.__getitem__)]}
         if self.algorithm == "WordPiece":
             return {"vocab": dict(self.vocab)}
         return {"vocab": dict(self.vocab), "merges": self.merge_strings()}

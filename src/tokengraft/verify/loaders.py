@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import isclose
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,7 +23,7 @@ from tokengraft.formats.sources import TOKENIZER_JSON, save
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
 from tokengraft.tokenizer.kind import SPACE, Kind, token_bytes
-from tokengraft.tokenizer.piece_model import USER_DEFINED
+from tokengraft.tokenizer.piece_model import USER_DEFINED, PieceModel
 from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.transformers_loader import (
@@ -324,7 +325,8 @@ def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) 
     cut = re.compile("|".join(map(re.escape, reversed(defined))) or "(?!)")
     pretokens = (one for text in samples for one in tokenizer.pretokenize(text) if isinstance(one, str))
     for part in (part for pretoken in pretokens for part in cut.split(pretoken) if part):
-        if model.core_model.encode(part) != tokenizer.core_model.encode(part):
+        ours, theirs = tokenizer.core_model.encode(part), model.core_model.encode(part)
+        if [tokenizer.strings[i] for i in ours] != [model.strings[i] for i in theirs]:
             raise InvalidTokenizerError(
                 f"`{name}` splits {part!r} differently from `{TOKENIZER_JSON}`",
                 hint="check that the two agreed before: pass the path of one of them alone, and please report this",
@@ -344,7 +346,12 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
     except Exception as error:  # its own errors are RuntimeError and whatever its parser raises
         yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {summary(error)}")
         return
-    different = [text for text, ids in zip(texts, upstream, strict=True) if tokenizer.encode(text) != ids]
+    # By string: the ids of `tokenizer.json` may have an offset.
+    pieces, strings = PieceModel.read(raw, "").pieces, tokenizer.strings
+    ours = ([strings[i] for i in ids] for ids in tokenizer.encode_batch(texts))
+    theirs = ([pieces[i].string for i in ids] for ids in upstream)
+    split = zip(texts, ours, theirs, strict=True)
+    different = [text for text, one, other in split if one != other and not _score_alike(tokenizer, one, other)]
     if different:
         yield _Problem(
             "sentencepiece",
@@ -352,6 +359,14 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
             f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts differently from "
             f"{TOKENIZER_JSON}, such as {different[0]!r}: the two normalize differently",
         )
+
+
+def _score_alike(tokenizer: Tokenizer, *paths: list[str]) -> bool:
+    """Whether two Unigram paths have the same score, as far as 32 bits say: sentencepiece adds scores in 32 bits."""
+    if tokenizer.algorithm != "Unigram":
+        return False
+    one, other = (sum(tokenizer.scores.get(token, 0.0) for token in path) for path in paths)
+    return isclose(one, other, rel_tol=1e-5)
 
 
 def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
