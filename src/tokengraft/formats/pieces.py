@@ -131,7 +131,7 @@ def _unigram_document(model: PieceModel, name: str) -> dict[str, Any]:
     defined = next((piece.string for piece in model.pieces if piece.type == USER_DEFINED), None)
     if defined is not None:
         raise UnsupportedTokenizerError(
-            f"`{name}` has the user-defined piece {defined!r}, which SentencePiece finds inside words; no pipeline does",
+            f"`{name}` has the user-defined piece {defined!r}: SentencePiece finds it inside words",
             hint="pass a folder with the `tokenizer.json` of this model",
         )
     document = _document(model, name)

@@ -17,7 +17,7 @@ from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.pieces import read_piece_model, require_agreement
 from tokengraft.formats.ranks import require_rank_agreement, split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON, save
 from tokengraft.output.partial import temporary_folder
@@ -210,7 +210,10 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokeni
         yield from _transformers_problems(folder, tokenizer, samples, expected)
     if tokenizer.piece_file:
         raw = (folder / tokenizer.piece_file).read_bytes()
-        _require_same_merging(raw, tokenizer, samples)
+        if tokenizer.algorithm == "Unigram":
+            require_agreement(tokenizer, str(folder))
+        else:
+            _require_same_merging(raw, tokenizer, samples)
         yield from _sentencepiece_problems(raw, tokenizer, samples)
     if tokenizer.rank_file:
         yield from _rank_problems(folder, tokenizer, samples)
@@ -325,8 +328,7 @@ def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) 
     cut = re.compile("|".join(map(re.escape, reversed(defined))) or "(?!)")
     pretokens = (one for text in samples for one in tokenizer.pretokenize(text) if isinstance(one, str))
     for part in (part for pretoken in pretokens for part in cut.split(pretoken) if part):
-        ours, theirs = tokenizer.core_model.encode(part), model.core_model.encode(part)
-        if [tokenizer.strings[i] for i in ours] != [model.strings[i] for i in theirs]:
+        if model.core_model.encode(part) != tokenizer.core_model.encode(part):
             raise InvalidTokenizerError(
                 f"`{name}` splits {part!r} differently from `{TOKENIZER_JSON}`",
                 hint="check that the two agreed before: pass the path of one of them alone, and please report this",
