@@ -165,6 +165,43 @@ def sentencepiece(*, metaspace: bool = False, byte_fallback: bool = True) -> Doc
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
+def unigram(scores: dict[str, float] | None = None, **model: Any) -> Document:
+    """A Unigram tokenizer in the manner of T5: words with a `▁` in front. Its specials come first."""
+    learned = ["▁the", "▁cat", "at", "he", "▁kass", "is", "tu", "istu", "s", "▁ma", "t", "▁õ", "кот", "▁猫", "猫"]
+    pieces = dict.fromkeys([*learned, *"abcdehijklmnorstuvõ▁кот"])
+    scores = scores or {piece: -2.0 - place / 8 for place, piece in enumerate(pieces)}
+    specials = ["<pad>", "</s>", "<unk>"]
+    vocab = [[token, 0.0] for token in specials] + [[piece, score] for piece, score in scores.items()]
+    words = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    return document(
+        {"type": "Unigram", "unk_id": 2, "vocab": vocab, "byte_fallback": False} | model,
+        [added(place, token) for place, token in enumerate(specials)],
+        pre_tokenizer=words,
+        post_processor={"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<pad>", 0]}
+        | {"trim_offsets": True, "add_prefix_space": False},
+        decoder=words,
+    )
+
+
+def word_piece(tokens: list[str] | None = None, **model: Any) -> Document:
+    """A WordPiece tokenizer in the manner of BERT, lower-case."""
+    letters = "abcdehijklmnorstuv"
+    learned = ["the", "cat", "##at", "kass", "##is", "##tu", "##tus", "mat", "##s", "猫", "кот", "к", "##о", "##т"]
+    listed = tokens or [*dict.fromkeys([*learned, *letters, *(f"##{letter}" for letter in letters), ".", ","])]
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocab = {token: place for place, token in enumerate([*specials, *listed])}
+    settings = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    flags = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    return document(
+        {"type": "WordPiece"} | settings | {"vocab": vocab} | model,
+        [added(vocab[token], token) for token in specials],
+        normalizer={"type": "BertNormalizer"} | flags,
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        post_processor={"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+    )
+
+
 def piece_model(pieces: list[tuple[str, float, int]], *, normalizer: Document | None = None, **trainer: Any) -> bytes:
     """A SentencePiece model file, written by SentencePiece's own message classes."""
     from sentencepiece import sentencepiece_model_pb2 as messages

@@ -34,6 +34,32 @@ def encode(word: str, tokens: Collection[str], merges: Sequence[tuple[str, str]]
     return merge_all(list(word), {pair: rank for rank, pair in enumerate(usable)})[0]
 
 
+def word_pieces(word: str, tokens: Collection[str], longest: int) -> list[str] | None:
+    """A word as the longest tokens from left to right, later ones with `##`; None if it is unknown.
+
+    "cats", ["c", "cat", "##s"], 100 -> ["cat", "##s"]
+    """
+    pieces, start = [], 0
+    while start < len(word):
+        ends = range(len(word), start, -1)
+        found = [end for end in ends if "##" * (start > 0) + word[start:end] in tokens]
+        if not found:
+            return None
+        pieces.append("##" * (start > 0) + word[start : found[0]])
+        start = found[0]
+    return pieces if len(word) <= longest else None
+
+
+def best_score(word: str, scores: Mapping[str, float]) -> float:
+    """The best sum of scores of all ways to split a word. An unknown character scores 10 less than the lowest."""
+    unknown = min(scores.values()) - 10
+    if not word:
+        return 0.0
+    pieces = [(word[:end], scores[word[:end]]) for end in range(1, len(word) + 1) if word[:end] in scores]
+    pieces += [(word[0], unknown)] if word[0] not in scores else []
+    return max(score + best_score(word[len(piece) :], scores) for piece, score in pieces)
+
+
 def unreachable(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> list[str]:
     """The tokens of more than one character that do not encode to themselves."""
     ranks = {pair: rank for rank, pair in enumerate(merges)}

@@ -147,7 +147,7 @@ def test_models_of_other_kinds_are_refused(tmp_path):
     pieces = builders.pieces_of(["ab"], "ab▁")
     path = tmp_path / "m.model"
     for settings, match in (
-        ({"model_type": 1}, "of the type Unigram"),
+        ({"model_type": 3}, "of the type word"),
         ({"model_type": 4}, "of the type character"),
         ({"pretokenization_delimiter": "|"}, "delimiter"),
         ({"treat_whitespace_as_suffix": True}, "no pipeline"),

@@ -1,0 +1,111 @@
+"""Unigram and WordPiece: encoding against `tokenizers` and the obvious versions, and the laws of pruning."""
+
+import json
+
+import builders
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Upstream
+
+import tokengraft as tg
+from tokengraft.formats.huggingface import read_tokenizer_json, write_tokenizer_json
+
+LETTERS = "abcкõ猫"
+WORDS = st.text(LETTERS, min_size=1, max_size=9)
+TEXTS = st.lists(WORDS | st.sampled_from(["<unk>", "[UNK]", "##a", "a▁b"]), min_size=1, max_size=6).map(" ".join)
+
+
+def read(document):
+    return read_tokenizer_json(json.dumps(document).encode(), name="tiny", files={})
+
+
+@st.composite
+def unigrams(draw):
+    """A Unigram tokenizer over a few letters. Few different scores, so that many paths are equally good."""
+    pieces = draw(st.lists(st.text("▁" + LETTERS, min_size=1, max_size=4), min_size=1, max_size=25, unique=True))
+    scores = {piece: draw(st.sampled_from([-1.0, -2.0, -2.5, -4.0])) for piece in pieces}
+    return read(builders.unigram(scores))
+
+
+@st.composite
+def word_pieces(draw):
+    """A WordPiece tokenizer over a few letters."""
+    words = draw(st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, max_size=20, unique=True))
+    inside = draw(st.lists(st.text(LETTERS, min_size=1, max_size=3), max_size=15, unique=True))
+    return read(builders.word_piece([*words, *(f"##{text}" for text in inside)], max_input_chars_per_word=6))
+
+
+MODELS = unigrams() | word_pieces()
+
+
+@given(MODELS, TEXTS)
+def test_texts_are_split_as_by_the_library_and_by_the_obvious_version(tokenizer, text):
+    upstream = Upstream.from_str(write_tokenizer_json(tokenizer).decode())
+    assert tokenizer.encode(text) == upstream.encode(text, add_special_tokens=False).ids
+    for pretoken in tokenizer.pretokenize(text):
+        if isinstance(pretoken, int):
+            continue
+        tokens = [tokenizer.strings[i] for i in tokenizer.encode_pretoken(pretoken)]
+        if tokenizer.algorithm == "WordPiece":
+            assert tokens == (reference.word_pieces(pretoken, tokenizer.vocab, 6) or ["[UNK]"])
+        elif "<unk>" not in tokens:
+            assert sum(tokenizer.scores[token] for token in tokens) == reference.best_score(pretoken, tokenizer.scores)
+
+
+@given(MODELS, st.lists(TEXTS, min_size=1, max_size=4), st.data())
+def test_what_used_only_kept_tokens_is_split_as_before(tokenizer, corpus, data):
+    order = tg.prune_order(tokenizer, tg.count(tokenizer, iter(corpus)), protection=tg.Protection(defaults=False))
+    n = data.draw(st.integers(0, len(order)))
+    small = order[:n].apply(tokenizer).compact()
+    gone = set(order[:n].tokens)
+    upstream = Upstream.from_str(write_tokenizer_json(small).decode())
+    for text in [*corpus, *data.draw(st.lists(TEXTS, max_size=5))]:
+        before = [tokenizer.strings[i] for i in tokenizer.encode(text)]
+        after = [small.strings[i] for i in small.encode(text)]
+        assert upstream.encode(text, add_special_tokens=False).ids == small.encode(text)
+        if gone.isdisjoint(before):
+            assert after == before
+    reachable = {*tokenizer.ids} - {tokenizer.strings[i] for i in tokenizer.structure.unreachable}
+    assert reachable.isdisjoint(small.strings[i] for i in small.structure.unreachable)
+
+
+@given(MODELS, st.lists(TEXTS, min_size=1, max_size=4), st.data())
+def test_text_of_the_same_characters_gets_no_new_unknown_token(tokenizer, corpus, data):
+    protection = tg.Protection(defaults=False, characters=True)
+    small = tg.prune_order(tokenizer, tg.count(tokenizer, iter(corpus)), protection=protection)
+    small = small[: data.draw(st.integers(0, len(small)))].apply(tokenizer)
+    alphabet = sorted({character for text in corpus for character in text if character in LETTERS})
+    texts = st.lists(st.text(alphabet or "a", min_size=1, max_size=6), min_size=1, max_size=4).map(" ".join)
+    for text in [*corpus, data.draw(texts)]:
+        unknown = [tok.encode(text).count(tok.ids[tok.unknown]) for tok in (tokenizer, small)]
+        assert unknown[1] <= unknown[0] or not alphabet
+
+
+@given(MODELS, st.lists(TEXTS, min_size=1, max_size=4))
+def test_the_rarest_are_removed_first(tokenizer, corpus):
+    counts = tg.count(tokenizer, iter(corpus))
+    order = tg.prune_order(tokenizer, counts, protection=tg.Protection(defaults=False, characters=True))
+    found = counts.tokens(tokenizer)
+    unseen = [removal for removal in order.removals if not found.get(removal.id)]
+    first = [removal for removal in order.removals if not removal.decided_by]
+    assert {removal.id for removal in first} <= {removal.id for removal in unseen}
+    assert order.removals[: len(first)] == tuple(first)
+
+
+@given(MODELS, st.lists(TEXTS, min_size=1, max_size=4))
+def test_counts_are_those_of_the_encoded_text(tokenizer, corpus):
+    found: dict[int, int] = {}
+    for text in corpus:
+        for token_id in tokenizer.encode(text):
+            found[token_id] = found.get(token_id, 0) + 1
+    assert tg.count(tokenizer, iter(corpus)).tokens(tokenizer) == dict(sorted(found.items()))
+
+
+@pytest.mark.parametrize("document", [builders.unigram(), builders.word_piece()], ids=["unigram", "word-piece"])
+def test_a_folder_is_written_back_byte_for_byte(tmp_path, document):
+    folder = builders.write(tmp_path / "model", document)
+    tg.save(tg.load(folder), tmp_path / "same")
+    for path in (tmp_path / "same").iterdir():
+        assert path.read_bytes() == (folder / path.name).read_bytes()

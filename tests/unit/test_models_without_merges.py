@@ -1,0 +1,226 @@
+"""Unigram and WordPiece tokenizers as files: reading, pruning and writing them, and what is refused."""
+
+import json
+
+import builders
+import pytest
+import sentencepiece
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.page.pack import tokenizer_settings
+from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel
+
+TEXT = ["the cat sat", "the cat is a cat", "kass istus"] * 4
+
+
+def pruned(tokenizer, n):
+    return tg.prune(tokenizer, tg.count(tokenizer, iter(TEXT)), n, protection=tg.Protection(defaults=False))
+
+
+def strings(tokenizer, text):
+    return [tokenizer.strings[i] for i in tokenizer.encode(text)]
+
+
+@pytest.fixture
+def unigram(tmp_path):
+    return tg.load(builders.write(tmp_path / "unigram", builders.unigram()))
+
+
+@pytest.fixture
+def word_piece(tmp_path):
+    return tg.load(builders.write(tmp_path / "word_piece", builders.word_piece()))
+
+
+def test_what_a_text_is_split_into(unigram, word_piece):
+    assert strings(unigram, "the cats") == ["▁the", "▁cat", "s"]
+    assert strings(unigram, "the ☃☃ cat") == ["▁the", "▁", "<unk>", "▁cat"]
+    assert strings(word_piece, "The cats, kasstus") == ["the", "cat", "##s", ",", "kass", "##tus"]
+    assert strings(word_piece, "cat☃") == ["[UNK]"]
+    assert (unigram.algorithm, unigram.unknown, word_piece.algorithm, word_piece.unknown) == (
+        "Unigram",
+        "<unk>",
+        "WordPiece",
+        "[UNK]",
+    )
+
+
+@pytest.mark.parametrize("document", [builders.unigram(), builders.word_piece()], ids=["unigram", "word-piece"])
+def test_a_file_that_does_not_name_the_type_is_read_alike(tmp_path, document):
+    named = tg.load(builders.write(tmp_path / "named", document))
+    del document["model"]["type"]
+    unnamed = tg.load(builders.write(tmp_path / "unnamed", document))
+    assert unnamed.algorithm == named.algorithm
+    assert unnamed.encode_batch(TEXT) == named.encode_batch(TEXT)
+    assert pruned(unnamed, 3).tokens == pruned(named, 3).tokens
+
+
+@pytest.mark.parametrize("kind", ["unigram", "word_piece"])
+def test_ids_are_listed_without_holes_and_named_tokens_follow(kind, request, tmp_path):
+    base = request.getfixturevalue(kind)
+    # The tokens before the unknown one move it.
+    first = builders.unigram() if kind == "unigram" else builders.word_piece()
+    order = pruned(base, 6)
+    small = order.apply(base).compact()
+    folder = tg.save(small, tmp_path / "small", base=base)
+    again = tg.load(folder)
+    assert (again.vocab, again.scores, again.rest) == (small.vocab, small.scores, small.rest)
+    assert len(again) == len(base) - 6 == again.n_rows
+    assert again.unknown == base.unknown
+    assert again.ids[again.unknown] == first["model"].get("unk_id", 1)
+    if kind == "unigram":
+        with pytest.raises(errors.UnsupportedTokenizerError, match="cannot leave out an id"):
+            tg.save(order.apply(base), tmp_path / "holes")
+
+
+def test_the_unknown_token_keeps_its_role_when_its_id_changes(tmp_path):
+    document = builders.unigram()
+    vocab = document["model"]["vocab"]
+    vocab.insert(2, ["▁jj", -9.0])
+    document["model"]["unk_id"] = 3
+    document["added_tokens"][2]["id"] = 3
+    base = tg.load(builders.write(tmp_path / "model", document))
+    small = tg.prune_order(base, tg.count(base, iter(TEXT)))
+    assert "▁jj" not in small.tokens  # it has the lowest score, which decides that of unknown characters
+    vocab.append(["▁jjj", -10.0])
+    base = tg.load(builders.write(tmp_path / "model2", document))
+    order = tg.prune_order(base, tg.count(base, iter(TEXT)))
+    assert "▁jj" in order.tokens
+    assert "▁jjj" not in order.tokens
+    small = order[: order.tokens.index("▁jj") + 1].apply(base).compact()
+    assert small.ids["<unk>"] == small.model["unk_id"] == 2
+    assert strings(small, "☃") == ["▁", "<unk>"]
+
+
+def test_characters_of_the_text_and_of_its_scripts_stay(word_piece):
+    order = tg.prune_order(word_piece, tg.count(word_piece, iter(TEXT)), protection=tg.Protection(defaults=False))
+    assert {"к", "##о", "##т", "猫", "кот"} <= {*order.tokens}
+    assert {"v", "##v", "a", "##s"}.isdisjoint(order.tokens)
+    every = tg.Protection(defaults=False, characters=True)
+    order = tg.prune_order(word_piece, tg.count(word_piece, iter(TEXT)), protection=every)
+    assert {"v", "##v"} <= {*order.tokens}
+    assert {"a", "##a", "s", "##s"}.isdisjoint(order.tokens)
+
+
+def test_the_only_spelling_of_a_character_stays(tmp_path):
+    base = tg.load(builders.write(tmp_path / "m", builders.word_piece(["a", "b", "##b", "ab", "axb", "##bc"])))
+    order = tg.prune_order(base, tg.count(base, iter(["ab"])), protection=tg.Protection(defaults=False))
+    assert {"axb", "##bc"}.isdisjoint(order.tokens)  # there is no ##x and no ##c
+
+
+def test_vocab_txt_alone_and_beside_a_tokenizer_json(tmp_path, word_piece):
+    lines = "".join(f"{token}\n" for token in sorted(word_piece.vocab, key=word_piece.vocab.__getitem__))
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8")
+    alone = tg.load(folder)
+    assert alone.encode_batch([*TEXT, "The Cät, [MASK] ☃"]) == word_piece.encode_batch([*TEXT, "The Cät, [MASK] ☃"])
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert strings(tg.load(folder), "The") == ["[UNK]"]
+    both = tg.load(builders.write(tmp_path / "both", builders.word_piece(), **{"vocab.txt": lines}))
+    for base in (alone, both):
+        small = pruned(base, 5).apply(base).compact()
+        kept = tg.save(small, tmp_path / base.main, base=base) / "vocab.txt"
+        assert kept.read_text(encoding="utf-8").split("\n")[:-1] == [token.string for token in small.tokens]
+    with pytest.raises(errors.UnsupportedTokenizerError, match="cannot leave out an id"):
+        tg.save(pruned(both, 5).apply(both), tmp_path / "holes")
+    for text, match in (("a\na\n[UNK]\n[CLS]\n[SEP]\n", "twice"), ("a\n", "lacks the token")):
+        (folder / "vocab.txt").write_text(text)
+        with pytest.raises(errors.InvalidTokenizerError, match=match):
+            tg.load(folder)
+
+
+def pieces_of(document):
+    """The pieces of a SentencePiece model with the specials in another place, as XLM-R has them."""
+    kinds = {"<unk>": UNKNOWN, "<pad>": CONTROL, "</s>": CONTROL}
+    listed = sorted(document["model"]["vocab"], key=lambda entry: entry[0] != "<unk>")
+    return [(token, score, kinds.get(token, NORMAL)) for token, score in listed]
+
+
+def test_a_sentencepiece_model_follows_by_its_pieces_whatever_their_ids(tmp_path):
+    document = builders.unigram()
+    raw = builders.piece_model(pieces_of(document), model_type=1, byte_fallback=False)
+    folder = builders.write(tmp_path / "both", document)
+    (folder / "spiece.model").write_bytes(raw)
+    base = tg.load(folder)
+    small = pruned(base, 8).apply(base).compact()
+    written = tg.save(small, tmp_path / "small", base=base)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "spiece.model"))
+    for text in [*TEXT, "the ☃ mat"]:
+        assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(small, text)
+    assert len(PieceModel.read((written / "spiece.model").read_bytes(), "m").pieces) == len(small)
+    document["model"]["vocab"][5][1] = -7.5
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(errors.InvalidTokenizerError, match=r"scores -7\.5 in the one"):
+        tg.load(folder)
+
+
+def test_a_sentencepiece_model_alone(tmp_path):
+    document = builders.unigram()
+    path = tmp_path / "spiece.model"
+    path.write_bytes(builders.piece_model(pieces_of(document), model_type=1, byte_fallback=False))
+    base = tg.load(path)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    for text in [*TEXT, "the ☃☃ mat", "  two  spaces "]:
+        assert processor.encode(text) == base.encode(text)
+    small = pruned(base, 8).apply(base).compact()
+    assert tg.load(tg.save(small, tmp_path / "small", base=base)) == small
+    defined = [*pieces_of(document), ("(", 0.0, USER_DEFINED)]
+    path.write_bytes(builders.piece_model(defined, model_type=1, byte_fallback=False))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="user-defined"):
+        tg.load(path)
+
+
+REFUSED = [
+    (builders.unigram(vocab=[["a"]]), "must be a token and its score"),
+    (builders.unigram(vocab=[["a", -1.0], ["a", -2.0]]), "listed twice"),
+    (builders.unigram(vocab={}), "as Unigram has it"),
+    (builders.unigram(unk_id=999), "no token has this id"),
+    (builders.word_piece(unk_token="[NONE]"), "unknown token"),
+    (builders.word_piece(max_input_chars_per_word=-1), "unknown token"),
+    (builders.word_piece(vocab=[]), "as WordPiece has it"),
+]
+
+
+@pytest.mark.parametrize(("document", "match"), REFUSED)
+def test_broken_models_are_refused(tmp_path, document, match):
+    with pytest.raises(errors.InvalidTokenizerError, match=match):
+        tg.load(builders.write(tmp_path / "model", document))
+
+
+def test_another_prefix_of_word_piece_is_refused(tmp_path):
+    document = builders.word_piece(continuing_subword_prefix="@@")
+    with pytest.raises(errors.UnsupportedTokenizerError, match="@@"):
+        tg.load(builders.write(tmp_path / "model", document))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "word_piece"])
+def test_what_only_bpe_has_is_refused_by_name(kind, request, tmp_path):
+    base = request.getfixturevalue(kind)
+    with pytest.raises(errors.UnsupportedTokenizerError, match=f"is {base.algorithm}"):
+        tg.extend(base, tg.count(base, iter(TEXT)), 4)
+    assert base.algorithm in tokenizer_settings(base)["pipeline"]["reason"]
+    for target in ("tiktoken", "sentencepiece"):
+        assert cli.main(["convert", str(tmp_path / kind), "--to", target, "--out", str(tmp_path / "no")]) == 2
+
+
+@pytest.mark.parametrize("kind", ["unigram", "word_piece"])
+def test_commands(kind, request, tmp_path, capsys):
+    request.getfixturevalue(kind)
+    source, text, out = str(tmp_path / kind), tmp_path / "text.txt", str(tmp_path / "out")
+    text.write_text("\n".join(TEXT))
+    prune = ["prune", source, "--corpus", str(text), "--remove", "5", "--out", out, "--no-protect-defaults"]
+    for command in (
+        ["inspect", source],
+        prune,
+        ["check", out, "--base", source],
+        ["evaluate", f"base={source}", f"new={out}", "--text", str(text)],
+        ["report", source, out, "--text", str(text), "--out", str(tmp_path / "report.html")],
+    ):
+        assert cli.main(command) == 0, capsys.readouterr()
+    shown = capsys.readouterr().out
+    assert base_line(shown) == {"unigram": "sentencepiece Unigram", "word_piece": "wordpiece"}[kind]
+
+
+def base_line(shown):
+    return next(line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("kind"))
