@@ -1,4 +1,4 @@
-"""Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."""
+"""Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -36,7 +36,7 @@ COMMANDS = (
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
-_DESCRIPTION = "Extend and prune the BPE tokenizer of a pre-trained language model, and its checkpoint with it."
+_DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ TOKENIZER_JSON = "tokenizer.json"
 FILE_PATTERNS = (
     *(TOKENIZER_JSON, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "vocab.txt"),
-    *("tokenizer.model*", "original/tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+    *("tokenizer.model*", "original/tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model"),
     *("*.tiktoken", ENCODING, "tiktoken.model", "tekken.json"),
     *("tokenization_*.py", "chat_template.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
@@ -56,6 +56,11 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
         return read_vocab_txt(files, name=name or str(folder / VOCAB_TXT))
     if ranks is not None:
         return read_ranks(files, ranks, name=name or str(folder / ranks), given=given)
+    if (folder / "source.spm").exists():
+        raise UnsupportedTokenizerError(
+            f"`{folder}` has a SentencePiece model for each of two languages and one list of ids for both (Marian)",
+            hint="nothing can be done for this model yet",
+        )
     others = ", ".join(f"`{path.relative_to(folder)}`" for path in paths) or "no tokenizer file at all"
     raise SourceNotFoundError(
         f"`{folder}` has neither a `{TOKENIZER_JSON}` nor a SentencePiece model or rank file; it has {others}",
@@ -187,7 +192,7 @@ def load(
     Raises:
         SourceNotFoundError: There is no such folder, file or hub model.
         UnreadableFileError: A file cannot be read.
-        UnsupportedTokenizerError: It is not a BPE tokenizer of a kind that tokengraft edits.
+        UnsupportedTokenizerError: It is of a kind that tokengraft does not edit.
         InvalidTokenizerError: Its files are inconsistent.
 
     Examples:

@@ -17,7 +17,7 @@ from tokengraft.representation import shown
 from tokengraft.tokenizer.kind import SPACE
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = b"\x0a", 2, 3, 5
 _UNIGRAM, _BPE = 1, 2
 _MODEL_TYPES: dict[object, str] = {_UNIGRAM: "Unigram", _BPE: "BPE", 3: "word", 4: "character"}
