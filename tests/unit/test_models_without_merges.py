@@ -9,6 +9,7 @@ import sentencepiece
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.page.pack import tokenizer_settings
+from tokengraft.pruning.summary import removed_summary
 from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel
 
 TEXT = ["the cat sat", "the cat is a cat", "kass istus"] * 4
@@ -100,6 +101,9 @@ def test_characters_of_the_text_and_of_its_scripts_stay(word_piece):
     order = tg.prune_order(word_piece, tg.count(word_piece, iter(TEXT)), protection=every)
     assert {"v", "##v"} <= {*order.tokens}
     assert {"a", "##a", "s", "##s"}.isdisjoint(order.tokens)
+    removed = removed_summary(word_piece, (removal.id for removal in order.removals))
+    assert {"v", "к", "猫"} <= {*removed.characters}
+    assert "a" not in removed.characters
 
 
 def test_the_only_spelling_of_a_character_stays(tmp_path):

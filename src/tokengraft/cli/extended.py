@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tokengraft.cli.display import print_columns, print_note, quoted, readable
+from tokengraft.cli.display import print_columns, print_note, quoted, readable, visible
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
@@ -183,6 +183,9 @@ def removed_rows(removed: RemovedTokens, kept: Mapping[str, int]) -> Rows:
     reasons = [f"{count:,} {reason}" for reason, count in kept.items() if count and reason != "others"]
     if reasons:
         yield "never removed", "; ".join(reasons)
+    if lost := removed.characters:
+        shown_characters = " ".join(map(visible, lost[:12])) + " …" * (len(lost) > 12)
+        yield "characters", f"{len(lost):,} can no longer be written: {shown_characters}"
 
 
 def sample_rows(samples: Sequence[SampleChange]) -> Rows:

@@ -1,6 +1,6 @@
 """`removed_summary`: how many tokens were removed, by kind and by script, with examples."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 from unicodedata import category
 
@@ -30,9 +30,14 @@ class RemovedTokens(NamedTuple):
     scripts: tuple[TokenGroup, ...] = ()
     """By the Unicode name of the script. A token without letters is in none of them, and one of two scripts in both."""
 
+    characters: tuple[str, ...] = ()
+    """Characters that no token spells any more: they become the unknown token."""
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
-        return {name: [group._asdict() for group in groups] for name, groups in self._asdict().items()}
+        groups = {"kinds": self.kinds, "scripts": self.scripts}
+        listed = {name: [group._asdict() for group in members] for name, members in groups.items()}
+        return listed | ({"characters": [*self.characters]} if self.characters else {})
 
 
 def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
@@ -46,7 +51,18 @@ def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
     return RemovedTokens(
         _groups(zip(kinds, examples, strict=True)),
         _groups((name, text) for names, text in zip(scripts, examples, strict=True) for name in sorted(names)),
+        _lost_characters(base, {*ids}),
     )
+
+
+def _lost_characters(base: Tokenizer, removed: Collection[int]) -> tuple[str, ...]:
+    """The characters that had a token of their own and have none left. Bytes spell those of BPE."""
+    if base.algorithm == "BPE" or base.spells_everything:
+        return ()
+    atomic = base.structure.atomic
+    single = {token.id: token.bytes.decode(errors="replace") for token in base.tokens if token.id in atomic}
+    kept = {text for token_id, text in single.items() if token_id not in removed}
+    return tuple(sorted({text for token_id, text in single.items() if token_id in removed} - kept))
 
 
 def _text(data: bytes) -> str | None:
