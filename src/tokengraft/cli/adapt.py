@@ -337,7 +337,8 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
     if report.exists():
         yield f"open `{report}` in a browser"
     if result.transplant:
-        yield f"load it: `AutoModelForCausalLM.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
+        kind = "AutoModelForCausalLM" if result.base.algorithm == "BPE" else "AutoModel"
+        yield f"load it: `{kind}.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
     else:
         yield f"load the tokenizer: `AutoTokenizer.from_pretrained({str(out)!r})`"
     step = next_step(result, str(out))

@@ -59,6 +59,10 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         command = ["tokengraft", "transplant", "MODEL", folder, "--out", "NEW_MODEL"]
         return NextStep("transplant", "Only the tokenizer is adapted: the source has no weights.", command)
     tests = [f"{name}={paths[0]}" for name, paths in _paths(result, "test") if len(paths) == 1] or ["NAME=FILES"]
+    if result.base.algorithm != "BPE":
+        why = "The model has never read the words of removed tokens as shorter tokens: compare its scores on your task."
+        command = ["tokengraft", "evaluate", f"base={result.request.get('source', 'MODEL')}", f"new={folder}"]
+        return NextStep("measure the model, and the tokens of other text", why, [*command, "--text", *tests])
     if not result.plan.summary.added:
         command = ["tokengraft", "probe", str(result.request.get("source", "MODEL")), folder, "--text", *tests]
         why = "The model has never read the words of removed tokens as shorter tokens: compare bits per byte."
