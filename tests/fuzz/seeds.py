@@ -78,7 +78,11 @@ def documents() -> dict[str, dict[str, Any]]:
 
 def tokenizer_json() -> Iterator[Seed]:
     """A `tokenizer.json` alone."""
-    return ({"tokenizer.json": as_json(document)} for document in documents().values())
+    yield from ({"tokenizer.json": as_json(document)} for document in documents().values())
+    for document in (builders.unigram(), builders.word_piece()):
+        yield {"tokenizer.json": as_json(document)}
+        del document["model"]["type"]
+        yield {"tokenizer.json": as_json(document)}
 
 
 def tokenizer_folder() -> Iterator[Seed]:
@@ -104,6 +108,11 @@ def tokenizer_folder() -> Iterator[Seed]:
         old["special_tokens_map.json"] = json.dumps(special).encode()
         old["added_tokens.json"] = json.dumps({"<|more|>": len(vocab), "<|x|>": len(vocab) + 1}).encode()
         yield files | old
+    word_piece = builders.word_piece()
+    lines = "".join(f"{token}\n" for token in word_piece["model"]["vocab"]).encode()
+    cased = {"tokenizer_config.json": json.dumps({"do_lower_case": False, "mask_token": "[MASK]"}).encode()}
+    yield {"vocab.txt": lines} | cased
+    yield {"tokenizer.json": as_json(word_piece), "vocab.txt": lines} | cased
 
 
 def piece_model() -> Iterator[Seed]:
@@ -116,6 +125,12 @@ def piece_model() -> Iterator[Seed]:
     yield {"tokenizer.model": builders.piece_model(extra, byte_fallback=False, split_digits=False)}
     yield {"tokenizer.model": builders.piece_model(extra, byte_fallback=False, normalizer={"add_dummy_prefix": False})}
     yield {"tokenizer.model": builders.llama2_like()}
+    listed = builders.unigram()["model"]["vocab"]
+    kinds = {"<unk>": builders.UNKNOWN, "<pad>": builders.CONTROL, "</s>": builders.CONTROL}
+    pieces = [(token, score, kinds.get(token, builders.NORMAL)) for token, score in listed]
+    unigram = builders.piece_model(pieces, model_type=1, byte_fallback=False)
+    yield {"spiece.model": unigram}
+    yield {"spiece.model": unigram, "tokenizer.json": as_json(builders.unigram())}
     settings = json.dumps({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": {}}).encode()
     yield {"tokenizer.model": small, "tokenizer_config.json": settings}
 

@@ -28,7 +28,14 @@ class Target:
         return [name for name in seed if any(fnmatch(name, pattern) for pattern in self.mutated)]
 
 
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt")
+_SETTINGS = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+)
 TARGETS = {
     target.name: target
     for target in (

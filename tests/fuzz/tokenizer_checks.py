@@ -166,8 +166,8 @@ def _extended(tokenizer: tg.Tokenizer, random: Random) -> None:
 def _pruned(tokenizer: tg.Tokenizer, random: Random) -> None:
     order = tg.prune_order(tokenizer, _counted(tokenizer))
     pruned = order[: len(order) // 2].apply(tokenizer)
-    _require_edit(pruned, random)
     _require_edit(pruned.compact(), random)
+    _require_edit(pruned, random)
 
 
 def _compacted(tokenizer: tg.Tokenizer, random: Random) -> None:

@@ -180,8 +180,13 @@ REFUSED = [
     (builders.unigram(vocab=[["a", -1.0], ["a", -2.0]]), "listed twice"),
     (builders.unigram(vocab={}), "as Unigram has it"),
     (builders.unigram(unk_id=999), "no token has this id"),
-    (builders.word_piece(unk_token="[NONE]"), "unknown token"),
-    (builders.word_piece(max_input_chars_per_word=-1), "unknown token"),
+    (builders.unigram(unk_id=2.0), "`model.unk_id`"),
+    (builders.unigram(unk_id=-1), "`model.unk_id`"),
+    (builders.unigram(unk_id=2**40), "`model.unk_id`"),
+    (builders.unigram(byte_fallback=None), "`model.byte_fallback`"),
+    (builders.word_piece(unk_token="[NONE]"), "not in its vocabulary"),
+    (builders.word_piece(max_input_chars_per_word=-1), "`model.max_input_chars_per_word`"),
+    (builders.word_piece(continuing_subword_prefix=None), "`model.continuing_subword_prefix`"),
     (builders.word_piece(vocab=[]), "as WordPiece has it"),
 ]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from math import isfinite
+from types import NoneType
 from typing import Any, get_args
 
 from tokengraft import _core
@@ -205,12 +206,12 @@ def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any], di
         raise InvalidTokenizerError(
             f"the vocabulary in `{name}` is empty", hint="pass the tokenizer of a trained model"
         )
+    if algorithm != "BPE":
+        _require_settings(model, algorithm, name)
     vocab, merges, scores = model["vocab"], model.get("merges", []), dict[str, Any]()
     if algorithm == "Unigram":
         scores = _scores(vocab, name)
         vocab = {token: token_id for token_id, token in enumerate(scores)}
-    if algorithm == "WordPiece":
-        _require_word_piece(model, vocab, name)
     model |= {part: kind() for part, kind in wanted.items()}
     return vocab, merges, scores
 
@@ -233,14 +234,29 @@ def _scores(vocab: list[Any], name: str) -> dict[str, Any]:
     return scores
 
 
-def _require_word_piece(model: dict[str, Any], vocab: Mapping[str, Any], name: str) -> None:
-    """Refuses settings of WordPiece that the `tokenizers` library would refuse."""
-    most, unknown = model.setdefault("max_input_chars_per_word", 100), model.setdefault("unk_token", "[UNK]")
-    if type(most) is not int or most < 0 or not isinstance(unknown, str) or unknown not in vocab:
+_SETTINGS: dict[str, dict[str, tuple[type, ...]]] = {
+    "Unigram": {"unk_id": (int, NoneType), "byte_fallback": (bool,)},
+    "WordPiece": {"unk_token": (str,), "continuing_subword_prefix": (str,), "max_input_chars_per_word": (int,)},
+}
+"""The settings of models without merges, with their types. Those of WordPiece are required."""
+
+
+def _require_settings(model: Mapping[str, Any], algorithm: str, name: str) -> None:
+    """Refuses settings that the `tokenizers` library would refuse."""
+    settings = _SETTINGS[algorithm]
+    required = {"type"} & model.keys() | ({*settings} if algorithm == "WordPiece" else set())
+    for field, types in ({"type": (str,)} | settings).items():
+        value = model.get(field)
+        is_wrong = type(value) not in types or (isinstance(value, int) and not 0 <= value <= MAX_ID)
+        if (field in model or field in required) and is_wrong:
+            raise InvalidTokenizerError(
+                f"`model.{field}` in `{name}` is {value!r:.80}, which {algorithm} cannot have",
+                hint="load the file with `tokenizers.Tokenizer.from_file` to see what it says",
+            )
+    if algorithm == "WordPiece" and model["unk_token"] not in model["vocab"]:
         raise InvalidTokenizerError(
-            f"`{name}` has the unknown token {unknown!r} and `max_input_chars_per_word` {most!r}; the first must be a "
-            "token, the second a number",
-            hint="correct both in `model`",
+            f"the unknown token {model['unk_token']!r} of `{name}` is not in its vocabulary",
+            hint="add it to `model.vocab`, or correct `model.unk_token`",
         )
 
 

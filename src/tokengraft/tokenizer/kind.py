@@ -89,7 +89,9 @@ def algorithm_of(model: Mapping[str, Any]) -> Any:
         return model["type"]
     if isinstance(model.get("vocab"), list):
         return "Unigram"
-    return "WordPiece" if "max_input_chars_per_word" in model and "merges" not in model else "BPE"
+    needed = ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
+    is_word_piece = "merges" not in model and all(model.get(name) is not None for name in needed)
+    return "WordPiece" if is_word_piece else "BPE"
 
 
 def detect_kind(document: Mapping[str, Any]) -> Kind:
