@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -40,11 +41,12 @@ def upstream(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def by_tokengraft(source: Path, text: Path, rows: int, out: Path) -> None:
+def by_tokengraft(source: Path, text: Path, rows: int, out: Path, *, defaults: bool = True) -> None:
     import tokengraft as tg
 
-    tokenizer = tg.load(source)
-    order = tg.prune_order(tokenizer, tg.count(tokenizer, text, read_options=tg.ReadOptions(documents="lines")))
+    tokenizer, protection = tg.load(source), tg.Protection(defaults=defaults)
+    counts = tg.count(tokenizer, text, read_options=tg.ReadOptions(documents="lines"))
+    order = tg.prune_order(tokenizer, counts, protection=protection)
     small = order[: len(tokenizer) - rows].apply(tokenizer).compact()
     tg.save(small, out, base=tokenizer)
 
@@ -89,7 +91,11 @@ def score(source: Path, out: Path, flores: Path) -> dict[str, float]:
     }
 
 
-ARMS = {"tokengraft": by_tokengraft, "skeletoken": by_skeletoken}
+ARMS = {
+    "tokengraft": by_tokengraft,
+    "tokengraft --no-protect-defaults": partial(by_tokengraft, defaults=False),
+    "skeletoken": by_skeletoken,
+}
 
 
 def main(text: Path, flores: Path, rows: int, sources: list[Path]) -> None:
