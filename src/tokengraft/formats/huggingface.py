@@ -4,10 +4,10 @@ Accepts what the `tokenizers` library accepts, and refuses with a reason what wo
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from math import isfinite
 from typing import Any, get_args
 
 from tokengraft import _core
@@ -29,6 +29,8 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 MAX_ID = 2**32 - 1
 MAX_ADDED = 2**17
 """The most added tokens. Speech models have 65,536; the library that finds them in text needs 4.5 kB for each."""
+MAX_SCORE = sys.float_info.max
+MAX_CHARACTERS = 2**63 - 1
 
 
 def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) -> Tokenizer:
@@ -207,6 +209,12 @@ def _take_model(document: Any, name: str) -> tuple[dict[str, Any], list[Any], di
         )
     vocab, merges, scores = model["vocab"], model.get("merges", []), dict[str, Any]()
     if algorithm == "Unigram":
+        unknown = model.get("unk_id")
+        if unknown is not None and (type(unknown) is not int or not 0 <= unknown <= MAX_ID):
+            raise InvalidTokenizerError(
+                f"`{name}` has the `unk_id` {unknown!r}; it must be the id of a token, or null",
+                hint="set `model.unk_id` to the id of a token",
+            )
         scores = _scores(vocab, name)
         vocab = {token: token_id for token_id, token in enumerate(scores)}
     if algorithm == "WordPiece":
@@ -220,7 +228,7 @@ def _scores(vocab: list[Any], name: str) -> dict[str, Any]:
     scores = dict[str, Any]()
     for place, entry in enumerate(vocab):
         is_pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
-        if not is_pair or type(entry[1]) not in (int, float) or not isfinite(entry[1]):
+        if not is_pair or type(entry[1]) not in (int, float) or not -MAX_SCORE <= entry[1] <= MAX_SCORE:
             raise InvalidTokenizerError(
                 f"entry {place:,} of the vocabulary in `{name}` is {entry!r:.80}; it must be a token and its score",
                 hint='write it as ["a", -3.5]',
@@ -236,7 +244,7 @@ def _scores(vocab: list[Any], name: str) -> dict[str, Any]:
 def _require_word_piece(model: dict[str, Any], vocab: Mapping[str, Any], name: str) -> None:
     """Refuses settings of WordPiece that the `tokenizers` library would refuse."""
     most, unknown = model.setdefault("max_input_chars_per_word", 100), model.setdefault("unk_token", "[UNK]")
-    if type(most) is not int or most < 0 or not isinstance(unknown, str) or unknown not in vocab:
+    if type(most) is not int or not 0 <= most <= MAX_CHARACTERS or not isinstance(unknown, str) or unknown not in vocab:
         raise InvalidTokenizerError(
             f"`{name}` has the unknown token {unknown!r} and `max_input_chars_per_word` {most!r}; the first must be a "
             "token, the second a number",
