@@ -113,8 +113,8 @@ def detect_kind(document: Mapping[str, Any]) -> Kind:
         prefix = model.get("continuing_subword_prefix")
         if prefix != CONTINUATION:  # "" too, which is no prefix
             raise UnsupportedTokenizerError(
-                f"the WordPiece model writes {prefix!r} before the tokens that continue a word; tokengraft edits models "
-                f"that write {CONTINUATION!r}",
+                f"the WordPiece model writes {prefix!r} before the tokens that continue a word; tokengraft edits "
+                f"models that write {CONTINUATION!r}",
                 hint="nothing can be done for this tokenizer",
             )
         return "wordpiece"
