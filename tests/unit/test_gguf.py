@@ -210,6 +210,7 @@ def test_what_cannot_be_transplanted_is_refused_and_nothing_is_written(tmp_path,
 
     shorter = changed(tmp_path / "shorter", lambda document: document["added_tokens"].pop())
     reordered = changed(tmp_path / "reordered", lambda document: document["model"]["merges"].reverse())
+    unigram = tg.load(builders.write(tmp_path / "unigram", builders.unigram()))
     alike, doubled = [-1000.0] * pieces.n_rows, [piece.score * 2 for piece in pieces.piece_model.pieces]
     for model, new, options, match in [
         (base, shorter, {}, r"eos_token_id.*does not have"),
@@ -217,6 +218,7 @@ def test_what_cannot_be_transplanted_is_refused_and_nothing_is_written(tmp_path,
         (base, changed(tmp_path / "placeholder", placeholder), {}, "same string"),
         (base, pieces, {}, "the new one"),
         (pieces, base, {}, "the new one"),
+        (pieces, unigram, {}, "the new one sentencepiece Unigram"),
         (pieces, pieces, {"without": ("scores",), "keys": [("add_token_scores", alike)]}, "score alike"),
         (pieces, pieces, {"without": ("scores",), "keys": [("add_token_scores", doubled)]}, "different models"),
         (base, extended, {"tensors": [("d2t", (n,))]}, "`d2t`"),

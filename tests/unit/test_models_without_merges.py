@@ -175,9 +175,32 @@ def test_a_sentencepiece_model_alone(tmp_path):
         tg.load(path)
 
 
+def _other_score(model):
+    model["vocab"][5][1] -= 0.5
+
+
+@pytest.mark.parametrize(
+    ("document", "change", "what"),
+    [
+        (builders.unigram(), _other_score, "the score of 'at'"),
+        (builders.unigram(), lambda model: model.update(unk_id=5), "the unknown token"),
+        (builders.word_piece(), lambda model: model.update(max_input_chars_per_word=3), "max_input_chars_per_word"),
+    ],
+    ids=["score", "unknown", "longest word"],
+)
+def test_what_decides_how_text_is_split_may_not_differ_from_the_base(tmp_path, document, change, what):
+    base = tg.load(builders.write(tmp_path / "base", document))
+    change(document["model"])
+    changed = tg.load(builders.write(tmp_path / "changed", document))
+    found = next(finding for finding in tg.check(changed, base=base).findings if finding.name == "pipeline")
+    assert found.outcome == "fail"
+    assert what in found.evidence[0]
+
+
 REFUSED = [
     (builders.unigram(vocab=[["a"]]), "must be a token and its score"),
     (builders.unigram(vocab=[["a", -1.0], ["a", -2.0]]), "listed twice"),
+    (builders.unigram(vocab=[["a", 10**400]]), "must be a token and its score"),
     (builders.unigram(vocab={}), "as Unigram has it"),
     (builders.unigram(unk_id=999), "no token has this id"),
     (builders.unigram(unk_id=2.0), "`model.unk_id`"),
@@ -187,6 +210,7 @@ REFUSED = [
     (builders.word_piece(unk_token="[NONE]"), "not in its vocabulary"),
     (builders.word_piece(max_input_chars_per_word=-1), "`model.max_input_chars_per_word`"),
     (builders.word_piece(continuing_subword_prefix=None), "`model.continuing_subword_prefix`"),
+    (builders.word_piece(max_input_chars_per_word=2**64), "`model.max_input_chars_per_word`"),
     (builders.word_piece(vocab=[]), "as WordPiece has it"),
 ]
 
@@ -197,9 +221,10 @@ def test_broken_models_are_refused(tmp_path, document, match):
         tg.load(builders.write(tmp_path / "model", document))
 
 
-def test_another_prefix_of_word_piece_is_refused(tmp_path):
-    document = builders.word_piece(continuing_subword_prefix="@@")
-    with pytest.raises(errors.UnsupportedTokenizerError, match="@@"):
+@pytest.mark.parametrize("prefix", ["@@", ""])
+def test_another_prefix_of_word_piece_is_refused(tmp_path, prefix):
+    document = builders.word_piece(continuing_subword_prefix=prefix)
+    with pytest.raises(errors.UnsupportedTokenizerError, match=repr(prefix)):
         tg.load(builders.write(tmp_path / "model", document))
 
 

@@ -4,10 +4,10 @@ Accepts what the `tokenizers` library accepts, and refuses with a reason what wo
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from math import isfinite
 from types import NoneType
 from typing import Any, get_args
 
@@ -30,6 +30,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 MAX_ID = 2**32 - 1
 MAX_ADDED = 2**17
 """The most added tokens. Speech models have 65,536; the library that finds them in text needs 4.5 kB for each."""
+MAX_SCORE = sys.float_info.max
 
 
 def read_tokenizer_json(raw: bytes, *, name: str, files: Mapping[str, bytes]) -> Tokenizer:
@@ -221,7 +222,7 @@ def _scores(vocab: list[Any], name: str) -> dict[str, Any]:
     scores = dict[str, Any]()
     for place, entry in enumerate(vocab):
         is_pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
-        if not is_pair or type(entry[1]) not in (int, float) or not isfinite(entry[1]):
+        if not is_pair or type(entry[1]) not in (int, float) or not -MAX_SCORE <= entry[1] <= MAX_SCORE:
             raise InvalidTokenizerError(
                 f"entry {place:,} of the vocabulary in `{name}` is {entry!r:.80}; it must be a token and its score",
                 hint='write it as ["a", -3.5]',

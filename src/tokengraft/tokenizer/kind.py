@@ -112,6 +112,13 @@ def detect_kind(document: Mapping[str, Any]) -> Kind:
                 hint=f"nothing can be done for this tokenizer unless `{name}` can be null",
             )
     if algorithm == "WordPiece":
+        prefix = model.get("continuing_subword_prefix")
+        if prefix != CONTINUATION:  # "" too, which is no prefix
+            raise UnsupportedTokenizerError(
+                f"the WordPiece model writes {prefix!r} before the tokens that continue a word; tokengraft edits "
+                f"models that write {CONTINUATION!r}",
+                hint="nothing can be done for this tokenizer",
+            )
         return "wordpiece"
     steps = pipeline_steps(document)
     if any(step["type"] == "ByteLevel" for step in steps) and algorithm == "BPE":

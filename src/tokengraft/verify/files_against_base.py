@@ -76,7 +76,7 @@ def file_findings(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str])
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
 _MODEL = (
     *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
-    *("fuse_unk", "byte_fallback", "ignore_merges"),
+    *("fuse_unk", "byte_fallback", "ignore_merges", "max_input_chars_per_word"),
 )
 
 
@@ -92,9 +92,15 @@ def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
             decides = name in _STEPS and name not in same and _effective(name, old) != _effective(name, new)
             yield Difference(f"tokenizer.json: {name}", old, new, decides)
     for name, (old, new) in _changed(base.model, tokenizer.model).items():
-        if name not in ("vocab", "merges"):
+        if name not in ("vocab", "merges", "unk_id"):
             decides = name in _MODEL and name not in same and _model_setting(name, old) != _model_setting(name, new)
             yield Difference(f"tokenizer.json: model.{name}", old, new, decides)
+    if tokenizer.algorithm == base.algorithm == "Unigram":
+        if tokenizer.unknown != base.unknown:  # by its text: the id may have moved
+            yield Difference(f"{tokenizer.main}: the unknown token", base.unknown, tokenizer.unknown, True)
+        for string, score in tokenizer.scores.items():
+            if base.scores.get(string, score) != score:
+                yield Difference(f"{tokenizer.main}: the score of {string!r}", base.scores[string], score, True)
     yield from _listed_tokens(tokenizer, base)
 
 

@@ -118,9 +118,10 @@ class GgufVocabulary:
 
 def base_tokenizer(vocabulary: GgufVocabulary, new: Tokenizer) -> Tokenizer:
     """The tokenizer inside a GGUF file: its tokens and merges, with the pipeline of ``new``."""
-    if vocabulary.kind != new.kind:
+    if vocabulary.kind != new.kind or new.algorithm != "BPE":
         raise CheckpointError(
-            f"the tokenizer in `{vocabulary.file.path.name}` is {vocabulary.kind}, the new one {new.kind}",
+            f"the tokenizer in `{vocabulary.file.path.name}` is {vocabulary.kind} BPE, the new one {new.kind} "
+            f"{new.algorithm}",
             hint="pass a tokenizer that was made from that of the model, or transplant the model as safetensors and "
             "convert the result with llama.cpp",
         )
