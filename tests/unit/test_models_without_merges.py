@@ -69,9 +69,14 @@ def test_ids_are_listed_without_holes_and_named_tokens_follow(kind, request, tmp
     assert len(again) == len(base) - 6 == again.n_rows
     assert again.unknown == base.unknown
     assert again.ids[again.unknown] == first["model"].get("unk_id", 1)
-    if kind == "unigram":
-        with pytest.raises(errors.UnsupportedTokenizerError, match="cannot leave out an id"):
-            tg.save(order.apply(base), tmp_path / "holes")
+    assert order.apply(base) == small  # a list has no holes
+    out = ["--out", str(tmp_path / "no")]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(TEXT))
+    prune = ["prune", str(tmp_path / kind), "--corpus", str(text), "--remove", "3"]
+    assert cli.main([*prune, "--ids", "keep", *out]) == 2
+    assert cli.main([*prune, "--method", "merge", *out]) == 2
+    assert cli.main([*prune, "--by-merges", *out]) == 2
 
 
 def test_the_unknown_token_keeps_its_role_when_its_id_changes(tmp_path):
@@ -126,8 +131,15 @@ def test_vocab_txt_alone_and_beside_a_tokenizer_json(tmp_path, word_piece):
         small = pruned(base, 5).apply(base).compact()
         kept = tg.save(small, tmp_path / base.main, base=base) / "vocab.txt"
         assert kept.read_text(encoding="utf-8").split("\n")[:-1] == [token.string for token in small.tokens]
-    with pytest.raises(errors.UnsupportedTokenizerError, match="cannot leave out an id"):
-        tg.save(pruned(both, 5).apply(both), tmp_path / "holes")
+    (tmp_path / "both" / "vocab.txt").write_text(lines.replace("the\ncat", "cat\nthe"), encoding="utf-8")
+    with pytest.raises(errors.InvalidTokenizerError, match=r"has 'cat' on line 6, and `tokenizer.json` gives it 6"):
+        tg.load(tmp_path / "both")
+    (folder / "tokenizer_config.json").write_text('{"word_tokenizer_type": "mecab"}')
+    with pytest.raises(errors.UnsupportedTokenizerError, match="mecab"):
+        tg.load(folder)
+    (folder / "tokenizer_config.json").write_text('{"unk_token": {"__type": "AddedToken", "content": "the"}}')
+    assert tg.load(folder).unknown == "the"
+    (folder / "tokenizer_config.json").unlink()
     for text, match in (("a\na\n[UNK]\n[CLS]\n[SEP]\n", "twice"), ("a\n", "lacks the token")):
         (folder / "vocab.txt").write_text(text)
         with pytest.raises(errors.InvalidTokenizerError, match=match):
@@ -168,7 +180,10 @@ def test_a_sentencepiece_model_alone(tmp_path):
     for text in [*TEXT, "the ☃☃ mat", "  two  spaces "]:
         assert processor.encode(text) == base.encode(text)
     small = pruned(base, 8).apply(base).compact()
-    assert tg.load(tg.save(small, tmp_path / "small", base=base)) == small
+    written = tg.save(small, tmp_path / "small", base=base)
+    assert tg.load(written / "spiece.model") == small
+    with pytest.raises(errors.UnsupportedTokenizerError, match="may not be those of the model"):
+        tg.load(written)
     defined = [*pieces_of(document), ("(", 0.0, USER_DEFINED)]
     path.write_bytes(builders.piece_model(defined, model_type=1, byte_fallback=False))
     with pytest.raises(errors.UnsupportedTokenizerError, match="user-defined"):
@@ -258,3 +273,52 @@ def test_commands(kind, request, tmp_path, capsys):
 
 def base_line(shown):
     return next(line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("kind"))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "word_piece"])
+def test_added_tokens_outside_the_vocabulary_stay_outside(kind, tmp_path):
+    """Inside, the model would find their text by itself: where a normalizer makes it, or a word goes on."""
+    document = builders.unigram() if kind == "unigram" else builders.word_piece()
+    size = len(document["model"]["vocab"])
+    document["added_tokens"].append(builders.added(size, "catz", single_word=True, special=False))
+    document["added_tokens"].append(builders.added(size + 1, "<x>"))
+    base = tg.load(builders.write(tmp_path / "model", document))
+    texts = ["catz", "catzz", "a catz.", "<x>the", "Catz"]
+    assert base.ids["<x>"] == size + 1
+    order = pruned(base, 5)
+    small = order.apply(base)
+    assert "catz" not in small.vocab
+    assert (small.ids["catz"], small.ids["<x>"]) == (size - 5, size - 4)
+    again = tg.load(tg.save(small, tmp_path / "small", base=base))
+    assert again.ids == small.ids
+    assert again.content_hash == small.content_hash == small.compact().content_hash
+    gone = set(order.tokens)
+    for text in texts:
+        if gone.isdisjoint(strings(base, text)):
+            assert strings(again, text) == strings(base, text)
+    listed = builders.unigram() if kind == "unigram" else builders.word_piece()
+    listed["added_tokens"] = document["added_tokens"]
+    vocab = listed["model"]["vocab"]
+    if kind == "unigram":
+        vocab += [["catz", -3.0], ["<x>", -3.0]]
+    else:
+        vocab |= {"catz": size, "<x>": size + 1}
+    assert tg.load(builders.write(tmp_path / "listed", listed)).content_hash != base.content_hash
+
+
+def test_lost_characters_are_a_note_of_the_check(word_piece, tmp_path):
+    order = tg.prune_order(word_piece, tg.count(word_piece, iter(TEXT)), protection=tg.Protection(defaults=False))
+    removal = next(removal for removal in order.removals if removal.token == "##о")
+    small = tg.PruneOrder(order.method, (removal,), order.base_hash).apply(word_piece)
+    found = {finding.name: finding for finding in tg.check(small, base=word_piece).findings}
+    assert found["round trip"].outcome != "fail"
+    assert removed_summary(word_piece, [removal.id]).characters == ("о",)
+    assert tg.load(tg.save(small, tmp_path / "small", base=word_piece)) == small
+
+
+def test_the_counted_text_stays_known_if_a_character_has_no_token_of_its_own(tmp_path):
+    base = tg.load(builders.write(tmp_path / "m", builders.word_piece(["a", "ab", "##b", "##bc", "##cd", "q"])))
+    assert strings(base, "abcd") == ["ab", "##cd"]
+    counts = tg.count(base, iter(["abcd"]))
+    small = tg.prune_order(base, counts, protection=tg.Protection(defaults=False))
+    assert strings(small.apply(base), "abcd") == ["ab", "##cd"]

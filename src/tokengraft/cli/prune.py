@@ -171,7 +171,8 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--prune-characters",
         action="store_true",
-        help="remove single characters too, where byte fallback can spell them",
+        help="remove single characters too, where byte fallback can spell them; of Unigram and WordPiece, all that the "
+        "text lacks",
     )
     command.add_argument(
         "--reuse-reserved", action="store_true", help="remove reserved tokens that nothing uses, before all others"
@@ -205,6 +206,11 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     _require_options(options)
     tokenizer = load(options.source)
+    require(
+        options.ids != "keep" or tokenizer.algorithm == "BPE",
+        f"--ids keep leaves ids without a token, and a {tokenizer.algorithm} vocabulary is a list",
+        hint="leave out --ids keep: the tokens are renumbered",
+    )
     reading.warn_of_spelling({options.source: tokenizer})
     with transformers_started():  # it is imported while the core counts
         return _prune(tokenizer, options)

@@ -12,10 +12,10 @@ from types import NoneType
 from typing import Any, get_args
 
 from tokengraft import _core
-from tokengraft.errors import InvalidTokenizerError, UnreadableFileError
-from tokengraft.output.json_file import JsonStyle, parse_json, read_settings, require_plain
+from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import FLAGS
+from tokengraft.tokenizer.added import FLAGS, loader_settings
 from tokengraft.tokenizer.kind import (
     CONTINUATION,
     Algorithm,
@@ -119,6 +119,24 @@ def new_document(model: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
     return {"version": "1.0", **dict.fromkeys(steps), **parts, "model": {**bpe, "vocab": {}, "merges": []}}
 
 
+_SPECIAL = ("unk", "sep", "pad", "cls", "mask")
+_NOT_BERT = {
+    "do_basic_tokenize": True,
+    "never_split": [],
+    "word_tokenizer_type": "basic",
+    "subword_tokenizer_type": "wordpiece",
+    "do_word_tokenize": True,
+    "do_subword_tokenize": True,
+}
+"""Settings of tokenizers with a `vocab.txt` that need another pipeline if they have another value."""
+
+
+def _text_of(token: Any) -> str:
+    """The text of a token that settings name, as a text or an object."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
+
+
 def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
     """The tokenizer of the `vocab.txt` of a BERT type, with the settings of `tokenizer_config.json`."""
     try:
@@ -126,8 +144,15 @@ def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"`{name}` is not text: {error}", hint="download it again") from error
     vocab = {token.removesuffix("\r"): token_id for token_id, token in enumerate(tokens)}
-    settings = read_settings(files, "tokenizer_config.json")
-    special = [str(settings.get(f"{use}_token") or f"[{use.upper()}]") for use in ("unk", "sep", "pad", "cls", "mask")]
+    settings = loader_settings(files)
+    strange = next((name for name in _NOT_BERT if settings.get(name) not in (None, _NOT_BERT[name])), None)
+    if strange is not None:
+        raise UnsupportedTokenizerError(
+            f"`tokenizer_config.json` beside `{name}` has `{strange}` set to {settings[strange]!r:.80}, and no "
+            "pipeline does that",
+            hint="pass a folder with the `tokenizer.json` of this model",
+        )
+    special = [_text_of(settings.get(f"{use}_token")) or f"[{use.upper()}]" for use in _SPECIAL]
     unknown, sep, _, cls, _ = special
     missing = next((token for token in (unknown, sep, cls) if token not in vocab), None)
     if missing is not None or len(vocab) < len(tokens):
@@ -142,9 +167,9 @@ def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
         normalizer={
             "type": "BertNormalizer",
             "clean_text": True,
-            "handle_chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
             "strip_accents": settings.get("strip_accents"),
-            "lowercase": bool(settings.get("do_lower_case", True)),
+            "lowercase": settings.get("do_lower_case", True),
         },
         pre_tokenizer={"type": "BertPreTokenizer"},
         post_processor={"type": "BertProcessing", "sep": [sep, vocab[sep]], "cls": [cls, vocab[cls]]},

@@ -48,10 +48,13 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
     if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
+        _require_same_lines(tokenizer, name or str(folder))
         require_rank_agreement(tokenizer, name or str(folder))
         return tokenizer
     if model is not None:
-        return read_piece_model(files, model, name=name or str(folder / model))
+        tokenizer = read_piece_model(files, model, name=name or str(folder / model))
+        _require_known_ids(tokenizer, name or str(folder))
+        return tokenizer
     if VOCAB_TXT in files:
         return read_vocab_txt(files, name=name or str(folder / VOCAB_TXT))
     if ranks is not None:
@@ -67,6 +70,17 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
         hint="pass another folder, or write the file: "
         f"`transformers.AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained('NEW')`",
     )
+
+
+def _require_known_ids(tokenizer: Tokenizer, folder: str) -> None:
+    """Refuses a Unigram model without a `tokenizer.json`: T5 adds tokens to it, and the ids of XLM-R have an offset."""
+    if tokenizer.algorithm == "Unigram":
+        raise UnsupportedTokenizerError(
+            f"`{folder}` has a SentencePiece Unigram model and no `{TOKENIZER_JSON}`: the ids of its pieces may not "
+            "be those of the model",
+            hint=f"write the file: `transformers.AutoTokenizer.from_pretrained({folder!r}).save_pretrained('NEW')`; or "
+            f"pass the path of `{tokenizer.main}` itself if the model has its ids",
+        )
 
 
 def _require_same_ranks(files: Mapping[str, bytes], folder: str) -> None:
@@ -135,9 +149,30 @@ def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
 
 
+def _require_same_lines(tokenizer: Tokenizer, folder: str) -> None:
+    """Refuses a `vocab.txt` that lists other ids than the WordPiece tokenizer beside it."""
+    if tokenizer.algorithm != "WordPiece" or VOCAB_TXT not in tokenizer.files:
+        return
+    lines = tokenizer.files[VOCAB_TXT].decode(errors="replace").removesuffix("\n").split("\n")
+    for place, line in enumerate(lines):
+        token = line.removesuffix("\r")
+        if tokenizer.ids.get(token) != place:
+            raise InvalidTokenizerError(
+                f"`{VOCAB_TXT}` in `{folder}` has {token!r} on line {place + 1:,}, and `{TOKENIZER_JSON}` gives it "
+                f"{tokenizer.ids.get(token, 'no id')}",
+                hint="one of the two is stale: take it out of a copy of the folder",
+            )
+
+
 def _require_listable(tokenizer: Tokenizer) -> None:
     """Refuses ids without a token where a file lists the tokens one after the other."""
     is_list = tokenizer.algorithm == "Unigram" or VOCAB_TXT in tokenizer.files
+    broken = next((token for token in tokenizer.vocab if "\n" in token), None) if VOCAB_TXT in tokenizer.files else None
+    if broken is not None:
+        raise UnsupportedTokenizerError(
+            f"the token {broken!r} has a line break, so `{VOCAB_TXT}` cannot list it",
+            hint=f"take `{VOCAB_TXT}` out of a copy of the folder: the tokenizer.json has all tokens",
+        )
     if is_list and len(tokenizer.vocab) <= max(tokenizer.vocab.values(), default=-1):
         raise UnsupportedTokenizerError(
             f"a {tokenizer.algorithm} vocabulary is a list, which cannot leave out an id, and some have no token",

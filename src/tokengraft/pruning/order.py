@@ -199,6 +199,10 @@ def prune_order(
     require_type("counts", counts, PretokenCounts, NoneType)
     require_type("protection", protection, Protection, NoneType)
     _require_options(method, scripts, by_merges)
+    if tokenizer.algorithm != "BPE" and (by_merges or method == "merge"):
+        raise OptionError(
+            f"the tokenizer is {tokenizer.algorithm}, and has no merges to count by", hint="choose another --method"
+        )
     removable = removable_tokens(tokenizer, protection or Protection(), counts)
     question = Question(tokenizer, removable.ids - set(removable.reserved), counts, scripts, by_merges)
     reserved = ((token_id, token_id) for token_id in removable.reserved)

@@ -127,7 +127,8 @@ class Protection:
     pattern: str | None = None
     """A regular expression; a token whose text matches it anywhere is kept, with what it is built from."""
     characters: bool = False
-    """Single characters may be removed, where byte fallback can spell them."""
+    """Single characters may be removed: where byte fallback can spell them, or those that the text lacks in a model
+    without merges."""
     reuse_reserved: bool = False
     """Reserved added tokens that nothing uses, such as ``<unused42>``, may be removed. They are removed first."""
     highest_id: bool = False
@@ -190,7 +191,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
     reasons = {
         "added or named": added,
         "atomic": atomic,
-        "the only spelling of a character": _only_spelling(tokenizer),
+        "the only spelling of a character": _only_spelling(tokenizer, counts),
         **(default_tokens(tokenizer, texts) if protection.defaults else {}),
         "protected": _protected(tokenizer, protection, texts),
     }
@@ -264,19 +265,21 @@ def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, 
     return {i for i, names in named if written.isdisjoint(names)}
 
 
-def _only_spelling(tokenizer: Tokenizer) -> set[int]:
+def _only_spelling(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
     """Tokens with a character that is no token by itself, where nothing else spells it.
 
     With merges, these are tokens that only merge skipping produces. Without such a token, its text would be dropped or
-    become the unknown token.
+    become the unknown token. In a model without merges, other tokens decide whether such a token is found: if it occurs
+    in the text, all tokens of the text stay.
     """
     if _spells_all_bytes(tokenizer):
         return set()
     vocab = tokenizer.vocab
-    if tokenizer.algorithm == "WordPiece":
-        return {i for string, i in vocab.items() if any(part not in vocab for part in _word_characters(string))}
-    if tokenizer.algorithm == "Unigram":
-        return {i for string, i in vocab.items() if any(character not in vocab for character in string)}
+    if tokenizer.algorithm != "BPE":
+        spelled = _word_characters if tokenizer.algorithm == "WordPiece" else iter
+        only = {i for string, i in vocab.items() if any(part not in vocab for part in spelled(string))}
+        occurring = counts.tokens(tokenizer).keys() if counts and only else set()
+        return only | (set(occurring) if only & occurring - {vocab.get(tokenizer.unknown or "")} else set())
     if not tokenizer.ignore_merges:
         return set()
     unreachable = set(tokenizer.structure.unreachable)

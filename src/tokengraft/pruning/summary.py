@@ -51,18 +51,17 @@ def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
     return RemovedTokens(
         _groups(zip(kinds, examples, strict=True)),
         _groups((name, text) for names, text in zip(scripts, examples, strict=True) for name in sorted(names)),
-        _lost_characters(base, {*ids}),
+        lost_characters(base, {*ids}),
     )
 
 
-def _lost_characters(base: Tokenizer, removed: Collection[int]) -> tuple[str, ...]:
-    """The characters that had a token of their own and have none left. Bytes spell those of BPE."""
+def lost_characters(base: Tokenizer, removed: Collection[int]) -> tuple[str, ...]:
+    """The characters that lost a token of their own: at the beginning of a word, or inside one. Bytes spell BPE's."""
     if base.algorithm == "BPE" or base.spells_everything:
         return ()
     atomic = base.structure.atomic
     single = {token.id: token.bytes.decode(errors="replace") for token in base.tokens if token.id in atomic}
-    kept = {text for token_id, text in single.items() if token_id not in removed}
-    return tuple(sorted({text for token_id, text in single.items() if token_id in removed} - kept))
+    return tuple(sorted({text for token_id, text in single.items() if token_id in removed}))
 
 
 def _text(data: bytes) -> str | None:

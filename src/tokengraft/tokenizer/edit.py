@@ -46,14 +46,20 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
 
 
 def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
-    """The tokenizer without some tokens, and without every merge that makes or uses one. Kept ids do not move."""
+    """The tokenizer without some tokens, and without every merge that makes or uses one.
+
+    Kept ids of BPE do not move. Those of the other models are renumbered: their vocabularies are lists.
+    """
     gone, ids = set(tokens), tokenizer.ids
     unknown = sorted(gone - ids.keys())
     if unknown:
         raise InvalidTokenizerError(
             f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
         )
-    return tokenizer.edited({string: token_id for string, token_id in ids.items() if string not in gone})
+    kept = {string: token_id for string, token_id in ids.items() if string not in gone}
+    if tokenizer.algorithm != "BPE":
+        kept = {string: place for place, string in enumerate(sorted(kept, key=kept.__getitem__))}
+    return tokenizer.edited(kept)
 
 
 def require_room(tokenizer: Tokenizer) -> None:
@@ -223,10 +229,10 @@ class EditResult(ABC):
         return self if cut.stop is None else self._first(operator.index(cut.stop))
 
     def apply(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The tokenizer with the change. Kept ids do not move.
+        """The tokenizer with the change. Kept ids do not move, except in models without merges.
 
         New tokens take the ids of removed tokens and other holes first. `Tokenizer.compact` closes the holes that
-        removed tokens leave.
+        removed tokens leave. Unigram and WordPiece vocabularies have none: they are lists.
 
         Raises:
             InvalidTokenizerError: It is not the tokenizer that the result was made for.

@@ -325,7 +325,8 @@ class Tokenizer:
         # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
         strings, merges = self.core_vocabulary.hashed_parts([content for _, content in self._unlisted()])
         if self.algorithm != "BPE":
-            settings += [self.algorithm, self.model.get("max_input_chars_per_word"), dict(self.scores)]
+            apart = sorted(content for _, content in self._unlisted())
+            settings += [self.algorithm, self.model.get("max_input_chars_per_word"), dict(self.scores), apart]
         first = json.dumps(settings, sort_keys=True)[:-1]
         last = "".join(f", {json.dumps(string)}" for string in self._score_order())
         return sha256(b"".join([f"{first}, ".encode(), strings, f"{last}]".encode(), merges])).hexdigest()
@@ -351,7 +352,7 @@ class Tokenizer:
         Raises:
             InvalidTokenizerError: Ids and merges are inconsistent, or a token that the settings name is missing.
         """
-        vocab = dict(sorted(ids.items(), key=lambda item: item[1]))
+        vocab = dict(sorted(self._in_vocabulary(ids).items(), key=lambda item: item[1]))
         try:
             pairs = [(ids[left], ids[right]) for left, right in merges]
         except KeyError as error:
@@ -375,7 +376,15 @@ class Tokenizer:
             learned: The tokens that are new, in the order they were learned; by default in that of their ids.
         """
         placed = [(place, left, right) for place, (left, right) in inserted]
-        return self._changed(ids, self.core_vocabulary.edited(dict(ids), placed), learned)
+        return self._changed(ids, self.core_vocabulary.edited(self._in_vocabulary(ids), placed), learned)
+
+    def _in_vocabulary(self, ids: Mapping[str, int]) -> dict[str, int]:
+        """The tokens that a changed vocabulary lists, out of all. Of BPE, all: merges do not make added tokens.
+
+        Unigram and WordPiece would find an added token in text by itself if their vocabulary listed it.
+        """
+        apart = {content for _, content in self._unlisted()} if self.algorithm != "BPE" else ()
+        return {token: token_id for token, token_id in ids.items() if token not in apart}
 
     def _changed(
         self,
@@ -398,10 +407,12 @@ class Tokenizer:
             core_vocabulary=vocabulary,
             rest=rewrite_document(self.rest, self._added_entries(), change),
             files=FrozenDict(rewrite_files(self.files, change, vocabulary.merge_strings, main=self.main)),
-            scores=FrozenDict({token: self.scores.get(token, 0.0) for token in ids} if self.scores else {}),
+            scores=FrozenDict({token: self.scores[token] for token in vocabulary.vocab()} if self.scores else {}),
             freed=FrozenDict({t: i for t, i in freed.items() if t not in ids}),
         )
         _ = changed.core_model  # building the table checks every id and merge
+        if self.algorithm != "BPE" and changed.ids == dict(ids):
+            return changed
         token_id, content = next(iter(changed._unlisted()), (0, None))
         if content is not None:
             raise InvalidTokenizerError(
@@ -414,7 +425,7 @@ class Tokenizer:
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
         ids = {token.string: place for place, token in enumerate(self.tokens)}
-        return self._changed(ids, self.core_vocabulary.edited(ids, []), freed={})
+        return self._changed(ids, self.core_vocabulary.edited(self._in_vocabulary(ids), []), freed={})
 
     def merge_strings(self) -> list[tuple[str, str]]:
         """The merges as pairs of strings."""

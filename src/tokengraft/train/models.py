@@ -115,18 +115,25 @@ def _model(path: Path, dtype: str) -> Any:
 
     try:
         with _no_progress_bar():
-            return AutoModelForCausalLM.from_pretrained(
+            model, info = AutoModelForCausalLM.from_pretrained(
                 str(path),
                 dtype=getattr(torch, dtype),
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
-            ).eval()
+                output_loading_info=True,
+            )
     except Exception as error:  # any error of another library means that the model does not load
         raise CheckpointError(
             f"transformers cannot load `{path}`: {type(error).__name__}: {error}",
             hint="check that `AutoModelForCausalLM.from_pretrained` loads it without `trust_remote_code`",
         ) from error
+    if missing := sorted(info["missing_keys"]):
+        raise CheckpointError(
+            f"`{path}` lacks {len(missing):,} tensors of a model that predicts the next token, such as `{missing[0]}`",
+            hint="pass a causal language model: bits per byte of an encoder mean nothing",
+        )
+    return model.eval()
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tokengraft.formats.sources import save
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.progress import stage
+from tokengraft.pruning.summary import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
@@ -71,8 +72,13 @@ def round_trip(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
         detail = f"{len(texts) - len(changed):,} of {len(texts):,} sample texts decode to themselves"
         return note("round trip", detail, [*map(repr, changed)]) if changed else Finding("round trip", "pass", detail)
     before = zip(changed, _spelled(base, changed), strict=True)
-    wrong = [f"{text!r} decodes to {spelled[text]!r}" for text, was in before if _same_text(was, text)]
+    lost = {*lost_characters(base, {base.ids[token] for token in base.ids if token not in tokenizer.ids})}
+    damaged = [text for text, was in before if _same_text(was, text)]
+    wrong = [f"{text!r} decodes to {spelled[text]!r}" for text in damaged if lost.isdisjoint(text)]
     fine = "sample texts decode as with the base"
+    if damaged and not wrong:
+        removed = f"{len(lost):,} characters lost a token: text with them becomes `{tokenizer.unknown}`"
+        return note("round trip", removed, sorted(lost))
     return finding("round trip", wrong, fine, "{n} sample texts no longer decode to themselves")
 
 
@@ -99,7 +105,7 @@ def reachable(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
     """Tokens that merges cannot produce; with a base, only kept tokens that the base can produce."""
     failing = [tokenizer.strings[i] for i in tokenizer.structure.unreachable]
     if base is None:
-        detail = f"{len(failing):,} tokens are unreachable by merges"
+        detail = f"{len(failing):,} tokens are unreachable" + " by merges" * (tokenizer.algorithm == "BPE")
         return note("reachable", detail, failing) if failing else Finding("reachable", "pass", detail)
     unreachable = set(base.structure.unreachable)
     wrong = [string for string in failing if string in base.ids and base.ids[string] not in unreachable]
