@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 SPECIAL = {"WordPiece": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "Unigram": ["<s>", "<pad>", "</s>", "<unk>"]}
 LANGUAGES = ["en_XX", "et_EE", "<mask>"]
 """Added after the vocabulary, as mBART and NLLB have them."""
+GENERATION = "generation_config.json"
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 BODY |= {"max_position_embeddings": 64}
 LAYERS = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in (("layers", 1), ("attention_heads", 4))}
@@ -34,8 +35,8 @@ MODELS = {
     "distilbert": ("DistilBertForMaskedLM", "DistilBert", "WordPiece", {"dim": 32, "hidden_dim": 48, "n_heads": 4}),
     "electra": ("ElectraForMaskedLM", "Electra", "WordPiece", BODY | {"embedding_size": 16}),
     "electra-discriminator": ("ElectraForPreTraining", "Electra", "WordPiece", BODY | {"embedding_size": 16}),
-    "mpnet": ("MPNetForMaskedLM", "MPNet", "Unigram", BODY),
-    "mpnet-without-head": ("MPNetModel", "MPNet", "Unigram", BODY),
+    "mpnet": ("MPNetForMaskedLM", "MPNet", "WordPiece", BODY),
+    "mpnet-without-head": ("MPNetModel", "MPNet", "WordPiece", BODY),
     "albert": ("AlbertForMaskedLM", "Albert", "Unigram", BODY | {"embedding_size": 16}),
     "roberta": ("RobertaForMaskedLM", "Roberta", "BPE", BODY),
     "camembert": ("CamembertForMaskedLM", "Camembert", "Unigram", BODY),
@@ -89,8 +90,8 @@ def model_folder(folder, name, **settings):
     base = tg.load(builders.write(folder, json.loads(tokenizer_json(algorithm))))
     pad, end = (base.ids[token] for token in (("[PAD]", "[SEP]") if algorithm == "WordPiece" else ("<pad>", "</s>")))
     ids = {"pad_token_id": pad, "bos_token_id": end, "eos_token_id": end, "cls_token_id": end, "sep_token_id": end}
-    # The language that is generated is a token after the vocabulary, whose id changes.
-    ids |= {"decoder_start_token_id": base.ids["en_XX"], "forced_bos_token_id": base.ids["et_EE"]}
+    # Languages are tokens after the vocabulary, whose ids change.
+    ids |= {"decoder_start_token_id": base.ids["en_XX"]}
     config = getattr(transformers, f"{config_class}Config")(**config | ids | {"vocab_size": base.n_rows} | settings)
     kind = getattr(transformers, model_class)
     torch.manual_seed(11)
@@ -99,6 +100,8 @@ def model_folder(folder, name, **settings):
         for tensor in (*model.parameters(), *(b for n, b in model.named_buffers() if n == "final_logits_bias")):
             tensor.normal_(0, 0.2)
     model.save_pretrained(folder)
+    if config.is_encoder_decoder and model.can_generate():
+        set_config(folder, GENERATION, forced_bos_token_id=base.ids["et_EE"], bad_words_ids=[[base.ids["en_XX"]]])
     return base, kind
 
 
@@ -142,6 +145,26 @@ def test_kept_tokens_have_the_logits_or_hidden_states_that_they_had(name, tmp_pa
     assert config.pad_token_id == new.ids[base.strings[before.pad_token_id]]
     if config.is_encoder_decoder:
         assert config.decoder_start_token_id == new.ids["en_XX"] != base.ids["en_XX"]
+    if config.is_encoder_decoder and kind.can_generate():
+        generation = json.loads((tmp_path / "out" / GENERATION).read_text())
+        assert generation["decoder_start_token_id"] == new.ids["en_XX"]
+        assert generation["forced_bos_token_id"] == new.ids["et_EE"]
+        assert generation["bad_words_ids"] == [[new.ids["en_XX"]]]
+
+
+@pytest.mark.parametrize("name", ["bert-Model", "bert-ForMaskedLM", "t5", "t5-encoder", "bart-without-head", "whisper"])
+def test_both_models_can_be_run_and_compared(name, tmp_path):
+    base, _ = model_folder(tmp_path / "model", name)
+    done = tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out", verify=True)
+    assert done.behaviour.worst == 0
+
+
+@pytest.mark.parametrize(("name", "suppressed"), [("bert-ForMaskedLM", 0), ("bart-without-head", 0), ("bart", 12)])
+def test_ids_without_a_token_are_suppressed_only_if_the_model_generates_text(name, suppressed, tmp_path):
+    base, _ = model_folder(tmp_path / "model", name)
+    holes = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
+    assert tg.transplant(tmp_path / "model", holes, tmp_path / "out").suppressed == suppressed
+    assert (tmp_path / "out" / GENERATION).exists() == bool(suppressed)
 
 
 COPIES = {
@@ -255,7 +278,7 @@ def whisper(folder, times=4):
     set_config(folder, **start)
     set_config(
         folder,
-        "generation_config.json",
+        GENERATION,
         **start,
         lang_to_id={"<|en|>": base.ids["<|en|>"]},
         task_to_id={"transcribe": base.ids["<|transcribe|>"]},
@@ -271,7 +294,7 @@ def test_languages_tasks_and_timestamps_of_whisper_have_the_new_ids(tmp_path):
     new = pruned(base)
     tg.transplant(tmp_path / "model", new, tmp_path / "out")
     assert_says_the_same(tmp_path, base, new, kind)
-    config = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    config = json.loads((tmp_path / "out" / GENERATION).read_text())
     assert config["lang_to_id"] == {"<|en|>": new.ids["<|en|>"]}
     assert config["task_to_id"] == {"transcribe": new.ids["<|transcribe|>"]}
     assert config["no_timestamps_token_id"] == new.ids["<|0.00|>"] - 1 == base.ids["<|0.00|>"] - 13

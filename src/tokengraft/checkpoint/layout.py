@@ -278,6 +278,24 @@ def _known_architecture(config: dict[str, Any]) -> str | None:
     return next((name for name in names if _family(name)), None)
 
 
+def class_with_encoder(config: dict[str, Any]) -> str:
+    """The class in transformers of an encoder or encoder-decoder in the table; empty for other models."""
+    known = _known_architecture(config)
+    if known is None or _family(known) not in (ENCODER, ENCODER_DECODER):
+        return ""
+    return "AutoModel" if known == config.get("model_type") else known
+
+
+def generates(config: dict[str, Any]) -> bool:
+    """Whether a model generates text: false for encoders, and classes of encoder-decoders without a head for tokens.
+
+    >>> [generates({"architectures": [name]}) for name in ("LlamaModel", "BertForMaskedLM", "MarianMTModel")]
+    [True, False, True]
+    """
+    known = class_with_encoder(config)
+    return not known or known.endswith(("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration"))
+
+
 def _family(name: str) -> str:
     """The family of a class or a type of models; empty if it is not in the table.
 

@@ -17,7 +17,7 @@ from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
 from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
-from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_files import (
     REPORT,
     ModelFiles,
@@ -294,5 +294,7 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     require_fixed_ids(vocabulary.shorter, source.config, renumbering)
     files = model_files(source, vocabulary, (old, new), renumbering)
     unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS, used_by_configs(files))
+    if not generates(source.config):
+        unused = replace(unused, suppressed=frozenset())
     tables = NewTables(vocabulary, changes, rows, options, unused, initializer_range(source.text_config))
     return _Job(source, old, new, with_suppressed(files, unused.suppressed), tables)
