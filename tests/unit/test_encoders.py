@@ -42,6 +42,7 @@ MODELS = {
     "camembert": ("CamembertForMaskedLM", "Camembert", "Unigram", BODY),
     "xlm-roberta": ("XLMRobertaForMaskedLM", "XLMRoberta", "Unigram", BODY),
     "xlm-roberta-without-head": ("XLMRobertaModel", "XLMRoberta", "Unigram", BODY),
+    "deberta": ("DebertaForMaskedLM", "Deberta", "BPE", BODY),
     "deberta-v2": ("DebertaV2ForMaskedLM", "DebertaV2", "Unigram", BODY | {"relative_attention": True}),
     "deberta-v3": ("DebertaV2ForMaskedLM", "DebertaV2", "Unigram", BODY | {"legacy": False}),
     "deberta-v3-without-head": ("DebertaV2Model", "DebertaV2", "Unigram", BODY),
@@ -52,6 +53,7 @@ MODELS = {
     "mt5": ("MT5ForConditionalGeneration", "MT5", "Unigram", T5 | {"tie_word_embeddings": False}),
     "bart": ("BartForConditionalGeneration", "Bart", "BPE", SEQ2SEQ),
     "bart-without-head": ("BartModel", "Bart", "BPE", SEQ2SEQ),
+    "bart-decoder": ("BartForCausalLM", "Bart", "BPE", SEQ2SEQ | {"is_encoder_decoder": False}),
     "mbart": ("MBartForConditionalGeneration", "MBart", "Unigram", SEQ2SEQ),
     "m2m100": ("M2M100ForConditionalGeneration", "M2M100", "Unigram", SEQ2SEQ),
     "marian": ("MarianMTModel", "Marian", "Unigram", SEQ2SEQ),
@@ -125,12 +127,19 @@ def output(kind, folder, ids, rows):
 
 
 def assert_says_the_same(folder, base, new, kind):
-    """The models in `model` and `out` give kept tokens the same numbers, bit for bit."""
+    """The models in `model` and `out` give kept tokens the same numbers: bit for bit, without a head for tokens.
+
+    With one, a product with a smaller table may be rounded differently: its columns are split otherwise among threads.
+    """
     moved = tg.plan(base, new).moved
     kept = sorted(moved)
     text = [i for i in kept if i > 5][::4][:40]
     before = output(kind, folder / "model", text, kept)
-    assert torch.equal(before, output(kind, folder / "out", [moved[i] for i in text], [moved[i] for i in kept]))
+    after = output(kind, folder / "out", [moved[i] for i in text], [moved[i] for i in kept])
+    if before.shape[-1] == len(kept):
+        assert torch.allclose(before, after, rtol=0, atol=1e-5)
+    else:
+        assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -156,7 +165,7 @@ def test_kept_tokens_have_the_logits_or_hidden_states_that_they_had(name, tmp_pa
 def test_both_models_can_be_run_and_compared(name, tmp_path):
     base, _ = model_folder(tmp_path / "model", name)
     done = tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out", verify=True)
-    assert done.behaviour.worst == 0
+    assert done.behaviour.worst < 1e-6
 
 
 @pytest.mark.parametrize(("name", "suppressed"), [("bert-ForMaskedLM", 0), ("bart-without-head", 0), ("bart", 12)])

@@ -270,7 +270,7 @@ def _require_ids_of_pieces(old: Tokenizer, source: Checkpoint) -> None:
             f"`{source.folder}` has `{old.piece_file}` and no `{TOKENIZER_JSON}`: for many models, transformers gives "
             "the pieces of such a file other ids, or adds tokens to them, so it is not known which row a token has",
             hint=f"write a `{TOKENIZER_JSON}`: `transformers.AutoTokenizer.from_pretrained('{source.folder}')"
-            ".save_pretrained('NEW')`, and copy it into the folder",
+            ".save_pretrained('NEW')`, and copy it into the folder. The tokenizer of M2M-100 cannot be written as one",
         )
 
 
