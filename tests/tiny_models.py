@@ -155,6 +155,20 @@ ARCHITECTURES = {
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", lambda ids: _T5 | ids | {"tie_word_embeddings": False}),
     "bart": ("BartForConditionalGeneration", "BartConfig", lambda ids: _SEQ2SEQ | ids),
     "marian": ("MarianMTModel", "MarianConfig", lambda ids: _SEQ2SEQ | ids | {"max_position_embeddings": 64}),
+    "marian-unshared": (
+        "MarianMTModel",
+        "MarianConfig",
+        lambda ids: _SEQ2SEQ | ids | {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+    ),
+    "fsmt": (
+        "FSMTForConditionalGeneration",
+        "FSMTConfig",
+        lambda ids: (
+            _SEQ2SEQ
+            | {name: n for name, n in ids.items() if name != "vocab_size"}
+            | {"src_vocab_size": ids["vocab_size"], "tgt_vocab_size": ids["vocab_size"], "langs": ["en", "et"]}
+        ),
+    ),
     "whisper": (
         "WhisperForConditionalGeneration",
         "WhisperConfig",

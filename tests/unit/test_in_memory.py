@@ -119,15 +119,9 @@ def attributes(model):
 
 REFUSED = {
     "mllama": "expected one input embedding, by their shapes: the architecture MllamaForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration is an encoder-decoder",
-    "t5-encoder": "`shared.weight` has an axis of 448, .* the architecture T5EncoderModel is unknown",
-    "mt5": "MT5ForConditionalGeneration is an encoder-decoder",
-    "bart": "BartForConditionalGeneration is an encoder-decoder",
-    "marian": "MarianMTModel is an encoder-decoder",
-    "whisper": "WhisperForConditionalGeneration is an encoder-decoder",
-    "bert": "`cls.predictions.bias` has an axis of 448, .* the architecture BertForMaskedLM is unknown",
+    "marian-unshared": "MarianMTModel has two vocabularies, of 448 and 448 tokens",
+    "fsmt": "FSMTForConditionalGeneration is an encoder-decoder that is not supported",
     "roberta": "models of the type roberta compute positions from `pad_token_id`, which is 396",
-    "modernbert": "`decoder.bias` has an axis of 448, .* the architecture ModernBertForMaskedLM is unknown",
 }
 
 

@@ -7,12 +7,15 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokengraft.checkpoint.byte_ranges import PIECE, equal_bytes
+from tokengraft.checkpoint.ids import CONFIG, read_config
+from tokengraft.checkpoint.layout import class_with_encoder
 from tokengraft.checkpoint.tensors import Ids, TensorFile, TensorInfo, all_finite, long_runs, read_rows
 from tokengraft.errors import CheckpointError, OptionError
 from tokengraft.vocab_plan import VocabPlan
@@ -156,10 +159,11 @@ class Behaviour(NamedTuple):
 
     sequences: int
     worst: float
-    """The largest difference of a logit of a kept token, relative to the largest logit."""
+    """The largest difference of a logit of a kept token, relative to the largest logit; of models without logits, that
+    of their output."""
     old_text: str
     new_text: str
-    """The text that each model generates from the same prompt."""
+    """The text that each model generates from the same prompt; empty for models with an encoder."""
 
 
 def require_torch(hint: str = "install them, or leave out --verify") -> None:
@@ -196,21 +200,41 @@ def compare_models(old: Path, new: Path, plan: VocabPlan) -> Behaviour:
 
 
 def _run(folder: Path, what: str, sequences: list[list[int]], wanted: list[int]) -> tuple["torch.Tensor", str]:
-    """The logits of the wanted tokens at every position of the sequences, and the text generated from the prompt."""
+    """The logits of the wanted tokens at every position of the sequences, and the text generated from the prompt.
+
+    For an encoder without a head for tokens, its output, such as hidden states. Encoders and encoder-decoders do not
+    generate text: many need more than a prompt.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     offline = {"local_files_only": True, "trust_remote_code": False}
+    name = class_with_encoder(read_config(folder / CONFIG))
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **offline)
+        kind = getattr(import_module("transformers"), name) if name else AutoModelForCausalLM
+        model: Any = kind.from_pretrained(str(folder), dtype=torch.float32, **offline)
         tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), **offline)
         with torch.no_grad():
-            logits = model(torch.tensor(sequences)).logits[..., wanted]
+            found = model(**_inputs(model, sequences))[0]
+            if name:
+                return found[..., wanted] if found.shape[-1] == model.config.vocab_size else found, ""
             prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
             generated = model.generate(**prompt, max_new_tokens=GENERATED, do_sample=False)
-        return logits, str(tokenizer.decode(generated[0]))
+        return found[..., wanted], str(tokenizer.decode(generated[0]))
     except Exception as error:  # any error of another library means that the model does not load or run
         raise CheckpointError(
             f"transformers cannot load or run {what}: {type(error).__name__}: {error}",
-            hint="check that the source loads and generates text, or leave out --verify",
+            hint="check that the source loads and runs, or leave out --verify",
         ) from error
+
+
+def _inputs(model: Any, sequences: list[list[int]]) -> "dict[str, torch.Tensor]":
+    """The sequences as the input of a model, of both parts of an encoder-decoder; silence for the encoder of speech."""
+    import torch
+
+    ids, config = torch.tensor(sequences), model.config
+    inputs = {"input_ids": ids}
+    if model.main_input_name == "input_features":
+        inputs = {"input_features": torch.zeros(len(ids), config.num_mel_bins, 2 * config.max_source_positions)}
+    both = "decoder_input_ids" in signature(model.forward).parameters  # not in classes with only the encoder
+    return inputs | ({"decoder_input_ids": ids} if both else {})

@@ -56,6 +56,8 @@ TOKEN_MAP = "vocabulary_map"
 """The ids of tokens by their text, in configs of Chameleon and Emu3."""
 _IMAGE_CODE = re.compile(r"^IMGIMG|^<\|visual token|^<\|extra_200\|>$|^<image>$")
 """Tokens in that map that these models use for images."""
+_NAMED_IDS = frozenset(("lang_to_id", "task_to_id"))
+"""The ids of languages and tasks by their names, in generation configs of Whisper."""
 _PAIRS = {"forced_decoder_ids": 1, "sequence_bias": 0}
 """Pairs of a position in the output and an id, or of a list of ids and a number: where the ids are."""
 _SIZE_FIELD = re.compile(r"(^|_)vocab_size(_per_layer_input)?$|^n_vocab$")
@@ -187,6 +189,8 @@ def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
         return _map_numbers(key, value, rename)
     if key == TOKEN_MAP and isinstance(value, dict):
         return _map_tokens(value, rename)
+    if key in _NAMED_IDS and isinstance(value, dict):
+        return {name: _map_numbers(key, token_id, rename) for name, token_id in value.items()}
     if key not in _PAIRS or not isinstance(value, list):
         return _map_ids(value, rename)
     at = _PAIRS[key]

@@ -97,7 +97,7 @@ def _require_plain_tables(embedding: Any, head: Any) -> None:
                 "(trainable_token_indices) and modules to save included",
             )
     if not hasattr(embedding, "weight") or embedding.weight.ndim != 2:
-        raise CheckpointError("the model has no plain input embedding", hint="pass a decoder-only language model")
+        raise CheckpointError("the model has no plain input embedding", hint="pass a model with one table of tokens")
     for what, weight in (("embedding", embedding.weight), ("head", getattr(head, "weight", None))):
         if weight is not None:
             _require_here(weight, f"the model's {what}")
@@ -207,19 +207,21 @@ def transplant_model(
 
 
 def _parameter(weight: "torch.Tensor", tables: NewTables, tensor: VocabTensor) -> Any:
-    """The new parameter that replaces an old one."""
+    """The new parameter or buffer that replaces an old one."""
     import torch
 
-    old: Raw = weight.detach().cpu().contiguous().reshape(len(weight), -1).view(torch.uint8).numpy()
+    info, rows = tensor.info, tables.rows_after(tensor.info)
+    old: Raw = weight.detach().cpu().contiguous().reshape(info.rows, -1).view(torch.uint8).numpy()
     parts = tables.parts(tensor, lambda rows: old[rows])
     raw = np.concatenate([old[part.start : part.stop] if isinstance(part, range) else part for part in parts])
-    new = torch.from_numpy(raw).view(weight.dtype).reshape(tables.rows_after(tensor.info), *weight.shape[1:])
-    return torch.nn.Parameter(new.to(weight.device), requires_grad=weight.requires_grad)
+    new = torch.from_numpy(raw).view(weight.dtype).reshape(info.with_rows(rows).shape).to(weight.device)
+    is_parameter = isinstance(weight, torch.nn.Parameter)
+    return torch.nn.Parameter(new, requires_grad=weight.requires_grad) if is_parameter else new
 
 
 def _replace_tables(module: Any, parameters: Mapping[Hashable, Any]) -> None:
-    """Gives a module the new parameters in the places of the old ones. Modules that share one share the new one."""
-    for name, weight in [*module._parameters.items()]:
+    """Gives a module the new tensors in the places of the old ones. Modules that share one share the new one."""
+    for name, weight in [*module._parameters.items(), *module._buffers.items()]:
         new = None if weight is None else parameters.get(storage(weight))
         if new is not None:
             setattr(module, name, new)

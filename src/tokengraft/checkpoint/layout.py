@@ -23,6 +23,8 @@ from tokengraft.output.json_file import parse_json, require_plain
 
 Role = Literal["input", "output", "bias"]
 PER_LAYER, PER_LAYER_SIZE = "embed_tokens_per_layer", "vocab_size_per_layer_input"
+ENCODER, ENCODER_DECODER = "encoder", "encoder-decoder"
+"""Families of architectures.json whose classes differ in their heads only."""
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
@@ -68,8 +70,8 @@ class VocabTensor:
     file: TensorFile
     role: Role
     further: bool = False
-    """Whether it is a table beside the embedding and the output, such as those of multi-token prediction. It may have
-    fewer rows, if it is for the first ids only."""
+    """Whether it is a table beside the embedding and the output, such as those of multi-token prediction, or a copy of
+    one that is stored twice. It may have fewer rows, if it is for the first ids only."""
 
 
 SameRows = Callable[[VocabTensor, VocabTensor], bool]
@@ -90,7 +92,7 @@ class Vocabulary:
     @property
     def shorter(self) -> list[int]:
         """The numbers of rows of tables that are for the first ids only."""
-        return [tensor.info.shape[0] for tensor in self.tensors if tensor.info.shape[0] < self.rows]
+        return [tensor.info.rows for tensor in self.tensors if tensor.info.rows < self.rows]
 
 
 def has_weights(source: str | os.PathLike[str]) -> bool:
@@ -212,10 +214,14 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
     ``checkpoint`` may describe a model in memory. By default, ``same_rows`` compares tables in their files.
     """
     config, size = checkpoint.config, checkpoint.text_config.get("vocab_size")
-    if config.get("is_encoder_decoder"):
+    known = _known_architecture(config)
+    if config.get("is_encoder_decoder") and not (known and _family(known) == ENCODER_DECODER):
+        names = ", ".join(name for name, family in _architectures()["prefixes"].items() if family == ENCODER_DECODER)
         raise CheckpointError(
-            f"{_named(config)} is an encoder-decoder, which is not supported", hint="pass a decoder-only model"
+            f"{_named(config)} is an encoder-decoder that is not supported",
+            hint=f"pass another model; the encoder-decoders that are supported are {names}",
         )
+    _require_one_vocabulary(config)
     if size is not None and type(size) is not int:
         what = "text, not a number" if isinstance(size, str) else "not a whole number"
         raise CheckpointError(
@@ -223,13 +229,23 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
             hint="correct `vocab_size` in config.json: the number of rows of the embedding, without quotation marks",
         )
     _refuse_strange_tables(checkpoint)
-    known = _known_architecture(config)
     found_by = f"the names of {known}" if known else f"their shapes: {_named(config)} is not in the table"
     vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by, same_rows or _same_bytes)
     listed = {tensor.info.name for tensor in vocabulary.tensors}
     others = ((tensor.name, tensor.shape) for tensor, _ in checkpoint.tensors if tensor.name not in listed)
     require_no_other_tables(others, vocabulary.rows, config)
     return vocabulary
+
+
+def _require_one_vocabulary(config: dict[str, Any]) -> None:
+    """Refuses a Marian model with one vocabulary for its encoder and another for its decoder."""
+    sizes = config.get("vocab_size"), config.get("decoder_vocab_size")
+    if config.get("share_encoder_decoder_embeddings") is False or (sizes[1] is not None and sizes[0] != sizes[1]):
+        raise CheckpointError(
+            f"{_named(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder and one "
+            "for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
+            hint="pass a model in which encoder and decoder share a vocabulary",
+        )
 
 
 def _named(config: dict[str, Any]) -> str:
@@ -242,7 +258,7 @@ def _named(config: dict[str, Any]) -> str:
 def vocabulary_tensors(checkpoint: Checkpoint) -> list[VocabTensor]:
     """The tensors with a vocabulary axis, not checked: by the table of architectures, or by their shapes."""
     known = _known_architecture(checkpoint.config)
-    tensors = _by_name(checkpoint, _architectures()["architectures"][known]) if known else _by_shape(checkpoint)
+    tensors = _by_name(checkpoint, _family(known)) if known else _by_shape(checkpoint)
     further = ((tensor, file, _further_role(tensor.name)) for tensor, file in checkpoint.tensors)
     return tensors + [VocabTensor(tensor, file, role, True) for tensor, file, role in further if role]
 
@@ -254,9 +270,43 @@ def _further_role(name: str) -> Role | None:
 
 
 def _known_architecture(config: dict[str, Any]) -> str | None:
-    listed = config.get("architectures")
+    """The class of a model that is in the table; without `architectures`, its type, such as `bert`."""
+    listed, kind = config.get("architectures"), config.get("model_type")
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    return next((name for name in names if name in _architectures()["architectures"]), None)
+    if not names and isinstance(kind, str):
+        names = [kind]
+    return next((name for name in names if _family(name)), None)
+
+
+def class_with_encoder(config: dict[str, Any]) -> str:
+    """The class in transformers of an encoder or encoder-decoder in the table; empty for other models."""
+    known = _known_architecture(config)
+    if known is None or _family(known) not in (ENCODER, ENCODER_DECODER):
+        return ""
+    return "AutoModel" if known == config.get("model_type") else known
+
+
+def generates(config: dict[str, Any]) -> bool:
+    """Whether a model generates text: false for encoders, and classes of encoder-decoders without a head for tokens.
+
+    >>> [generates({"architectures": [name]}) for name in ("LlamaModel", "BertForMaskedLM", "MarianMTModel")]
+    [True, False, True]
+    """
+    known = class_with_encoder(config)
+    return not known or known.endswith(("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration"))
+
+
+def _family(name: str) -> str:
+    """The family of a class or a type of models; empty if it is not in the table.
+
+    >>> _family("LlamaForCausalLM"), _family("BertForMaskedLM"), _family("m2m_100"), _family("BertCrf")
+    ('llama', 'encoder', 'encoder-decoder', '')
+    """
+    table = _architectures()
+    by_type = {prefix.lower(): family for prefix, family in table["prefixes"].items()}
+    prefix = re.fullmatch(r"(\w+?)((Encoder|LMHead|MT)?Model|For[A-Z]\w*)", name)
+    found = table["architectures"].get(name) or (table["prefixes"].get(prefix[1]) if prefix else None)
+    return str(found or by_type.get(re.sub("[-_]", "", name), ""))
 
 
 @cache
@@ -269,7 +319,13 @@ def _architectures() -> dict[str, Any]:
 def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
     held = {tensor.name: (tensor, file) for tensor, file in checkpoint.tensors}
     wanted: dict[Role, list[str]] = _architectures()["families"][family]
-    return [VocabTensor(*held[name], role) for role, names in wanted.items() for name in names if name in held]
+    found = {role: [name for name in names if name in held] for role, names in wanted.items()}
+    stored_twice = family in (ENCODER, ENCODER_DECODER)  # tied tables, by older versions of transformers
+    return [
+        VocabTensor(*held[name], role, further=stored_twice and name != names[0])
+        for role, names in found.items()
+        for name in names
+    ]
 
 
 def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
@@ -306,12 +362,13 @@ def _checked(checkpoint: Checkpoint, tensors: list[VocabTensor], found_by: str, 
         names = ", ".join(f"`{tensor.info.name}`" for tensor in tensors) or "none"
         raise CheckpointError(f"expected one input embedding, by {found_by}; found: {names}", hint=_REPORT)
     for tensor in tensors:
-        if len(tensor.info.shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
+        shape = tensor.info.shape[1:] if tensor.role == "bias" and tensor.info.is_flat else tensor.info.shape
+        if len(shape) != (1 if tensor.role == "bias" else 2) or not tensor.info.size:
             raise CheckpointError(
                 f"`{tensor.info.name}` has the shape {tensor.info.shape}, which is not that of a table of tokens",
                 hint=_DOWNLOAD,
             )
-    rows = by_role["input"].info.shape[0]
+    rows = by_role["input"].info.rows
     for tensor in tensors:
         _require_plain(tensor, rows, checkpoint)
     # Without an output, it is tied. With one, it is if the rows are equal and the config does not say otherwise:
@@ -341,7 +398,7 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
             hint=_UNQUANTISED,
         )
     # A table for each layer may be for the first ids only.
-    per_layer, held = tensor.further and PER_LAYER in info.name, info.shape[0]
+    per_layer, held = tensor.further and PER_LAYER in info.name, info.rows
     field = PER_LAYER_SIZE if per_layer else "vocab_size"
     size = checkpoint.text_config.get(field)
     fits = held == size and held <= rows if per_layer else held == rows and size in (None, rows)

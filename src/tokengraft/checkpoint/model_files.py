@@ -3,7 +3,6 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tokengraft.checkpoint.ids import (
     suppressing,
 )
 from tokengraft.checkpoint.layout import INDEX, OTHER_WEIGHTS, Checkpoint, Vocabulary
+from tokengraft.checkpoint.sentence_modules import module_files, require_no_vocabulary
 from tokengraft.errors import CheckpointError
 from tokengraft.formats.sources import TOKENIZER_JSON, folder_files, is_tokenizer_file
 from tokengraft.output.json_file import JsonStyle
@@ -55,7 +55,9 @@ def model_files(
 ) -> ModelFiles:
     """The files of a new checkpoint without weights. The tokenizers are the old and the new one."""
     tokenizer = _tokenizer_files(*tokenizers, renumbering)
-    written, copied, left_out = dict(tokenizer.written), [], [*tokenizer.left_out]
+    modules = module_files(source.folder)
+    require_no_vocabulary(source.folder, modules, vocabulary.rows)
+    written, copied, left_out = dict(tokenizer.written), [*modules], [*tokenizer.left_out]
     for path in _entries(source):
         if path.name in CONFIGS:
             written[path.name] = _config(path, renumbering)
@@ -129,7 +131,8 @@ def _texts(field: str, value: Any) -> Iterator[str]:
 
 def other_files(source: Checkpoint) -> list[Path]:
     """The files of a checkpoint beside weights and tokenizer that decide what is written: configs, and copied files."""
-    return [path for path in _entries(source) if path.name in (*CONFIGS, INDEX) or not _is_old(path)]
+    here = [path for path in _entries(source) if path.name in (*CONFIGS, INDEX) or not _is_old(path)]
+    return here + [source.folder / name for name in module_files(source.folder)]
 
 
 def used_by_configs(files: ModelFiles) -> list[tuple[str, int]]:
@@ -163,8 +166,8 @@ def _generation_config(config: Mapping[str, Any]) -> bytes:
 
 
 def _entries(source: Checkpoint) -> Iterator[Path]:
-    """The files of the folder except weights, tokenizer files and hidden files."""
-    weights = {file.path.name for file in source.files}
+    """The files of the folder except weights, tokenizer files, hidden files and folders of modules."""
+    weights = {file.path.name for file in source.files} | {name.split("/")[0] for name in module_files(source.folder)}
     for path in sorted(source.folder.iterdir()):
         is_tokenizer = is_tokenizer_file(Path(path.name)) or (path.is_dir() and path.name == _TEMPLATES)
         if not (path.name in weights or path.name.startswith(".") or is_tokenizer):
@@ -191,7 +194,7 @@ def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:
     metadata, tables = index.get("metadata"), [tensor.info for tensor in vocabulary.tensors]
     sizes = {
         "total_size": sum(table.row_bytes for table in tables),
-        "total_parameters": sum(prod(table.shape[1:]) for table in tables),
+        "total_parameters": sum(table.width for table in tables),
     }
     for name, of_a_row in sizes.items():
         if isinstance(metadata, dict) and isinstance(metadata.get(name), int | float):

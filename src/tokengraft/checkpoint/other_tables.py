@@ -20,7 +20,7 @@ _ALWAYS = re.compile(r"(^|\.)(embed_tokens_per_layer\.weight|d2t)$")
 _POSITIONS_FROM_PADDING = frozenset(
     (
         *("camembert", "data2vec-text", "esm", "ibert", "kosmos-2", "kosmos-2.5", "layoutlmv3", "lilt", "longformer"),
-        *("luke", "markuplm", "mpnet", "roberta", "roberta-prelayernorm", "trocr", "xglm", "xlm-roberta"),
+        *("luke", "m2m_100", "markuplm", "mpnet", "roberta", "roberta-prelayernorm", "trocr", "xglm", "xlm-roberta"),
         *("xlm-roberta-xl", "xmod"),
     )
 )
@@ -58,9 +58,10 @@ def require_fixed_ids(shorter: Iterable[int], config: Mapping[str, Any], renumbe
 
     Gemma-3n takes the ids from `vocab_offset` on for images and sound, and has a table for each layer that ends there:
     ``shorter`` has the rows of such tables. Tokens below may be replaced by others. RoBERTa computes positions from the
-    id of padding.
+    id of padding. Whisper computes the ids of timestamps from that of the token before them.
     """
     _require_fixed_padding(config, renumbering)
+    _require_timestamps(config, renumbering)
     first = min([*shorter, *_offsets(config)], default=None)
     if first is None:
         return
@@ -85,7 +86,22 @@ def _require_fixed_padding(config: Mapping[str, Any], renumbering: Renumbering) 
         raise CheckpointError(
             f"models of the type {kind} compute positions from `pad_token_id`, which is {padding:,}, and the plan "
             f"moves that token to {new:,}",
-            hint="keep its id: prune with `--ids keep`, or replace tokens with `tokengraft adapt --swap N`",
+            hint="keep its id: use `tokengraft prune --ids keep`, or replace tokens with `tokengraft adapt --swap N`",
+        )
+
+
+def _require_timestamps(config: Mapping[str, Any], renumbering: Renumbering) -> None:
+    """Refuses a plan after which the ids of Whisper's languages, tasks and timestamps no longer follow each other."""
+    start = config.get("decoder_start_token_id")
+    if config.get("model_type") != "whisper" or type(start) is not int:
+        return
+    new = [renumbering.moved.get(token_id) for token_id in range(start, renumbering.rows[0])]
+    if new and (new[0] is None or new != [*range(new[0], new[0] + len(new))]):
+        raise CheckpointError(
+            f"models of the type whisper use the ids from {start:,} on for languages, tasks and timestamps, one after "
+            "the other, and the plan removes some of them or changes their order",
+            hint="keep all ids: use `tokengraft prune --ids keep`. They can move if the tokenizer has tokens for all "
+            "rows from there on, timestamps (`<|0.00|>` to `<|30.00|>`) included",
         )
 
 

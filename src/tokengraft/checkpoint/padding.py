@@ -73,7 +73,7 @@ def model_rows(source: str | os.PathLike[str]) -> ModelRows | None:
 def _of_tables(checkpoint: Checkpoint) -> ModelRows:
     vocabulary = find_vocabulary(checkpoint)
     # A table for the first ids only keeps its rows.
-    tables = [tensor for tensor in vocabulary.tensors if tensor.info.shape[0] == vocabulary.rows]
+    tables = [tensor for tensor in vocabulary.tensors if tensor.info.rows == vocabulary.rows]
     counted = [tensor.info for tensor in tables if not (vocabulary.tied and tensor.role == "output")]
     return ModelRows(vocabulary.rows, sum(info.width for info in counted), sum(info.row_bytes for info in counted))
 

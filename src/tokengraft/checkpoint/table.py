@@ -118,13 +118,13 @@ class NewTables:
 
     def rows_after(self, table: TensorInfo) -> int:
         """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
-        return self.rows if table.shape[0] == self.vocabulary.rows else table.shape[0]
+        return self.rows if table.rows == self.vocabulary.rows else table.rows
 
     def parts(self, tensor: VocabTensor, old: OldRows) -> Iterator[range | Raw]:
         """The rows of one new table, in order: ranges of old rows to copy, and blocks of new bytes."""
         info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
         old_table = TableInfo(
-            ids=self._token_rows[self._token_rows < info.shape[0]],
+            ids=self._token_rows[self._token_rows < info.rows],
             read=lambda rows: widen(old(rows), info.dtype),
             width=info.width,
             spread=self.spread,

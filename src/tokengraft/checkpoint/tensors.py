@@ -45,9 +45,19 @@ class TensorInfo:
     """In bytes."""
 
     @property
+    def rows(self) -> int:
+        """The length of the first axis; of a single row of numbers, such as a bias of the shape [1, n], the second."""
+        return (self.shape[1] if self.is_flat else self.shape[0]) if self.shape else 0
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is a single row of numbers, with a first axis of 1."""
+        return len(self.shape) == 2 and self.shape[0] == 1
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of one row: one index of the first axis."""
-        return self.size // self.shape[0] if self.shape and self.shape[0] else 0
+        """Bytes of one of the `rows`."""
+        return self.size // self.rows if self.rows else 0
 
     @property
     def width(self) -> int:
@@ -58,7 +68,8 @@ class TensorInfo:
 
     def with_rows(self, rows: int) -> "TensorInfo":
         """The tensor with another number of rows."""
-        return replace(self, shape=(rows, *self.shape[1:]), size=self.row_bytes * rows)
+        shape = (1, rows) if self.is_flat else (rows, *self.shape[1:])
+        return replace(self, shape=shape, size=self.row_bytes * rows)
 
 
 @dataclass(frozen=True)
@@ -141,8 +152,8 @@ def header_bytes(tensors: list[TensorInfo], metadata: Mapping[str, Any] | None) 
 
 def read_rows(stream: BinaryIO, tensor: TensorInfo, rows: Ids) -> Raw:
     """The bytes of some rows of a tensor, in the given order. Consecutive rows are read together."""
-    if len(rows) and not 0 <= rows.min() <= rows.max() < tensor.shape[0]:  # bytes of another tensor
-        raise IndexError(f"`{tensor.name}` has {tensor.shape[0]} rows, and not {rows.max()}")
+    if len(rows) and not 0 <= rows.min() <= rows.max() < tensor.rows:  # bytes of another tensor
+        raise IndexError(f"`{tensor.name}` has {tensor.rows} rows, and not {rows.max()}")
     block = np.empty((len(rows), tensor.row_bytes), np.uint8)
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     starts = [0, *breaks] if len(rows) else []

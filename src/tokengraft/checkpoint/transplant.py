@@ -17,7 +17,7 @@ from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
 from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
-from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_files import (
     REPORT,
     ModelFiles,
@@ -38,13 +38,18 @@ from tokengraft.checkpoint.rows import (
     require_untied,
     unused_rows,
 )
+from tokengraft.checkpoint.sentence_modules import require_transformer_here
 from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range, write_weights
 from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
-from tokengraft.formats.sources import load, load_folder
+from tokengraft.formats.sources import TOKENIZER_JSON, load, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
+
+_MARIAN = "source.spm"
+_FAIRSEQ = "sentencepiece.bpe.model"
+"""The name of SentencePiece models for fairseq, which has its own ids for special tokens."""
 
 
 @stage("transplanting the checkpoint")
@@ -177,6 +182,7 @@ class _Job:
     def write_files(self, others: Mapping[str, bytes], folder: Path) -> None:
         """Writes every file without weights. ``others`` are written last and replace files of the same name."""
         for name in self.files.copied:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.source.folder / name, folder / name)
         write_files({**self.files.written, **others}, folder)
 
@@ -247,12 +253,36 @@ def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping
     return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
 
 
+def _require_ids_of_files(source: Checkpoint) -> None:
+    """Refuses a tokenizer of Marian: two SentencePiece models, and a list that gives their pieces ids."""
+    if (source.folder / _MARIAN).exists():
+        raise CheckpointError(
+            f"`{source.folder}` has a tokenizer of Marian (`{_MARIAN}`): a text is split by one model for its source "
+            "language or one for its target, and a piece without an id in `vocab.json` is unknown. It is not supported",
+            hint="pass a model with a single tokenizer, as a `tokenizer.json`",
+        )
+
+
+def _require_ids_of_pieces(old: Tokenizer, source: Checkpoint) -> None:
+    """Refuses a SentencePiece model whose pieces have other ids in transformers: XLM-R, mBART, NLLB, Pegasus, T5."""
+    if old.main != TOKENIZER_JSON and old.piece_file and (old.algorithm == "Unigram" or old.piece_file == _FAIRSEQ):
+        raise CheckpointError(
+            f"`{source.folder}` has `{old.piece_file}` and no `{TOKENIZER_JSON}`: for many models, transformers gives "
+            "the pieces of such a file other ids, or adds tokens to them, so it is not known which row a token has",
+            hint=f"write a `{TOKENIZER_JSON}`: `transformers.AutoTokenizer.from_pretrained('{source.folder}')"
+            ".save_pretrained('NEW')`, and copy it into the folder. The tokenizer of M2M-100 cannot be written as one",
+        )
+
+
 def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) -> _Job:
     require_no_adapter(folder)
+    require_transformer_here(folder)
     source = open_checkpoint(folder)
     vocabulary = find_vocabulary(source)
     require_untied(options.output_init, tied=vocabulary.tied)
+    _require_ids_of_files(source)
     old, new = load_folder(folder), _loaded(new_tokenizer)
+    _require_ids_of_pieces(old, source)
     changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
     if options.hole_rows == "keep" and old.n_rows > vocabulary.rows:
         raise OptionError(
@@ -264,5 +294,7 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     require_fixed_ids(vocabulary.shorter, source.config, renumbering)
     files = model_files(source, vocabulary, (old, new), renumbering)
     unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS, used_by_configs(files))
+    if not generates(source.config):
+        unused = replace(unused, suppressed=frozenset())
     tables = NewTables(vocabulary, changes, rows, options, unused, initializer_range(source.text_config))
     return _Job(source, old, new, with_suppressed(files, unused.suppressed), tables)

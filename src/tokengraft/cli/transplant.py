@@ -142,7 +142,8 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     if behaviour := done.behaviour:
         text = f"logits of kept tokens differ by at most {behaviour.worst:.1e} of the largest logit"
         rows.append(("models compared", text))
-        rows += [("old output", behaviour.old_text), ("new output", behaviour.new_text)]
+        if behaviour.old_text or behaviour.new_text:
+            rows += [("old output", behaviour.old_text), ("new output", behaviour.new_text)]
     return rows
 
 

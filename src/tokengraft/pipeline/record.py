@@ -99,7 +99,7 @@ def _model(job: Job, base: Tokenizer, stop: Event) -> Input:
     others = other_files(checkpoint) if checkpoint else [source / name for name in CONFIGS if (source / name).is_file()]
     tokenizer = folder_files(base)
     files: dict[str, str | None] = {name: sha256(tokenizer[name]).hexdigest() for name in tokenizer}
-    files |= {path.name: _hash(path, stop) for path in others}
+    files |= {path.relative_to(source).as_posix(): _hash(path, stop) for path in others}
     files |= {path.name: _hash(path, stop) if size <= MAX_HASHED else None for path in weights}
     return {
         "role": "model",

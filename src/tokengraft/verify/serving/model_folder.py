@@ -142,7 +142,7 @@ class ModelFolder:
     @property
     def rows(self) -> int | None:
         """Rows of the input embedding; without weights, what `config.json` says."""
-        inputs = (table.info.shape[0] for table in self.tables if table.role == "input" and table.info.shape)
+        inputs = (table.info.rows for table in self.tables if table.role == "input" and table.info.shape)
         return next(inputs, self.vocab_size)
 
     @property
@@ -239,7 +239,7 @@ def _tables(folder: ModelFolder) -> Iterator[tuple[str, int, int | None]]:
     """Every table: its name, its rows, and the rows that the config says it has."""
     for table in folder.tables:
         field = PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size"
-        yield table.info.name, table.info.shape[0] if table.info.shape else 0, folder.size(field)
+        yield table.info.name, table.info.rows, folder.size(field)
 
 
 def ids_fit(folder: ModelFolder) -> Finding:
