@@ -262,8 +262,9 @@ def test_pieces_whose_ids_only_a_class_of_transformers_knows_are_refused(name, f
     (tmp_path / "model" / "tokenizer.json").unlink()
     raw = builders.piece_model(pieces, model_type=1, byte_fallback=False)
     (tmp_path / "model" / file).write_bytes(raw)
-    hint = refuse(tmp_path, pruned(base), f"has `{file}` and no `tokenizer.json`")
-    assert "save_pretrained" in hint
+    with pytest.raises(errors.UnsupportedTokenizerError, match=f"has `{file}` and no `tokenizer.json`") as caught:
+        tg.transplant(tmp_path / "model", pruned(base), tmp_path / "out")
+    assert "save_pretrained" in caught.value.hint
 
 
 def whisper(folder, times=4):

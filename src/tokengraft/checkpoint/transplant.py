@@ -41,15 +41,13 @@ from tokengraft.checkpoint.rows import (
 from tokengraft.checkpoint.sentence_modules import require_transformer_here
 from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range, write_weights
 from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
-from tokengraft.formats.sources import TOKENIZER_JSON, load, load_folder
+from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan, plan
 
 _MARIAN = "source.spm"
-_FAIRSEQ = "sentencepiece.bpe.model"
-"""The name of SentencePiece models for fairseq, which has its own ids for special tokens."""
 
 
 @stage("transplanting the checkpoint")
@@ -263,17 +261,6 @@ def _require_ids_of_files(source: Checkpoint) -> None:
         )
 
 
-def _require_ids_of_pieces(old: Tokenizer, source: Checkpoint) -> None:
-    """Refuses a SentencePiece model whose pieces have other ids in transformers: XLM-R, mBART, NLLB, Pegasus, T5."""
-    if old.main != TOKENIZER_JSON and old.piece_file and (old.algorithm == "Unigram" or old.piece_file == _FAIRSEQ):
-        raise CheckpointError(
-            f"`{source.folder}` has `{old.piece_file}` and no `{TOKENIZER_JSON}`: for many models, transformers gives "
-            "the pieces of such a file other ids, or adds tokens to them, so it is not known which row a token has",
-            hint=f"write a `{TOKENIZER_JSON}`: `transformers.AutoTokenizer.from_pretrained('{source.folder}')"
-            ".save_pretrained('NEW')`, and copy it into the folder. The tokenizer of M2M-100 cannot be written as one",
-        )
-
-
 def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) -> _Job:
     require_no_adapter(folder)
     require_transformer_here(folder)
@@ -282,7 +269,6 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     require_untied(options.output_init, tied=vocabulary.tied)
     _require_ids_of_files(source)
     old, new = load_folder(folder), _loaded(new_tokenizer)
-    _require_ids_of_pieces(old, source)
     changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
     if options.hole_rows == "keep" and old.n_rows > vocabulary.rows:
         raise OptionError(

@@ -20,10 +20,12 @@ from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
+FAIRSEQ = "sentencepiece.bpe.model"
+"""The SentencePiece models of fairseq, which has its own ids for special tokens."""
 FILE_PATTERNS = (
     *(TOKENIZER_JSON, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "vocab.txt"),
-    *("tokenizer.model*", "original/tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model"),
+    *("tokenizer.model*", "original/tokenizer.model", "spiece.model", FAIRSEQ, "spm.model"),
     *("*.tiktoken", ENCODING, "tiktoken.model", "tekken.json"),
     *("tokenization_*.py", "chat_template.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
@@ -73,11 +75,14 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
 
 
 def _require_known_ids(tokenizer: Tokenizer, folder: str) -> None:
-    """Refuses a Unigram model without a `tokenizer.json`: T5 adds tokens to it, and the ids of XLM-R have an offset."""
-    if tokenizer.algorithm == "Unigram":
+    """Refuses a model without a `tokenizer.json` whose ids only a class of transformers knows.
+
+    T5 adds tokens to the pieces, and the ids of XLM-R, mBART and NLLB have an offset.
+    """
+    if tokenizer.algorithm == "Unigram" or tokenizer.main == FAIRSEQ:
         raise UnsupportedTokenizerError(
-            f"`{folder}` has a SentencePiece Unigram model and no `{TOKENIZER_JSON}`: the ids of its pieces may not "
-            "be those of the model",
+            f"`{folder}` has `{tokenizer.main}` and no `{TOKENIZER_JSON}`: the ids of its pieces may not be those "
+            "of the model",
             hint=f"write the file: `transformers.AutoTokenizer.from_pretrained({folder!r}).save_pretrained('NEW')`; or "
             f"pass the path of `{tokenizer.main}` itself if the model has its ids",
         )
