@@ -116,21 +116,6 @@ def clip(vocabulary: bytes, merges: bytes) -> Files:
     return {"tokenizer.json": json.dumps(document, ensure_ascii=False).encode()}
 
 
-def other_model(kind: str) -> Callable[[bytes], Files]:
-    """A GGUF file of another model type as a `tokenizer.json`."""
-
-    def make(raw: bytes) -> Files:
-        tokens, _ = gguf_files.read_gguf(raw)
-        vocab = {token.string: place for place, token in enumerate(tokens)}
-        word_piece = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-        unigram = {"unk_id": 3, "vocab": [[token.string, token.score] for token in tokens]}
-        model = unigram if kind == "Unigram" else word_piece | {"vocab": vocab}
-        document = {"version": "1.0", "added_tokens": [], "model": {"type": kind} | model}
-        return {"tokenizer.json": json.dumps(document, ensure_ascii=False).encode()}
-
-    return make
-
-
 def _json(package: Package, file: str, **more: Any) -> Source:
     return Source(package, (file,), as_file("tokenizer.json"), **more)
 
@@ -209,11 +194,5 @@ SOURCES: dict[str, Source] = {
         note="GGUF with merges; the pipeline is the published one",
     ),
     "StarCoder": _gguf("starcoder"),
-    "BGE (BERT)": Source(LLAMA_CPP, ("ggml-vocab-bert-bge.gguf",), other_model("WordPiece"), rejected=True),
     "CLIP": Source(COMFYUI, ("sd1_tokenizer/vocab.json", "sd1_tokenizer/merges.txt"), clip, rejected=True),
-    "Jurassic-2": _model(AI21, "j2-tokenizer.model", rejected=True),
-    "Nomic Embed (XLM-R)": Source(
-        LLAMA_CPP, ("ggml-vocab-nomic-bert-moe.gguf",), other_model("Unigram"), rejected=True
-    ),
-    "T5": _json(COMFYUI, "t5_tokenizer/tokenizer.json", rejected=True),
 }
