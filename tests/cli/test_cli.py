@@ -25,7 +25,7 @@ def test_inspect_prints_a_line_a_finding(tmp_path, capsys):
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["kind"] == "byte-level BPE"
     assert lines["flags"] == "ignore_merges on, byte_fallback off"
-    assert lines["unreachable"] == "0: merges produce every learned token"
+    assert lines["unreachable"] == "0: merges can produce every learned token"
 
 
 def test_inspect_json_is_data(tmp_path, capsys):

@@ -97,7 +97,7 @@ def _layout(runs: tuple[IdRange, ...]) -> str:
 
 def _unreachable(inspection: Inspection) -> str:
     if not inspection.unreachable:
-        return "0: every learned token occurs in some text"
+        return "0: " + ("merges" if inspection.algorithm == "BPE" else "the model") + " can produce every learned token"
     whole = f", {inspection.usable_whole:,} of them usable as a whole pretoken" if inspection.ignore_merges else ""
     shown = " ".join(readable(string, inspection.kind) for string in inspection.unreachable_examples)
     how = " by merges" * (inspection.algorithm == "BPE")
