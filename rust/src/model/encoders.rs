@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 /// What the encoders of all threads share. Building it takes time.
 pub(super) enum Shared<'m> {
-    Bpe(PretokenEncoder<'m>, Option<WholeCharacters>),
+    Bpe(Box<PretokenEncoder<'m>>, Option<WholeCharacters>),
     Other(&'m Model),
 }
 
@@ -23,7 +23,7 @@ impl<'m> Shared<'m> {
             Model::Bpe(bpe) => {
                 let encoder = bpe.pretoken_encoder(bpe.ignores_merges() && !by_merges);
                 let characters = encoder.whole_characters();
-                Self::Bpe(encoder, characters)
+                Self::Bpe(Box::new(encoder), characters)
             }
             other => Self::Other(other),
         }
