@@ -134,6 +134,11 @@ def test_vocab_txt_alone_and_beside_a_tokenizer_json(tmp_path, word_piece):
     (tmp_path / "both" / "vocab.txt").write_text(lines.replace("the\ncat", "cat\nthe"), encoding="utf-8")
     with pytest.raises(errors.InvalidTokenizerError, match=r"has 'cat' on line 6, and `tokenizer.json` gives it 6"):
         tg.load(tmp_path / "both")
+    (folder / "tokenizer_config.json").write_text('{"mask_token": "<mask>"}')
+    masked = tg.load(folder)
+    again = tg.load(tg.save(pruned(masked, 5).apply(masked), tmp_path / "masked", base=masked))
+    assert again.ids["<mask>"] == again.n_rows - 1
+    assert "<mask>" not in again.vocab
     (folder / "tokenizer_config.json").write_text('{"word_tokenizer_type": "mecab"}')
     with pytest.raises(errors.UnsupportedTokenizerError, match="mecab"):
         tg.load(folder)

@@ -120,7 +120,9 @@ def rewrite_files(
             kept = pieces.only(change.ids) if pieces.is_unigram else None
             yield name, (kept or pieces.rewritten(change.new, change.moved, change.specials)).write()
         elif name == VOCAB_TXT:
-            tokens = sorted(change.ids, key=change.ids.__getitem__)
+            # Added tokens that the file does not list stay outside of it.
+            listed = {line.removesuffix("\r") for line in raw.decode(errors="replace").split("\n")}
+            tokens = sorted((token for token in change.ids if token in listed), key=change.ids.__getitem__)
             yield name, "".join(f"{token}\n" for token in tokens).encode()
         elif name == "merges.txt":
             lines = [line for line in raw.decode(errors="replace").splitlines()[:1] if line.startswith("#version")]
