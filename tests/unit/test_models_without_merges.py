@@ -176,6 +176,21 @@ def test_a_sentencepiece_model_follows_by_its_pieces_whatever_their_ids(tmp_path
         tg.load(folder)
 
 
+def test_a_piece_that_tokenizer_json_lacks_stays_in_its_place(tmp_path):
+    """Without it, the ids of all later pieces would move, and libraries that read the file would shift every token."""
+    document = builders.unigram()
+    pieces = [*pieces_of(document)[:1], ("<s>", 0.0, CONTROL), *pieces_of(document)[1:]]
+    folder = builders.write(tmp_path / "both", document)
+    (folder / "spiece.model").write_bytes(builders.piece_model(pieces, model_type=1, byte_fallback=False))
+    base = tg.load(folder)
+    order = pruned(base, 5)
+    small = order.apply(base)
+    assert small.piece_model is not None
+    assert [piece.string for piece in small.piece_model.pieces] == [
+        string for string, _, _ in pieces if string not in order.tokens
+    ]
+
+
 def test_a_sentencepiece_model_alone(tmp_path):
     document = builders.unigram()
     path = tmp_path / "spiece.model"

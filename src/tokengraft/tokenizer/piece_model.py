@@ -158,9 +158,9 @@ class PieceModel:
             i for i, piece in enumerate(self.pieces) if piece.type == UNUSED and piece[:3] == placeholder(i)[:3]
         )
 
-    def only(self, tokens: Container[str]) -> "PieceModel":
-        """The model with some of its pieces, in their order."""
-        return replace(self, pieces=tuple(piece for piece in self.pieces if piece.string in tokens))
+    def without(self, tokens: Container[str]) -> "PieceModel":
+        """The model without some of its pieces. The others keep their order."""
+        return replace(self, pieces=tuple(piece for piece in self.pieces if piece.string not in tokens))
 
     def rewritten(
         self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]

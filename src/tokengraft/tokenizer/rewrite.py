@@ -117,7 +117,7 @@ def rewrite_files(
         if name == model:
             pieces = PieceModel.read(raw, name)
             # Its ids may differ by an offset from those of `tokenizer.json`, as for XLM-R: the order is the same.
-            kept = pieces.only(change.ids) if pieces.is_unigram else None
+            kept = pieces.without(change.gone) if pieces.is_unigram else None
             yield name, (kept or pieces.rewritten(change.new, change.moved, change.specials)).write()
         elif name == VOCAB_TXT:
             # Added tokens that the file does not list stay outside of it.
