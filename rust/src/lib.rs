@@ -63,5 +63,6 @@ pub use read::{FileReader, Part};
 pub use rows::bf16_means;
 pub use segment::{Segmented, Segmenter};
 pub use train::{
-    pairs_of, script_properties, Callbacks, Learned, LearnedMerge, MaxShare, RefusedPair, ScriptFilter, Task, Texts,
+    pairs_of, script_properties, Callbacks, Learned, LearnedMerge, LearnedPiece, LearnedPieces, MaxShare, RefusedPair,
+    RefusedPiece, ScriptFilter, Task, Texts,
 };

@@ -322,6 +322,27 @@ def extend(
     and the index of the language of every merge.
     """
 
+def extend_pieces(
+    model: Model,
+    counts: Counts,
+    tokens: int,
+    *,
+    given: list[str],
+    min_count: int,
+    max_token_bytes: int,
+    forbidden: list[str],
+    rules: PieceRules | None,
+    allow: Callable[[str], bool] | None,
+    scripts: list[str] | None = None,
+    preserved: Counts | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[list[float | None], list[tuple[str, str, int, float]], list[tuple[str, str, int, int]]]:
+    """The scores of the given tokens, and the learned ones as (left, right, count, score).
+
+    A given token that cannot be added has no score. Also the pairs that were refused because of the preserved text, as
+    (left, right, count, number of learned tokens before).
+    """
+
 def pairs(model: Model, counts: Counts) -> list[tuple[str, str]]:
     """The pairs of neighbouring tokens in the segmentation of counted pretokens, sorted."""
 

@@ -5,6 +5,7 @@
 
 mod compare;
 mod encoders;
+mod growing;
 mod remaining;
 mod summary;
 mod token_counts;
@@ -21,6 +22,7 @@ use crate::bpe::{Alphabet, Bpe, Origin, Tokens, CONTINUATION};
 use crate::count::Counts;
 use crate::error::{Error, Result};
 
+pub(crate) use growing::Growing;
 pub use remaining::Remaining;
 pub use summary::Summary;
 pub use unigram::Unigram;

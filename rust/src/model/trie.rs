@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 pub(super) const ROOT: u32 = 0;
 
 /// The tokens of a vocabulary by their bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Trie {
     /// The node after a node and a byte.
     next: FxHashMap<(u32, u8), u32>,
@@ -22,18 +22,33 @@ impl Trie {
     pub(super) fn new(tokens: &Tokens) -> Self {
         let mut trie = Self { next: FxHashMap::default(), tokens: vec![NONE] };
         for (token, string) in (0..).zip(tokens.strings()) {
-            let mut node = ROOT;
-            for &byte in string.as_bytes() {
-                let new = trie.tokens.len() as u32;
-                node = *trie.next.entry((node, byte)).or_insert(new);
-                if node == new {
-                    trie.tokens.push(NONE);
-                }
-            }
-            trie.tokens[node as usize] = token;
+            trie.insert(string, token);
         }
         trie.tokens[ROOT as usize] = NONE; // an empty token is in every text
         trie
+    }
+
+    pub(super) fn insert(&mut self, string: &str, token: u32) {
+        let mut node = ROOT;
+        for &byte in string.as_bytes() {
+            let new = self.tokens.len() as u32;
+            node = *self.next.entry((node, byte)).or_insert(new);
+            if node == new {
+                self.tokens.push(NONE);
+            }
+        }
+        self.tokens[node as usize] = token;
+    }
+
+    pub(super) fn remove(&mut self, string: &str) {
+        if let Some(node) = self.node(string.as_bytes()) {
+            self.tokens[node as usize] = NONE;
+        }
+    }
+
+    /// The token of a string that is not empty.
+    pub(super) fn find(&self, string: &str) -> Option<u32> {
+        self.node(string.as_bytes()).map(|node| self.tokens[node as usize]).filter(|&token| token != NONE)
     }
 
     /// The node after some bytes, if a token begins with them.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 const UNKNOWN_PENALTY: f64 = 10.0;
 
 /// A Unigram model.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Unigram {
     vocabulary: Arc<Vocabulary>,
     /// The score of every token.
@@ -135,6 +135,28 @@ impl Unigram {
     /// The parts of the best path. Of equal scores, the first one found is taken, which is the one whose last token
     /// begins first. Unknown characters beside each other are one part.
     fn parts(&self, text: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<Part>> {
+        let best = self.best_paths(text, is_removed)?;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut end = text.len();
+        while let Some((start, token)) = best[end].last {
+            // The text of the unknown token itself is unknown text too.
+            let token = token.filter(|token| Some(*token) != self.unknown);
+            match parts.last_mut() {
+                Some(after) if token.is_none() && after.token.is_none() => after.start = start,
+                _ => parts.push(Part { start, end, token }),
+            }
+            end = start;
+        }
+        parts.reverse();
+        for part in parts.iter_mut().filter(|part| part.token.is_none()) {
+            // Unknown characters may make a token together, as the library looks them up.
+            part.token = self.trie.find(&text[part.start..part.end]).filter(|token| !is_removed(*token));
+        }
+        Ok(parts)
+    }
+
+    /// The best way to split the text up to each of its bytes; only those where a character ends are set.
+    fn best_paths(&self, text: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<Best>> {
         let mut best = vec![Best { score: 0.0, last: None }; text.len() + 1];
         for (start, character) in text.char_indices() {
             let (score, width) = (best[start].score, character.len_utf8());
@@ -154,22 +176,42 @@ impl Unigram {
                 best[end] = Best { score, last: Some((start, None)) };
             }
         }
-        let mut parts: Vec<Part> = Vec::new();
-        let mut end = text.len();
-        while let Some((start, token)) = best[end].last {
-            // The text of the unknown token itself is unknown text too.
-            let token = token.filter(|token| Some(*token) != self.unknown);
-            match parts.last_mut() {
-                Some(after) if token.is_none() && after.token.is_none() => after.start = start,
-                _ => parts.push(Part { start, end, token }),
-            }
-            end = start;
-        }
-        parts.reverse();
-        for part in parts.iter_mut().filter(|part| part.token.is_none()) {
-            // Unknown characters may make a token together, as the library looks them up.
-            part.token = self.tokens().index(&text[part.start..part.end]).filter(|token| !is_removed(*token));
-        }
-        Ok(parts)
+        Ok(best)
+    }
+
+    /// The score of the best path of a text.
+    pub(super) fn score(&self, text: &str) -> Result<f64> {
+        Ok(self.best_paths(text, &|_| false)?[text.len()].score)
+    }
+
+    /// The score of a token.
+    pub(super) fn score_of(&self, token: u32) -> f64 {
+        self.scores[token as usize]
+    }
+
+    /// The lowest score, on which that of unknown characters depends.
+    pub(super) fn lowest_score(&self) -> f64 {
+        self.lowest.map_or(0.0, |token| self.scores[token as usize])
+    }
+
+    /// Whether a token stands for unknown text, or for a byte of it.
+    pub(super) fn is_unknown(&self, token: u32) -> bool {
+        self.unknown == Some(token) || self.is_byte(token)
+    }
+
+    pub(super) fn find(&self, string: &str) -> Option<u32> {
+        self.trie.find(string)
+    }
+
+    /// Adds a token after all others; its score is not below the lowest.
+    pub(super) fn push(&mut self, string: &str, score: f64) {
+        self.trie.insert(string, self.scores.len() as u32);
+        self.scores.push(score);
+    }
+
+    /// Removes the token that was added last.
+    pub(super) fn pop(&mut self, string: &str) {
+        self.trie.remove(string);
+        self.scores.pop();
     }
 }

@@ -10,7 +10,7 @@ use crate::bpe::{Tokens, Vocabulary, CONTINUATION};
 use crate::error::{Error, Result};
 
 /// A WordPiece model.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct WordPiece {
     vocabulary: Arc<Vocabulary>,
     unknown: String,
@@ -54,6 +54,21 @@ impl WordPiece {
     /// Whether a token is the unknown one.
     pub(super) fn must_stay(&self, token: u32) -> bool {
         self.tokens().string(token) == self.unknown
+    }
+
+    pub(super) fn find(&self, string: &str) -> Option<u32> {
+        self.trie.find(string)
+    }
+
+    /// Adds a token after all others.
+    pub(super) fn push(&mut self, string: &str, token: u32) {
+        self.trie.insert(string, token);
+        self.inside = self.trie.node(CONTINUATION.as_bytes());
+    }
+
+    /// Removes a token that was added.
+    pub(super) fn pop(&mut self, string: &str) {
+        self.trie.remove(string);
     }
 
     #[cfg(test)]

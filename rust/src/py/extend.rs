@@ -9,7 +9,7 @@ use crate::bpe::Bpe;
 use crate::count::Counts;
 use crate::error::Error;
 use crate::pretokenize::PieceRules;
-use crate::train::{self, pairs_of, Callbacks, Learned, MaxShare, ScriptFilter, Task, Texts};
+use crate::train::{self, pairs_of, Callbacks, Learned, LearnedPieces, MaxShare, ScriptFilter, Task, Texts};
 
 /// A learned merge: left and right token, how often the pair occurred, and whether it makes a new token.
 type PyMerge = (String, String, u64, bool);
@@ -63,6 +63,58 @@ pub(super) fn extend(
         return Err(failure);
     }
     Ok(as_strings(bpe, &learned?))
+}
+
+/// A token that was learned for a model without merges: left and right text, how often they were neighbours, and the
+/// score.
+type PyPiece = (String, String, u64, f64);
+
+/// Continued training for a model without merges. `given` are tokens to add first.
+///
+/// Returns the scores of the given tokens, None for those that cannot be added; the learned tokens; and the pairs that
+/// were refused.
+#[pyfunction]
+#[pyo3(signature = (model, counts, tokens, *, given, min_count, max_token_bytes, forbidden, rules, allow, scripts=None, preserved=None, progress=None))]
+#[allow(clippy::too_many_arguments)]
+pub(super) fn extend_pieces(
+    py: Python<'_>,
+    model: &PyModel,
+    counts: &PyCounts,
+    tokens: usize,
+    given: Vec<String>,
+    min_count: u64,
+    max_token_bytes: usize,
+    forbidden: Vec<String>,
+    rules: Option<PyRules>,
+    allow: Option<Py<PyAny>>,
+    scripts: Option<Vec<String>>,
+    preserved: Option<Bound<'_, PyCounts>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Vec<Option<f64>>, Vec<PyPiece>, Vec<PyRefused>)> {
+    let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
+    let space_is_last = rules.is_some_and(|rules| rules.treat_whitespace_as_suffix);
+    let scripts = scripts.map(|names| py.detach(|| ScriptFilter::new(&names).with_space_last(space_is_last)));
+    let task = Task {
+        tokens,
+        min_count,
+        max_token_bytes,
+        forbidden,
+        rules,
+        scripts,
+        unreachable_ranks: Vec::new(),
+        max_candidates: 0,
+    };
+    let preserved = preserved.as_ref().map(|counts| &counts.get().0);
+    let mut callbacks = PyCallbacks { allow, progress, failure: None };
+    let (model, counts) = (&model.0, &counts.0);
+    let learned = py.detach(|| LearnedPieces::new(model, counts, preserved, &given, &task, &mut callbacks));
+    if let Some(failure) = callbacks.failure {
+        return Err(failure);
+    }
+    let LearnedPieces { given, learned, refused } = learned?;
+    let learned = learned.into_iter().map(|piece| (piece.left, piece.right, piece.count, piece.score));
+    let refused = refused.into_iter().map(|pair| (pair.left, pair.right, pair.count, pair.after));
+    Ok((given, learned.collect(), refused.collect()))
 }
 
 fn tables<'c>(counts: &'c [Bound<'_, PyCounts>]) -> Vec<&'c Counts> {

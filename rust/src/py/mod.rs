@@ -58,6 +58,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<vocabulary::PyVocabulary>()?;
     module.add_function(wrap_pyfunction!(counter::documents, module)?)?;
     module.add_function(wrap_pyfunction!(extend::extend, module)?)?;
+    module.add_function(wrap_pyfunction!(extend::extend_pieces, module)?)?;
     module.add_function(wrap_pyfunction!(extend::pairs, module)?)?;
     module.add_function(wrap_pyfunction!(extend::script_properties, module)?)?;
     module.add_function(wrap_pyfunction!(extend::of_scripts, module)?)?;

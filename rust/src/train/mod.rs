@@ -18,15 +18,18 @@ mod further;
 mod learner;
 mod model;
 mod pairs;
+mod pieces;
 mod preserved;
 mod ranks;
 mod scripts;
+mod suffixes;
 mod task;
 mod text;
 mod texts;
 mod words;
 
 pub use balance::MaxShare;
+pub use pieces::{LearnedPiece, LearnedPieces, RefusedPiece};
 pub use preserved::pairs_of;
 pub use scripts::{of_scripts, script_properties, ScriptFilter};
 pub use task::{Callbacks, Learned, LearnedMerge, RefusedPair, Task};

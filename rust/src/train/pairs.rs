@@ -139,6 +139,7 @@ impl<P: Place> Pairs<P> {
 }
 
 /// A pair with its count when it was put on the heap.
+#[derive(Clone)]
 pub(super) struct Candidate {
     pub(super) count: u64,
     pub(super) left: Rc<str>,

@@ -1,0 +1,130 @@
+//! A Unigram or WordPiece model that new tokens are added to, one after the other.
+
+use super::Model;
+use crate::bpe::CONTINUATION;
+use crate::error::{Error, Result};
+
+/// How far the score of a new token stays from the scores at which its text would be split in another way. SentencePiece
+/// adds scores in 32 bits, and must find the same path.
+const MARGIN: f64 = 1e-3;
+
+/// A copy of a model, with new tokens after those of the base.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    model: Model,
+    /// The strings of the new tokens.
+    new: Vec<String>,
+}
+
+impl Growing {
+    pub(crate) fn new(model: &Model) -> Result<Self> {
+        let copy = match model {
+            Model::Bpe(_) => return Err(Error::NotForMerges),
+            Model::Unigram(unigram) => Model::Unigram(unigram.clone()),
+            Model::WordPiece(pieces) => Model::WordPiece(pieces.clone()),
+        };
+        Ok(Self { model: copy, new: Vec::new() })
+    }
+
+    /// The number of tokens, new ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.model.tokens().len() + self.new.len()
+    }
+
+    pub(crate) fn string(&self, token: u32) -> &str {
+        match (token as usize).checked_sub(self.model.tokens().len()) {
+            Some(new) => &self.new[new],
+            None => self.model.tokens().string(token),
+        }
+    }
+
+    /// The text that a token stands for in a word: without the mark of those that continue one.
+    pub(crate) fn text<'s>(&self, string: &'s str) -> &'s str {
+        match self.model {
+            Model::WordPiece(_) => string.strip_prefix(CONTINUATION).unwrap_or(string),
+            _ => string,
+        }
+    }
+
+    /// The string of the token that two neighbours would make.
+    pub(crate) fn joined(&self, left: u32, right: u32) -> String {
+        [self.string(left), self.text(self.string(right))].concat()
+    }
+
+    pub(crate) fn contains(&self, string: &str) -> bool {
+        match &self.model {
+            Model::Unigram(unigram) => unigram.find(string).is_some(),
+            Model::WordPiece(pieces) => pieces.find(string).is_some(),
+            Model::Bpe(_) => false,
+        }
+    }
+
+    /// Whether a token stands for unknown text, or for a byte of it.
+    pub(crate) fn is_unknown(&self, token: u32) -> bool {
+        match &self.model {
+            Model::Unigram(unigram) => unigram.is_unknown(token),
+            Model::WordPiece(pieces) => (token as usize) < pieces.tokens().len() && pieces.must_stay(token),
+            Model::Bpe(_) => false,
+        }
+    }
+
+    /// The tokens of a pretoken.
+    pub(crate) fn split(&self, pretoken: &str) -> Result<Vec<u32>> {
+        let mut tokens = Vec::new();
+        self.model.split(pretoken, false, &|_| false, &mut tokens)?;
+        Ok(tokens)
+    }
+
+    pub(crate) fn push(&mut self, string: &str, score: f64) -> u32 {
+        let token = self.len() as u32;
+        match &mut self.model {
+            Model::Unigram(unigram) => unigram.push(string, score),
+            Model::WordPiece(pieces) => pieces.push(string, token),
+            Model::Bpe(_) => {}
+        }
+        self.new.push(string.to_string());
+        token
+    }
+
+    /// Removes the token that was added last.
+    pub(crate) fn pop(&mut self) {
+        if let Some(string) = self.new.pop() {
+            match &mut self.model {
+                Model::Unigram(unigram) => unigram.pop(&string),
+                Model::WordPiece(pieces) => pieces.pop(&string),
+                Model::Bpe(_) => {}
+            }
+        }
+    }
+
+    /// The score of a token; None for a model without scores.
+    pub(crate) fn score(&self, token: u32) -> Option<f64> {
+        match &self.model {
+            Model::Unigram(unigram) => Some(unigram.score_of(token)),
+            _ => None,
+        }
+    }
+
+    /// The score for a new token, as near to an estimate as can be: its own text becomes the token, and the texts of the
+    /// tokens that contain it still become those. None if there is no such score. It has 32 bits, and is not below the
+    /// lowest, because unknown characters are scored by that. A model without scores gives 0.
+    pub(crate) fn score_for(&self, string: &str, estimate: f64, containing: &[u32]) -> Result<Option<f64>> {
+        let Model::Unigram(unigram) = &self.model else { return Ok(Some(0.0)) };
+        let lowest = unigram.lowest_score();
+        let least = (unigram.score(string)? + MARGIN).max(lowest);
+        let mut most = f64::INFINITY;
+        for &token in containing {
+            let whole = self.string(token);
+            for (at, _) in whole.char_indices().filter(|(at, _)| whole[*at..].starts_with(string)) {
+                let around = unigram.score(&whole[..at])? + unigram.score(&whole[at + string.len()..])?;
+                most = most.min(unigram.score_of(token) - around - MARGIN);
+            }
+        }
+        if least > most {
+            return Ok(None);
+        }
+        let rounded = estimate.max(least).min(most) as f32;
+        let score = if f64::from(rounded) < lowest { rounded.next_up() } else { rounded };
+        Ok(Some(f64::from(score)).filter(|score| score.is_finite()))
+    }
+}

@@ -1,0 +1,680 @@
+//! Learns tokens for models without merges: Unigram and WordPiece.
+//!
+//! Every distinct pretoken is split by the model. Then two neighbours become a token, again and again: those that save
+//! the most tokens. A new token may change any word that contains its text, so each of these is split again, and what
+//! the token saves in one and costs in another is added up. A pair is worth no more than the number of its occurrences.
+//! Of equal pairs, the smaller pair of strings in code-point order is taken.
+//!
+//! A new token of a Unigram model gets the score that its frequency has among the old ones: the logarithm of its share,
+//! plus the mean difference between score and logarithm of the old tokens of the text.
+
+use std::collections::{BTreeSet, BinaryHeap};
+use std::ops::Range;
+use std::rc::Rc;
+
+use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::pairs::Candidate;
+use super::suffixes::Suffixes;
+use super::task::{Callbacks, InterruptChecks, Task, LEARNED_STEP};
+use crate::bpe::{pair_key, Alphabet};
+use crate::count::Counts;
+use crate::error::{Error, Result};
+use crate::model::{Growing, Model};
+
+/// A token that was learned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LearnedPiece {
+    /// The left one of the two neighbours.
+    pub left: String,
+    /// The text of the right one.
+    pub right: String,
+    /// How often they were neighbours.
+    pub count: u64,
+    /// The score of the token; 0 for a model without scores.
+    pub score: f64,
+}
+
+/// A pair that did not become a token, because text that must not change would have changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RefusedPiece {
+    /// The left one of the two neighbours.
+    pub left: String,
+    /// The text of the right one.
+    pub right: String,
+    /// How often they were neighbours.
+    pub count: u64,
+    /// How many tokens were learned before.
+    pub after: usize,
+}
+
+/// The tokens that were learned for a model without merges.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LearnedPieces {
+    /// The scores of the tokens that were given; None for one that cannot be added, because preserved text would change,
+    /// text would become unknown, or no score makes it reachable.
+    pub given: Vec<Option<f64>>,
+    /// The tokens that were learned, in order.
+    pub learned: Vec<LearnedPiece>,
+    /// The pairs that preserved text refused, in order.
+    pub refused: Vec<RefusedPiece>,
+}
+
+impl LearnedPieces {
+    /// Adds the given tokens, and learns others until there are `task.tokens` of them or no pair is frequent enough.
+    ///
+    /// # Errors
+    ///
+    /// When a pretoken cannot be split or is not text, there are too many, or the caller stops the training.
+    pub fn new(
+        model: &Model,
+        counts: &Counts,
+        preserved: Option<&Counts>,
+        given: &[String],
+        task: &Task,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<Self> {
+        let mut interrupts = InterruptChecks::new(callbacks);
+        let mut learner = PieceLearner::new(model, counts, preserved, &mut interrupts)?;
+        for string in given {
+            let score = learner.give(string)?;
+            learner.result.given.push(score);
+            interrupts.step(InterruptChecks::STEP)?;
+        }
+        learner.count_pairs();
+        learner.learn(task, &mut interrupts)?;
+        Ok(learner.result)
+    }
+}
+
+/// A pretoken, what it is split into, and how often it occurs; never, if it is preserved.
+struct Word<'t> {
+    text: &'t str,
+    tokens: Vec<u32>,
+    count: u64,
+    /// The step that last added a token whose text it contains.
+    touched: u32,
+}
+
+impl AsRef<str> for Word<'_> {
+    fn as_ref(&self) -> &str {
+        self.text
+    }
+}
+
+/// A pair whose worth is known, since a step.
+struct Known {
+    candidate: Candidate,
+    /// The suffixes that begin with its text.
+    range: Range<usize>,
+    step: u32,
+}
+
+/// What a new token changes.
+struct Effect {
+    /// The score of the token.
+    score: f64,
+    range: Range<usize>,
+    /// The words that it changes, with their new tokens.
+    changed: Vec<(u32, Vec<u32>)>,
+    /// How many tokens of the text it saves.
+    saved: i128,
+}
+
+/// Why a token cannot be added.
+enum Obstacle {
+    Preserved,
+    Other,
+}
+
+struct PieceLearner<'t> {
+    model: Growing,
+    words: Vec<Word<'t>>,
+    suffixes: Suffixes,
+    /// The strings of the tokens of the base, and their suffixes, if they must stay reachable.
+    base: (Vec<String>, Suffixes),
+    /// The suffixes of the new tokens, if they must stay reachable.
+    new: BTreeSet<(String, u32)>,
+    pairs: FxHashMap<u64, u64>,
+    heap: BinaryHeap<Candidate>,
+    known: FxHashMap<u64, Known>,
+    /// Pairs that must not become tokens.
+    refused: FxHashSet<u64>,
+    /// Pairs that would change preserved text, and are listed.
+    spoiling: FxHashSet<u64>,
+    strings: Vec<Option<Rc<str>>>,
+    step: u32,
+    /// The number of tokens of the text at first.
+    total: f64,
+    /// The mean difference of the score of a token and the logarithm of its share in the text.
+    scale: f64,
+    result: LearnedPieces,
+}
+
+impl<'t> PieceLearner<'t> {
+    fn new(
+        model: &Model,
+        counts: &'t Counts,
+        preserved: Option<&'t Counts>,
+        interrupts: &mut InterruptChecks<'_>,
+    ) -> Result<Self> {
+        const GROUP: usize = 1 << 16;
+        let model = Growing::new(model)?;
+        let number = counts.len() + preserved.map_or(0, Counts::len);
+        if number >= u32::MAX as usize {
+            return Err(Error::TooMany { number: number as u64, what: "pretokens" });
+        }
+        let mut words: Vec<Word<'t>> = Vec::with_capacity(number);
+        for (counts, is_preserved) in [(Some(counts), false), (preserved, true)] {
+            let Some(counts) = counts else { continue };
+            for start in (0..counts.len()).step_by(GROUP) {
+                let word = |place: usize| {
+                    let text = std::str::from_utf8(counts.pretoken(place)).map_err(|_| Error::NotText)?;
+                    let count = if is_preserved { 0 } else { counts.counts()[place] };
+                    Ok(Word { text, tokens: model.split(text)?, count, touched: 0 })
+                };
+                let places = (start..counts.len().min(start + GROUP)).into_par_iter();
+                words.extend(places.map(word).collect::<Result<Vec<_>>>()?);
+                interrupts.check_now()?;
+            }
+        }
+        // A word that is a token stays that token.
+        let may_change = |word: &Word<'_>| !matches!(word.tokens[..], [only] if model.string(only) == word.text);
+        let numbers = (0..).zip(&words).filter(|(_, word)| may_change(word)).map(|(number, _)| number);
+        let suffixes = Suffixes::new(&words, numbers);
+        interrupts.check_now()?;
+        let mut learner = Self {
+            suffixes,
+            base: reachable(&model),
+            new: BTreeSet::new(),
+            pairs: FxHashMap::default(),
+            heap: BinaryHeap::new(),
+            known: FxHashMap::default(),
+            refused: FxHashSet::default(),
+            spoiling: FxHashSet::default(),
+            strings: vec![None; model.len()],
+            step: 0,
+            total: 0.0,
+            scale: 0.0,
+            result: LearnedPieces::default(),
+            words,
+            model,
+        };
+        learner.measure()?;
+        Ok(learner)
+    }
+
+    /// Measures the text before any token is added.
+    fn measure(&mut self) -> Result<()> {
+        let mut shares: FxHashMap<u32, u64> = FxHashMap::default();
+        let mut total = 0u128;
+        for word in &self.words {
+            total += u128::from(word.count) * word.tokens.len() as u128;
+            for &token in &word.tokens {
+                let share = shares.entry(token).or_default();
+                *share = share.saturating_add(word.count);
+            }
+        }
+        // No sum of counts is larger, so none overflows.
+        u64::try_from(total).map_err(|_| Error::TooFrequent)?;
+        let mut shares: Vec<(u32, u64)> = shares.into_iter().filter(|(_, count)| *count > 0).collect();
+        shares.retain(|(token, _)| !self.model.is_unknown(*token));
+        shares.sort_unstable(); // a sum of floats depends on the order
+        let known = shares.iter().map(|(_, count)| *count as f64).sum::<f64>();
+        let difference = |(token, count): &(u32, u64)| {
+            let share = *count as f64 / known;
+            Some(share * (self.model.score(*token)? - share.ln()))
+        };
+        self.scale = shares.iter().filter_map(difference).sum();
+        self.total = (total as f64).max(1.0);
+        Ok(())
+    }
+
+    /// Adds a token that was not learned, and returns its score; None if it cannot be added.
+    fn give(&mut self, string: &str) -> Result<Option<f64>> {
+        let range = self.suffixes.range(&self.words, self.model.text(string));
+        let count = self.suffixes.texts(range).map(|word| self.words[word as usize].count);
+        let count = count.fold(0, u64::saturating_add);
+        if self.model.contains(string) {
+            return Ok(None);
+        }
+        match self.effect(string, count)? {
+            Ok(effect) => Ok(Some(self.add(string, effect))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn count_pairs(&mut self) {
+        for word in &self.words {
+            for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
+                *self.pairs.entry(pair_key(pair[0], pair[1])).or_default() += word.count;
+            }
+        }
+        let pairs: Vec<(u64, u64)> = self.pairs.iter().map(|(key, count)| (*key, *count)).collect();
+        let candidates: Vec<Candidate> = pairs.into_iter().map(|(key, count)| self.candidate(key, count)).collect();
+        self.heap = BinaryHeap::from(candidates);
+    }
+
+    fn learn(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<()> {
+        while self.result.learned.len() < task.tokens {
+            let Some(best) = self.next(task, interrupts)? else { break };
+            let (left, right) = best.pair;
+            let count = self.pairs.get(&pair_key(left, right)).copied().unwrap_or_default();
+            let string = self.model.joined(left, right);
+            let Ok(effect) = self.effect(&string, count)? else { break }; // it was possible in this state
+            let piece = LearnedPiece {
+                left: self.model.string(left).to_string(),
+                right: self.model.text(self.model.string(right)).to_string(),
+                count,
+                score: effect.score,
+            };
+            self.add(&string, effect);
+            self.result.learned.push(piece);
+            if self.result.learned.len() % LEARNED_STEP == 0 {
+                interrupts.callbacks.learned(self.result.learned.len());
+            }
+        }
+        interrupts.callbacks.learned(self.result.learned.len());
+        // The last call of `allow` may have asked to stop.
+        interrupts.check_now()
+    }
+
+    /// The pair that is worth most; None if no pair is worth enough.
+    fn next(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<Option<Candidate>> {
+        self.forget_touched();
+        let mut best = self.known.values().map(|known| known.candidate.clone()).max();
+        while let Some(top) = self.heap.pop() {
+            let (left, right) = top.pair;
+            let key = pair_key(left, right);
+            let count = self.pairs.get(&key).copied().unwrap_or_default();
+            if self.refused.contains(&key) || self.known.contains_key(&key) || count == 0 {
+                continue;
+            }
+            if count != top.count {
+                // If it grew, a newer candidate is on the heap, and this one is dropped.
+                if count < top.count {
+                    self.heap.push(Candidate { count, ..top });
+                }
+                continue;
+            }
+            if top.count < task.min_count || best.as_ref().is_some_and(|best| *best > top) {
+                self.heap.push(top);
+                break;
+            }
+            let string = self.model.joined(left, right);
+            if self.is_unwanted(top.pair, &string, task) || !interrupts.callbacks.allow(&string) {
+                self.refused.insert(key);
+                continue;
+            }
+            let worth = match self.effect(&string, count)? {
+                Ok(effect) => u64::try_from(effect.saved).unwrap_or_default().min(count),
+                Err(Obstacle::Other) => 0,
+                Err(Obstacle::Preserved) => {
+                    if self.spoiling.insert(key) {
+                        let (left, right) = (top.left.to_string(), self.model.text(&top.right).to_string());
+                        self.result.refused.push(RefusedPiece { left, right, count, after: self.result.learned.len() });
+                    }
+                    0
+                }
+            };
+            let range = self.suffixes.range(&self.words, self.model.text(&string));
+            interrupts.step(InterruptChecks::STEP + range.len())?;
+            let candidate = Candidate { count: worth, ..top };
+            if best.as_ref().is_none_or(|best| candidate > *best) {
+                best = Some(candidate.clone());
+            }
+            self.known.insert(key, Known { candidate, range, step: self.step });
+        }
+        Ok(best.filter(|best| best.count >= task.min_count.max(1)))
+    }
+
+    /// Puts the pairs back on the heap whose worth may have changed with the last token.
+    fn forget_touched(&mut self) {
+        let (words, suffixes) = (&self.words, &self.suffixes);
+        let is_touched = |known: &Known| {
+            suffixes.texts(known.range.clone()).any(|word| words[word as usize].touched > known.step)
+        };
+        let forgotten: Vec<u64> =
+            self.known.iter().filter(|(_, known)| is_touched(known)).map(|(key, _)| *key).collect();
+        for key in forgotten {
+            if let Some(known) = self.known.remove(&key) {
+                let count = self.pairs.get(&key).copied().unwrap_or_default();
+                self.heap.push(Candidate { count, ..known.candidate });
+            }
+        }
+    }
+
+    /// Whether a pair must not become this token.
+    fn is_unwanted(&self, pair: (u32, u32), string: &str, task: &Task) -> bool {
+        let text = self.model.text(string);
+        let is_apart = |token: u32| self.model.is_unknown(token) || task.forbidden.contains(self.model.string(token));
+        let against_rules = || task.rules.is_some_and(|rules| !rules.allow(string));
+        let of_other_scripts = || task.scripts.as_ref().is_some_and(|scripts| !scripts.allows(text, Alphabet::Text));
+        is_apart(pair.0)
+            || is_apart(pair.1)
+            || self.model.contains(string)
+            || Alphabet::Text.byte_length(text) > task.max_token_bytes
+            || against_rules()
+            || task.forbidden.contains(string)
+            || of_other_scripts()
+    }
+
+    /// What a token would change that occurs so often.
+    fn effect(&mut self, string: &str, count: u64) -> Result<std::result::Result<Effect, Obstacle>> {
+        let text = self.model.text(string);
+        let range = self.suffixes.range(&self.words, text);
+        let containing = self.tokens_with(string);
+        let estimate = ((count as f64).max(1.0) / self.total).ln() + self.scale;
+        let Some(score) = self.model.score_for(string, estimate, &containing)? else {
+            return Ok(Err(Obstacle::Other));
+        };
+        let mut numbers: Vec<u32> = self.suffixes.texts(range.clone()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let token = self.model.push(string, score);
+        let split = |&number: &u32| -> Result<Option<(u32, Vec<u32>)>> {
+            let word = &self.words[number as usize];
+            let tokens = self.model.split(word.text)?;
+            Ok((tokens != word.tokens).then_some((number, tokens)))
+        };
+        let changed = numbers.par_iter().with_min_len(1 << 9).filter_map(|number| split(number).transpose());
+        let changed = changed.collect::<Result<Vec<_>>>();
+        let broken = self.breaks(string, token, &containing);
+        self.model.pop();
+        let changed = changed?;
+        let (mut saved, mut is_preserved) = (0, false);
+        let n_unknown = |tokens: &[u32]| tokens.iter().filter(|token| self.model.is_unknown(**token)).count();
+        for (number, tokens) in &changed {
+            let word = &self.words[*number as usize];
+            if n_unknown(tokens) > n_unknown(&word.tokens) {
+                return Ok(Err(Obstacle::Other));
+            }
+            is_preserved = is_preserved || word.count == 0;
+            saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
+        }
+        if broken? {
+            return Ok(Err(Obstacle::Other));
+        }
+        Ok(if is_preserved { Err(Obstacle::Preserved) } else { Ok(Effect { score, range, changed, saved }) })
+    }
+
+    /// Whether the text of a new token, or of one of the tokens that contain it, becomes something else.
+    fn breaks(&self, string: &str, token: u32, containing: &[u32]) -> Result<bool> {
+        if self.model.score(token).is_none() {
+            return Ok(false);
+        }
+        let containing = containing.iter().map(|&token| (token, self.model.string(token)));
+        for (token, string) in containing.chain([(token, string)]) {
+            if self.model.split(string)? != [token] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The tokens with longer strings that contain a string, and must stay reachable.
+    fn tokens_with(&self, string: &str) -> Vec<u32> {
+        let (strings, suffixes) = &self.base;
+        let from = (string.to_string(), 0);
+        let new = self.new.range(from..).take_while(|(suffix, _)| suffix.starts_with(string)).map(|(_, token)| *token);
+        let mut tokens: Vec<u32> = suffixes.texts(suffixes.range(strings, string)).chain(new).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens
+    }
+
+    /// Adds a token, and returns its score.
+    fn add(&mut self, string: &str, effect: Effect) -> f64 {
+        let token = self.model.push(string, effect.score);
+        self.strings.push(None);
+        self.step += 1;
+        if self.model.score(token).is_some() {
+            self.new.extend(string.char_indices().map(|(at, _)| (string[at..].to_string(), token)));
+        }
+        for word in self.suffixes.texts(effect.range) {
+            self.words[word as usize].touched = self.step;
+        }
+        let mut grown: FxHashSet<u64> = FxHashSet::default();
+        for (number, tokens) in effect.changed {
+            let word = &mut self.words[number as usize];
+            let before = std::mem::replace(&mut word.tokens, tokens);
+            for pair in before.windows(2) {
+                if let Some(count) = self.pairs.get_mut(&pair_key(pair[0], pair[1])) {
+                    *count -= word.count;
+                }
+            }
+            for pair in word.tokens.windows(2).filter(|_| word.count > 0) {
+                let key = pair_key(pair[0], pair[1]);
+                *self.pairs.entry(key).or_default() += word.count;
+                grown.insert(key);
+            }
+        }
+        for key in grown {
+            let count = self.pairs[&key];
+            let candidate = self.candidate(key, count);
+            self.heap.push(candidate);
+        }
+        effect.score
+    }
+
+    fn candidate(&mut self, key: u64, count: u64) -> Candidate {
+        let pair = ((key >> 32) as u32, key as u32);
+        let mut string = |token: u32| {
+            let string = self.strings[token as usize].get_or_insert_with(|| Rc::from(self.model.string(token)));
+            Rc::clone(string)
+        };
+        Candidate { count, left: string(pair.0), right: string(pair.1), pair }
+    }
+}
+
+/// The tokens of a Unigram model whose text becomes them, and their suffixes. Those of WordPiece always stay reachable.
+fn reachable(model: &Growing) -> (Vec<String>, Suffixes) {
+    if model.score(0).is_none() {
+        return (Vec::new(), Suffixes::default());
+    }
+    let strings: Vec<String> = (0..model.len() as u32).map(|token| model.string(token).to_string()).collect();
+    let is_reachable = |token: &u32| model.split(&strings[*token as usize]).is_ok_and(|tokens| tokens == [*token]);
+    let numbers: Vec<u32> = (0..strings.len() as u32).into_par_iter().filter(is_reachable).collect();
+    let suffixes = Suffixes::new(&strings, numbers.into_iter());
+    (strings, suffixes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::bpe::{Random, TokenList, Vocabulary};
+    use crate::model::{Unigram, WordPiece};
+
+    struct Silent;
+
+    impl Callbacks for Silent {
+        fn allow(&mut self, token: &str) -> bool {
+            !token.ends_with("dd")
+        }
+
+        fn check_interrupt(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn task(tokens: usize) -> Task {
+        Task {
+            tokens,
+            min_count: 2,
+            max_token_bytes: 6,
+            forbidden: ["ba".to_string()].into_iter().collect(),
+            rules: None,
+            scripts: None,
+            unreachable_ranks: Vec::new(),
+            max_candidates: 0,
+        }
+    }
+
+    fn vocabulary(strings: &[String]) -> Arc<Vocabulary> {
+        let mut list = TokenList::default();
+        strings.iter().zip(0..).for_each(|(string, id)| list.push(string, id));
+        Arc::new(Vocabulary::from_ids(list.tokens().unwrap(), &[]).unwrap())
+    }
+
+    /// A model with some characters and a few longer tokens; `d` may be missing.
+    fn random_model(random: &mut Random) -> Model {
+        let is_unigram = random.below(2) == 0;
+        let letters = ["a", "b", "c", "d"];
+        let word = |random: &mut Random| -> String {
+            (0..2 + random.below(2)).map(|_| letters[random.below(4)]).collect()
+        };
+        let mut strings = vec!["<u>".to_string()];
+        strings.extend(letters[..3 + random.below(2)].iter().map(ToString::to_string));
+        strings.extend((0..random.below(4)).map(|_| word(random)));
+        if !is_unigram {
+            strings.extend(letters[..3 + random.below(2)].iter().map(|letter| format!("##{letter}")));
+            strings.extend((0..random.below(4)).map(|_| format!("##{}", word(random))));
+        }
+        let mut seen = FxHashSet::default();
+        strings.retain(|string| seen.insert(string.clone()));
+        let vocabulary = vocabulary(&strings);
+        if !is_unigram {
+            return Model::WordPiece(WordPiece::new(vocabulary, "<u>".into(), 12));
+        }
+        let scores = strings.iter().map(|_| -1.0 - random.below(64) as f64 / 8.0).collect();
+        Model::Unigram(Unigram::new(vocabulary, scores, Some(0), false).unwrap())
+    }
+
+    fn random_counts(random: &mut Random, words: usize) -> Counts {
+        let mut texts: Vec<String> = (0..words)
+            .map(|_| (0..1 + random.below(8)).map(|_| ["a", "b", "b", "c", "d"][random.below(5)]).collect())
+            .collect();
+        texts.sort_unstable();
+        texts.dedup();
+        let mut counts = Counts::default();
+        texts.iter().for_each(|text| counts.push(text.as_bytes(), 1 + random.below(5) as u64).unwrap());
+        counts
+    }
+
+    fn learned(model: &Model, counts: &Counts, preserved: Option<&Counts>, tokens: usize) -> LearnedPieces {
+        LearnedPieces::new(model, counts, preserved, &[], &task(tokens), &mut Silent).unwrap()
+    }
+
+    /// The same, with nothing remembered from one step to the next.
+    fn learned_slowly(model: &Model, counts: &Counts, preserved: Option<&Counts>, tokens: usize) -> Vec<LearnedPiece> {
+        let mut learned: Vec<(String, LearnedPiece)> = Vec::new();
+        while learned.len() < tokens {
+            let fresh = || -> PieceLearner<'_> {
+                let mut callbacks = Silent;
+                let mut interrupts = InterruptChecks::new(&mut callbacks);
+                let mut learner = PieceLearner::new(model, counts, preserved, &mut interrupts).unwrap();
+                for (string, piece) in &learned {
+                    learner.model.push(string, piece.score);
+                    learner.strings.push(None);
+                    let token = learner.model.len() as u32 - 1;
+                    let suffixes = string.char_indices().map(|(at, _)| (string[at..].to_string(), token));
+                    learner.new.extend(suffixes.collect::<Vec<_>>());
+                }
+                for word in &mut learner.words {
+                    word.tokens = learner.model.split(word.text).unwrap();
+                }
+                learner
+            };
+            let mut learner = fresh();
+            learner.count_pairs();
+            let mut best: Option<(Candidate, String, LearnedPiece)> = None;
+            for (&key, &count) in &learner.pairs.clone() {
+                let candidate = learner.candidate(key, count);
+                let string = learner.model.joined(candidate.pair.0, candidate.pair.1);
+                if learner.is_unwanted(candidate.pair, &string, &task(0)) || !Silent.allow(&string) {
+                    continue;
+                }
+                let estimate = (count as f64 / learner.total).ln() + learner.scale;
+                let containing = learner.tokens_with(&string);
+                let Some(score) = learner.model.score_for(&string, estimate, &containing).unwrap() else { continue };
+                // All words are split again, and nothing else is trusted.
+                let mut more = fresh();
+                let token = more.model.push(&string, score);
+                let is_whole = |token: u32| more.model.split(more.model.string(token)).unwrap() == [token];
+                if more.model.score(token).is_some() && !(is_whole(token) && containing.iter().all(|t| is_whole(*t))) {
+                    continue;
+                }
+                let (mut saved, mut is_spoiled) = (0i128, false);
+                for word in &more.words {
+                    let tokens = more.model.split(word.text).unwrap();
+                    let unknown = |tokens: &[u32]| tokens.iter().filter(|token| more.model.is_unknown(**token)).count();
+                    is_spoiled |= unknown(&tokens) > unknown(&word.tokens);
+                    is_spoiled |= word.count == 0 && tokens != word.tokens;
+                    saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
+                }
+                let worth = u64::try_from(saved).unwrap_or_default().min(count);
+                let left = learner.model.string(candidate.pair.0).to_string();
+                let right = learner.model.text(learner.model.string(candidate.pair.1)).to_string();
+                let candidate = Candidate { count: worth, ..candidate };
+                if worth >= 2 && !is_spoiled && best.as_ref().is_none_or(|best| candidate > best.0) {
+                    best = Some((candidate, string, LearnedPiece { left, right, count, score }));
+                }
+            }
+            let Some((_, string, piece)) = best else { break };
+            learned.push((string, piece));
+        }
+        learned.into_iter().map(|(_, piece)| piece).collect()
+    }
+
+    #[test]
+    fn learns_what_a_slow_learner_learns() {
+        let mut random = Random(7);
+        let (mut tokens, mut refused) = (0, 0);
+        for _ in 0..60 {
+            let model = random_model(&mut random);
+            let counts = random_counts(&mut random, 30);
+            let preserved = (random.below(2) == 0).then(|| random_counts(&mut random, 4));
+            let fast = learned(&model, &counts, preserved.as_ref(), 8);
+            assert_eq!(fast.learned, learned_slowly(&model, &counts, preserved.as_ref(), 8), "{model:?} {counts:?}");
+            for k in [0, 1, 3] {
+                let first = learned(&model, &counts, preserved.as_ref(), k);
+                assert_eq!(first.learned, fast.learned[..k.min(fast.learned.len())]);
+            }
+            tokens += fast.learned.len();
+            refused += fast.refused.len();
+        }
+        assert!(tokens > 200 && refused > 20, "{tokens} {refused}");
+    }
+
+    #[test]
+    fn every_token_stays_reachable_and_what_was_known_stays_known() {
+        let mut random = Random(9);
+        for _ in 0..200 {
+            let model = random_model(&mut random);
+            let counts = random_counts(&mut random, 40);
+            let result = learned(&model, &counts, None, 12);
+            let before = Growing::new(&model).unwrap();
+            let mut after = Growing::new(&model).unwrap();
+            for piece in &result.learned {
+                after.push(&[&*piece.left, &*piece.right].concat(), piece.score);
+            }
+            if after.score(0).is_some() {
+                for token in 0..after.len() as u32 {
+                    let was = (token as usize) >= before.len() || before.split(before.string(token)).unwrap() == [token];
+                    assert!(!was || after.split(after.string(token)).unwrap() == [token], "{}", after.string(token));
+                }
+            }
+            for (text, _) in counts.iter() {
+                let text = std::str::from_utf8(text).unwrap();
+                let unknown = |model: &Growing| model.split(text).unwrap().iter().filter(|t| **t == 0).count();
+                assert!(unknown(&after) <= unknown(&before), "{text} {model:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn given_tokens_come_first() {
+        let strings = ["<u>", "a", "##a", "##b"].map(String::from);
+        let model = Model::WordPiece(WordPiece::new(vocabulary(&strings), "<u>".into(), 100));
+        let mut counts = Counts::default();
+        [("aab", 5), ("bab", 9)].iter().for_each(|(text, count)| counts.push(text.as_bytes(), *count).unwrap());
+        let given = ["b".to_string(), "a".to_string(), "aab".to_string()];
+        let result = LearnedPieces::new(&model, &counts, None, &given, &task(9), &mut Silent).unwrap();
+        assert_eq!(result.given, [Some(0.0), None, Some(0.0)]);
+        let tokens: Vec<String> = result.learned.iter().map(|piece| [&*piece.left, &*piece.right].concat()).collect();
+        assert_eq!(tokens, ["##ab", "bab"]);
+    }
+}

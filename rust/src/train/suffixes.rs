@@ -1,0 +1,43 @@
+//! Finds the texts that contain a string, by the sorted list of all their suffixes.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+/// Where a suffix begins: the number of its text, and the byte in it.
+type Place = (u32, u32);
+
+/// All suffixes of some texts that begin at a character, in order.
+#[derive(Debug, Default)]
+pub(super) struct Suffixes {
+    places: Vec<Place>,
+}
+
+impl Suffixes {
+    /// The suffixes of the texts with some numbers.
+    pub(super) fn new<T: AsRef<str> + Sync>(texts: &[T], numbers: impl Iterator<Item = u32>) -> Self {
+        let starts = |number: u32| {
+            let text = texts[number as usize].as_ref();
+            text.char_indices().map(move |(at, _)| (number, at as u32))
+        };
+        let mut places: Vec<Place> = numbers.flat_map(starts).collect();
+        places.par_sort_unstable_by(|one, other| suffix(texts, *one).cmp(suffix(texts, *other)).then(one.cmp(other)));
+        Self { places }
+    }
+
+    /// The suffixes that begin with a string: a range of the list.
+    pub(super) fn range<T: AsRef<str>>(&self, texts: &[T], string: &str) -> Range<usize> {
+        let start = self.places.partition_point(|place| suffix(texts, *place) < string.as_bytes());
+        let is_in = |place: &Place| suffix(texts, *place).starts_with(string.as_bytes());
+        start..start + self.places[start..].partition_point(is_in)
+    }
+
+    /// The texts of a range, one for each suffix.
+    pub(super) fn texts(&self, range: Range<usize>) -> impl Iterator<Item = u32> + '_ {
+        self.places[range].iter().map(|(text, _)| *text)
+    }
+}
+
+fn suffix<T: AsRef<str>>(texts: &[T], (text, at): Place) -> &[u8] {
+    &texts[text as usize].as_ref().as_bytes()[at as usize..]
+}
