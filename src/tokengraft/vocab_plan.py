@@ -178,10 +178,10 @@ def _pieces(old: Tokenizer, string: str, kind: Kind) -> tuple[int, ...]:
     """The ids that the old model splits a new token into."""
     data = token_bytes(string, kind)
     # Byte-level vocabularies may list added tokens as text, which the alphabet does not spell.
-    same = old.kind == kind and (kind == "sentencepiece" or spell(data, kind) == string)
+    same = old.kind == kind and (kind != "byte-level" or spell(data, kind) == string)
     spelled = string if same else spell(data, old.kind)
     if spelled is not None:
-        return tuple(old.core_model.encode(spelled))
+        return tuple(old.core_model.encode_token(spelled))
     # It is not UTF-8, and the old vocabulary spells text.
     return tuple(old.vocab[byte_token(byte)] for byte in data if byte_token(byte) in old.vocab)
 

@@ -227,12 +227,13 @@ impl Counts {
         frequent
     }
 
-    /// How often each character occurs in pretokens that are text, by code point.
+    /// How often each character occurs in pretokens that are text, by code point; with `first`, at the front of one.
     #[must_use]
-    pub fn characters(&self) -> Vec<(char, u64)> {
+    pub fn characters(&self, first: bool) -> Vec<(char, u64)> {
         let mut totals = vec![0u64; 0x11_0000];
         for (pretoken, count) in self.iter() {
-            for character in String::from_utf8_lossy(pretoken).chars() {
+            let most = if first { 1 } else { usize::MAX };
+            for character in String::from_utf8_lossy(pretoken).chars().take(most) {
                 let total = &mut totals[character as usize];
                 *total = total.saturating_add(count);
             }

@@ -49,8 +49,23 @@ impl Model {
         (0..self.tokens().len() as u32).into_par_iter().map(part).collect()
     }
 
+    /// The ids that the string of a token of another vocabulary is split into.
+    ///
+    /// # Errors
+    ///
+    /// As [`Model::encode`].
+    pub fn encode_token(&self, string: &str) -> Result<Vec<u32>> {
+        match self {
+            Self::Bpe(bpe) => bpe.encode(string),
+            _ => self.split_string(string, &|_| false),
+        }
+    }
+
     fn split_without(&self, token: u32, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<u32>> {
-        let string = self.tokens().string(token);
+        self.split_string(self.tokens().string(token), is_removed)
+    }
+
+    fn split_string(&self, string: &str, is_removed: &dyn Fn(u32) -> bool) -> Result<Vec<u32>> {
         let inside = string.strip_prefix(CONTINUATION).filter(|_| matches!(self, Self::WordPiece(_)));
         let mut tokens = Vec::new();
         self.split(inside.unwrap_or(string), inside.is_some(), is_removed, &mut tokens)?;

@@ -66,8 +66,9 @@ impl PyCounts {
         Self(py.detach(|| self.0.frequent(min_count)))
     }
 
-    fn characters(&self, py: Python<'_>) -> Vec<(char, u64)> {
-        py.detach(|| self.0.characters())
+    #[pyo3(signature = (first=false))]
+    fn characters(&self, py: Python<'_>, first: bool) -> Vec<(char, u64)> {
+        py.detach(|| self.0.characters(first))
     }
 
     /// The most frequent pretokens, no more than the first `longest` bytes of each.

@@ -73,6 +73,10 @@ impl PyModel {
         Ok(self.0.encode(pretoken)?)
     }
 
+    fn encode_token(&self, string: &str) -> PyResult<Vec<u32>> {
+        Ok(self.0.encode_token(string)?)
+    }
+
     fn encode_by_merges(&self, pretoken: &str) -> PyResult<Vec<u32>> {
         Ok(self.0.encode_by_merges(pretoken)?)
     }

@@ -62,7 +62,7 @@ pub struct LearnedPieces {
 }
 
 impl LearnedPieces {
-    /// Adds the given tokens, and learns others until there are `task.tokens` of them or no pair is frequent enough.
+    /// Adds the given tokens, and learns others until there are `task.tokens` in all or no pair is frequent enough.
     ///
     /// # Errors
     ///
@@ -257,7 +257,8 @@ impl<'t> PieceLearner<'t> {
     }
 
     fn learn(&mut self, task: &Task, interrupts: &mut InterruptChecks<'_>) -> Result<()> {
-        while self.result.learned.len() < task.tokens {
+        let given = self.result.given.iter().flatten().count();
+        while given + self.result.learned.len() < task.tokens {
             let Some(best) = self.next(task, interrupts)? else { break };
             let (left, right) = best.pair;
             let count = self.pairs.get(&pair_key(left, right)).copied().unwrap_or_default();
@@ -271,11 +272,12 @@ impl<'t> PieceLearner<'t> {
             };
             self.add(&string, effect);
             self.result.learned.push(piece);
-            if self.result.learned.len() % LEARNED_STEP == 0 {
-                interrupts.callbacks.learned(self.result.learned.len());
+            let new = given + self.result.learned.len();
+            if new % LEARNED_STEP == 0 {
+                interrupts.callbacks.learned(new);
             }
         }
-        interrupts.callbacks.learned(self.result.learned.len());
+        interrupts.callbacks.learned(given + self.result.learned.len());
         // The last call of `allow` may have asked to stop.
         interrupts.check_now()
     }
@@ -672,7 +674,7 @@ mod tests {
         let mut counts = Counts::default();
         [("aab", 5), ("bab", 9)].iter().for_each(|(text, count)| counts.push(text.as_bytes(), *count).unwrap());
         let given = ["b".to_string(), "a".to_string(), "aab".to_string()];
-        let result = LearnedPieces::new(&model, &counts, None, &given, &task(9), &mut Silent).unwrap();
+        let result = LearnedPieces::new(&model, &counts, None, &given, &task(4), &mut Silent).unwrap();
         assert_eq!(result.given, [Some(0.0), None, Some(0.0)]);
         let tokens: Vec<String> = result.learned.iter().map(|piece| [&*piece.left, &*piece.right].concat()).collect();
         assert_eq!(tokens, ["##ab", "bab"]);

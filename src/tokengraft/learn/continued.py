@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from types import NoneType
@@ -18,17 +18,18 @@ from tokengraft.errors import (
     Progress,
     UnsupportedTokenizerError,
     number,
+    printable,
     require_type,
     whole_number,
 )
-from tokengraft.learn.extension import Extension, LearnedMerge, RefusedPair
+from tokengraft.learn.extension import Extension, IncludedWord, LearnedMerge, RefusedPair
 from tokengraft.learn.include import Included, WordList, included_merges
 from tokengraft.learn.limits import Limits, Parity, languages_of, require_texts, rules_of, texts_of
-from tokengraft.learn.word_merges import MergeLimits
+from tokengraft.learn.word_merges import MergeLimits, forms_of
 from tokengraft.progress import stage
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, require_room, unreachable_ranks
-from tokengraft.tokenizer.kind import SPACE, byte_token, token_bytes
+from tokengraft.tokenizer.kind import CONTINUATION, SPACE, byte_token, token_bytes
 from tokengraft.tokenizer.piece_model import NORMAL
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -57,13 +58,16 @@ def extend(
     shorter, and ``stopped`` says why. For SentencePiece types, missing characters are added first, and every new piece
     is one that SentencePiece's trainer would allow under the rules that the counts were made with.
 
+    Unigram and WordPiece have no merges. There, the two neighbours become a token that save the most tokens, after all
+    words that contain its text are split again. New tokens of Unigram get scores on the scale of the old ones.
+
     Args:
         tokenizer: The base. It is not changed.
         counts: The counts of the text, made with this tokenizer or another of the same pipeline; or `Parity`, the
             texts of several languages in balance.
         n: How many new tokens.
         limits: Which tokens may be made.
-        character_coverage: SentencePiece types: the share of the text's characters that the vocabulary should have.
+        character_coverage: The share of the text's characters that the vocabulary should have, if it is not byte-level.
             Missing characters are added first, most frequent first, until it does. 0 adds none.
         preserve: The counts of text whose segmentation must not change. A pair that occurs in it is never merged, and
             a character of it is not added: every pretoken of it keeps its ids, also rare ones in the script of the
@@ -93,6 +97,8 @@ def extend(
     require_extendable(tokenizer, n)
     require_texts(tokenizer, counts, preserve)
     texts = _Texts(counts, preserve)
+    if tokenizer.algorithm != "BPE":
+        return _extend_pieces(tokenizer, texts, n, limits, character_coverage, include, progress)
     included = _included(tokenizer, texts, limits, include)
     spelled = add_tokens(tokenizer, included.characters, []) if included.characters else tokenizer
     missing = missing_characters(spelled, counts, character_coverage)
@@ -123,6 +129,112 @@ def extend(
         included=included.words,
         list_merges=listed,
     )
+
+
+def _extend_pieces(
+    tokenizer: Tokenizer,
+    texts: "_Texts",
+    n: int,
+    limits: Limits,
+    character_coverage: float,
+    include: WordList | Sequence[str] | None,
+    progress: Progress | None,
+) -> Extension:
+    """The extension of a Unigram or WordPiece model."""
+    counts, preserve = texts
+    if isinstance(counts, Parity):
+        raise UnsupportedTokenizerError(
+            f"the tokenizer is {tokenizer.algorithm}, and languages are balanced for BPE only",
+            hint="count all texts together, or leave out --balance parity",
+        )
+    words = _listed_words(tokenizer, limits, include)
+    strings = list(dict.fromkeys(word.token for word in words if word.token and word.token not in tokenizer.ids))
+    may_be_added = _may_be_added(limits, preserve)
+    missing = missing_characters(tokenizer, counts, character_coverage)
+    characters = [form for form in missing if may_be_added(form.removeprefix(CONTINUATION)) and form not in strings]
+    given = [*characters, *strings]
+    if strings and len(given) > n:
+        raise WordListError(
+            f"the word list and missing characters need {len(given):,} new tokens, {n:,} were asked for",
+            hint=f"pass --add {len(given)} or more, or a shorter list",
+            needed=len(given),
+        )
+    reported = 0
+
+    def report(done: int) -> None:
+        nonlocal reported
+        if progress:
+            progress("learning", done - reported, n)
+        reported = done
+
+    rules = rules_of(tokenizer, counts)
+    found, learned, refused = _core.extend_pieces(
+        tokenizer.core_model,
+        counts.table,
+        n,
+        given=given[:n],
+        min_count=limits.min_count,
+        max_token_bytes=limits.max_token_bytes or UNBOUNDED,
+        forbidden=[*_never_made(tokenizer)],
+        rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
+        allow=_allow(tokenizer, limits),
+        scripts=list(limits.script_names) if limits.scripts else None,
+        preserved=preserve.table if preserve else None,
+        progress=report if progress else None,
+    )
+    scores = {token: score for token, score in zip(given, found, strict=False) if score is not None}
+    listed = [_listed_merge(tokenizer, string) for string in strings if string in scores]
+    extension = Extension(
+        merges=(*listed, *(LearnedMerge(left, right, count, True) for left, right, count, _ in learned)),
+        asked=n,
+        min_count=limits.min_count,
+        base_hash=tokenizer.content_hash,
+        provenance=_provenance(tokenizer, texts),
+        characters=tuple(character for character in characters if character in scores),
+        scores=(*scores.values(), *(score for *_, score in learned)) if tokenizer.scores else (),
+        refused=tuple(RefusedPair(*pair[:3], place=len(listed) + pair[3]) for pair in refused),
+        included=tuple(_as_added(word, tokenizer, scores) for word in words),
+        list_merges=len(listed),
+    )
+    if not listed:
+        return extension
+    extended = extension.apply(tokenizer)
+    made = dict(counts.table.tokens(extended.core_model, by_merges=False, uses=False))
+    counted = [merge._replace(frequency=made.get(extended.ids[merge.left + merge.right], 0)) for merge in listed]
+    return replace(extension, merges=(*counted, *extension.merges[len(listed) :]))
+
+
+def _listed_words(
+    tokenizer: Tokenizer, limits: Limits, include: WordList | Sequence[str] | None
+) -> tuple[IncludedWord, ...]:
+    """The forms of the words of a list; those that cannot become tokens with the reason."""
+    if include is None:
+        return ()
+    words = include if isinstance(include, WordList) else WordList(include)  # type: ignore[arg-type]  # any sequence
+    refusal, forbidden, found = _refusal(tokenizer, limits), frozenset(_never_made(tokenizer)), list[IncludedWord]()
+    for word in words.words:
+        for form in forms_of(tokenizer, word, exact=words.exact):
+            reason = form.reason
+            if form.string is not None and form.string in forbidden:
+                reason = "it is spelled like an added token or a byte"
+            elif form.string is not None and form.string not in tokenizer.ids:
+                reason = refusal(form.string)
+            found.append(IncludedWord(word, None if reason else form.string, printable(reason) if reason else None))
+    return tuple(dict.fromkeys(found))
+
+
+def _listed_merge(tokenizer: Tokenizer, string: str) -> LearnedMerge:
+    """A word of a list as the first token of the tokenizer that it begins with, and the rest."""
+    first = tokenizer.strings[tokenizer.core_model.encode(string)[0]]
+    left = first if string.startswith(first) else string[:1]
+    return LearnedMerge(left, string[len(left) :], 0, True)
+
+
+def _as_added(word: IncludedWord, tokenizer: Tokenizer, scores: Mapping[str, float]) -> IncludedWord:
+    """A word after its token was added, or not."""
+    if word.token is None or word.token in scores or word.token in tokenizer.ids:
+        return word
+    return IncludedWord(word.word, None, "its token would change text that must not change, or would be unreachable")
 
 
 def _included(
@@ -289,7 +401,9 @@ def _never_made(tokenizer: Tokenizer) -> Iterator[str]:
 def missing_characters(
     tokenizer: Tokenizer, counts: PretokenCounts | Parity, character_coverage: float
 ) -> tuple[str, ...]:
-    """The characters to add to a SentencePiece-type vocabulary, most frequent first, equal ones by code point.
+    """The characters to add to a vocabulary that is not byte-level, most frequent first, equal ones by code point.
+
+    WordPiece has two tokens for a character: one at the front of a word, and one inside, spelled with ``##``.
 
     White space and control characters are not added, because SentencePiece's trainer does not treat them as parts of
     words. Neither are characters that byte fallback encodes as one token.
@@ -299,12 +413,17 @@ def missing_characters(
             f"the character coverage is {character_coverage}",
             hint="pass a share from 0 to 1: --character-coverage 0.9995",
         )
-    if tokenizer.kind != "sentencepiece" or not character_coverage:
+    if tokenizer.kind == "byte-level" or not character_coverage:
         return ()
     known = {token.string for token in tokenizer.tokens}
     counted = Counter[str]()
     for text in languages_of(counts):
-        counted.update({character: count for character, count in text.table.characters() if _is_visible(character)})
+        visible = {character: count for character, count in text.table.characters() if _is_visible(character)}
+        if tokenizer.kind == "wordpiece":
+            first = {character: n for character, n in text.table.characters(first=True) if character in visible}
+            inside = {CONTINUATION + character: n - first.get(character, 0) for character, n in visible.items()}
+            visible = first | {form: n for form, n in inside.items() if n}
+        counted.update(visible)
     total = sum(counted.values())
     covered = sum(count for character, count in counted.items() if _is_known(character, known, tokenizer))
     missing = [character for character in counted if not _is_known(character, known, tokenizer)]
@@ -328,10 +447,11 @@ def _is_known(character: str, known: set[str], tokenizer: Tokenizer) -> bool:
 
 def require_extendable(tokenizer: Tokenizer, n: int) -> None:
     """Refuses what `extend` cannot do, before any work is done."""
-    if tokenizer.algorithm != "BPE":
+    apart = [t.content for t in tokenizer.added if t.content not in tokenizer.vocab]
+    if tokenizer.algorithm != "BPE" and apart:
         raise UnsupportedTokenizerError(
-            f"the tokenizer is {tokenizer.algorithm}; new tokens are learned as merges, which only BPE has",
-            hint="prune it instead: `tokengraft prune`, or `tokengraft adapt --remove`",
+            f"the vocabulary does not list the added token `{apart[0]}`, so its id would move behind new tokens",
+            hint="prune the tokenizer instead: `tokengraft prune`, or `tokengraft adapt --remove`",
         )
     if not 1 <= n <= MAX_ID:
         raise OptionError(

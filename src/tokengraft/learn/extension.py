@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 from tokengraft.representation import FrozenDict, Table, shown
 from tokengraft.tokenizer.edit import EditResult, add_tokens
+from tokengraft.tokenizer.kind import CONTINUATION
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -69,7 +71,8 @@ class Extension(EditResult):
     _what = "an extension"
     _command = "tokengraft extend --extension FILE"
     merges: tuple[LearnedMerge, ...]
-    """In order. A new token is the concatenation of the two tokens of its merge."""
+    """In order. A new token is the concatenation of the two tokens of its merge. Unigram and WordPiece have no merges:
+    here are the two neighbours that became a token, the right one without ``##``."""
     asked: int
     """How many new tokens were asked for."""
     min_count: int
@@ -78,7 +81,9 @@ class Extension(EditResult):
     provenance: Mapping[str, Any] = field(default_factory=FrozenDict)
     """Version, and totals and settings of the counted text."""
     characters: tuple[str, ...] = ()
-    """SentencePiece types: characters that the vocabulary lacked, which are added before all merges."""
+    """Characters that the vocabulary lacked, which are added before all merges. Byte-level types lack none."""
+    scores: tuple[float, ...] = ()
+    """Unigram: the score of every new token. Otherwise empty."""
     included: tuple[IncludedWord, ...] = ()
     """The words of a word list, in its order, with their tokens. A word has an entry for each form that it has."""
     list_merges: int = 0
@@ -135,6 +140,7 @@ class Extension(EditResult):
             merges=self.merges[:end],
             asked=asked,
             characters=self.characters[:size],
+            scores=self.scores[:size],
             # A pair that was refused after the last merge would not have been tried.
             refused=tuple(pair for pair in self.refused if pair.place < end or n > len(self)),
             languages=self.languages[:end],
@@ -151,7 +157,8 @@ class Extension(EditResult):
         yield Table("new tokens", ("token", "merge", "frequency"), rows, len(new))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
-        return add_tokens(tokenizer, self.tokens, [(merge.left, merge.right) for merge in self.merges])
+        merges = [(merge.left, merge.right) for merge in self.merges]
+        return add_tokens(tokenizer, self.tokens, merges, scores=self.scores)
 
     def _document(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _IN_A_FILE}
@@ -162,9 +169,11 @@ class Extension(EditResult):
         if len(languages) not in (0, n_merges) or not all(isinstance(name, str) for name in languages):
             raise TypeError(f"there are {n_merges:,} merges, and `languages` does not name the language of each")
         for string in document["characters"]:
-            if not isinstance(string, str) or len(string) != 1:
+            if not isinstance(string, str) or len(string.removeprefix(CONTINUATION)) != 1:
                 raise TypeError(f"{string!r} is no character")
-        return cls(
+        if not all(type(score) is float and isfinite(score) for score in document["scores"]):
+            raise TypeError("a score is no number")
+        extension = cls(
             merges=_rows(LearnedMerge, document["merges"]),
             asked=int(document["asked"]),
             min_count=int(document["min_count"]),
@@ -175,11 +184,15 @@ class Extension(EditResult):
             list_merges=int(document["list_merges"]),
             refused=_rows(RefusedPair, document["refused"]),
             languages=tuple(languages),
+            scores=tuple(document["scores"]),
         )
+        if len(extension.scores) not in (0, len(extension)):
+            raise TypeError(f"there are {len(extension):,} tokens and {len(extension.scores):,} scores")
+        return extension
 
 
 _IN_A_FILE = (
-    *("asked", "min_count", "base_hash", "provenance", "characters"),
+    *("asked", "min_count", "base_hash", "provenance", "characters", "scores"),
     *("merges", "included", "list_merges", "refused", "languages"),
 )
 """The fields of an extension in the order of its file."""

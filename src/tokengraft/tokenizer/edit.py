@@ -22,8 +22,10 @@ from tokengraft.tokenizer.tokenizer import Tokenizer, merge_priorities
 Pair = tuple[str, str]
 
 
-def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pair]) -> Tokenizer:
-    """The tokenizer with new tokens and new merges.
+def add_tokens(
+    tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pair], *, scores: Sequence[float] = ()
+) -> Tokenizer:
+    """The tokenizer with new tokens and new merges, or with their scores if it is Unigram.
 
     New merges are placed after all others, with two exceptions for SentencePiece: merges that make runs of white space
     stay last, and with a SentencePiece model or a rank file, a merge that makes a token of the base is placed by the
@@ -35,6 +37,10 @@ def add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], merges: Sequence[Pai
         raise InvalidTokenizerError(
             f"the tokenizer has the token `{(known or tokens)[0]}` already", hint="apply an extension once, to its base"
         )
+    if tokenizer.algorithm != "BPE":
+        # Their vocabularies are lists without holes, and have no merges.
+        ids |= {token: tokenizer.n_rows + place for place, token in enumerate(tokens)}
+        return tokenizer.edited(ids, learned=tokens, scores=dict(zip(tokens, scores, strict=False)))
     ids |= _new_ids(tokens, ids, tokenizer.freed)
     missing = next((part for pair in merges for part in pair if part not in ids), None)
     if missing is not None:

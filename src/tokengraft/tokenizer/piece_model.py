@@ -162,6 +162,35 @@ class PieceModel:
         """The model without some of its pieces. The others keep their order."""
         return replace(self, pieces=tuple(piece for piece in self.pieces if piece.string not in tokens))
 
+    def with_scored(
+        self, scores: Mapping[str, float], ids: Mapping[str, int], specials: Mapping[int, tuple[str, bool]]
+    ) -> "PieceModel":
+        """The model with new normal pieces of these scores, at their ids less the offset that the others have.
+
+        Ids between the last piece and the new ones get a piece too: that of an added token, or a placeholder.
+        """
+        if not scores:
+            return self
+        normal = [(place, piece.string) for place, piece in enumerate(self.pieces) if piece.type == NORMAL]
+        offsets = {ids[string] - place for place, string in normal if string in ids}
+        if len(offsets) != 1:
+            raise UnsupportedTokenizerError(
+                "the SentencePiece model lists its pieces in another order than tokenizer.json: new pieces would "
+                "get other ids than there",
+                hint="pass the path of the tokenizer.json alone",
+            )
+        (offset,) = offsets
+        new = {ids[token] - offset: _piece(token, score, NORMAL) for token, score in scores.items()}
+        known = {piece.string for piece in self.pieces}
+        between = {
+            i - offset: _piece(text, 0.0, CONTROL if is_special else USER_DEFINED)
+            for i, (text, is_special) in specials.items()
+            if text not in known
+        }
+        places = range(len(self.pieces), max(new) + 1)
+        added = (new.get(place) or between.get(place) or placeholder(place) for place in places)
+        return replace(self, pieces=(*self.pieces, *added))
+
     def rewritten(
         self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
     ) -> "PieceModel":

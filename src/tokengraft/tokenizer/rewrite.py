@@ -37,6 +37,8 @@ class Change:
     """Removed tokens, with the ids they had."""
     specials: Mapping[int, tuple[str, bool]]
     """Added tokens by their new id: the text, and whether the token is special."""
+    scores: Mapping[str, float]
+    """Unigram: the scores of the new tokens."""
 
     @classmethod
     def of(
@@ -45,6 +47,7 @@ class Change:
         after: Mapping[str, int],
         added: Iterable[AddedToken],
         learned: Iterable[str] | None = None,
+        scores: Mapping[str, float] | None = None,
     ) -> "Change":
         """The change between two sets of tokens with their ids.
 
@@ -58,6 +61,7 @@ class Change:
             moved={token_id: after[string] for string, token_id in before.items() if string in after},
             gone={string: token_id for string, token_id in before.items() if string not in after},
             specials={after[t.content]: (t.content, t.special) for t in added if t.content in after},
+            scores=scores or {},
         )
 
 
@@ -116,12 +120,16 @@ def rewrite_files(
             continue
         if name == model:
             pieces = PieceModel.read(raw, name)
-            # Its ids may differ by an offset from those of `tokenizer.json`, as for XLM-R: the order is the same.
-            kept = pieces.without(change.gone) if pieces.is_unigram else None
-            yield name, (kept or pieces.rewritten(change.new, change.moved, change.specials)).write()
+            if pieces.is_unigram:
+                # Its ids may differ by an offset from those of `tokenizer.json`, as for XLM-R: the order is the same.
+                pieces = pieces.without(change.gone).with_scored(change.scores, change.ids, change.specials)
+            else:
+                pieces = pieces.rewritten(change.new, change.moved, change.specials)
+            yield name, pieces.write()
         elif name == VOCAB_TXT:
             # Added tokens that the file does not list stay outside of it.
             listed = {line.removesuffix("\r") for line in raw.decode(errors="replace").split("\n")}
+            listed |= change.new.keys()
             tokens = sorted((token for token in change.ids if token in listed), key=change.ids.__getitem__)
             yield name, "".join(f"{token}\n" for token in tokens).encode()
         elif name == "merges.txt":

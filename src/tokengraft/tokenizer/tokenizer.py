@@ -367,6 +367,7 @@ class Tokenizer:
         inserted: Sequence[tuple[int, tuple[str, str]]] = (),
         *,
         learned: Sequence[str] | None = None,
+        scores: Mapping[str, float] | None = None,
     ) -> "Tokenizer":
         """As `with_tokens`, with the merges of this tokenizer whose parts and product are kept, and new ones.
 
@@ -374,9 +375,11 @@ class Tokenizer:
             ids: All tokens.
             inserted: New merges, each with the rank of the merge that it is placed before, in ascending order.
             learned: The tokens that are new, in the order they were learned; by default in that of their ids.
+            scores: Unigram: the scores of the new tokens.
         """
         placed = [(place, left, right) for place, (left, right) in inserted]
-        return self._changed(ids, self.core_vocabulary.edited(self._in_vocabulary(ids), placed), learned)
+        vocabulary = self.core_vocabulary.edited(self._in_vocabulary(ids), placed)
+        return self._changed(ids, vocabulary, learned, scores=scores)
 
     def _in_vocabulary(self, ids: Mapping[str, int]) -> dict[str, int]:
         """The tokens that a changed vocabulary lists, out of all. Of BPE, all: merges do not make added tokens.
@@ -392,9 +395,10 @@ class Tokenizer:
         vocabulary: _core.Vocabulary,
         learned: Sequence[str] | None = None,
         freed: Mapping[str, int] | None = None,
+        scores: Mapping[str, float] | None = None,
     ) -> "Tokenizer":
         """The tokenizer with another vocabulary; ``ids`` has its tokens. ``freed`` replaces the removed tokens."""
-        change = Change.of(self.ids, ids, self.added, learned)
+        change = Change.of(self.ids, ids, self.added, learned, scores)
         # As the loaders of these files merge: a new token also brings the merges that make a token of the base with it.
         if self.main == self.rank_file:
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
@@ -402,12 +406,13 @@ class Tokenizer:
             pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
             vocabulary = _core.Vocabulary(vocabulary.vocab(), pieces.merges(ids))
         freed = {**self.freed, **change.gone} if freed is None else freed
+        all_scores = {**self.scores, **change.scores}
         changed = replace(
             self,
             core_vocabulary=vocabulary,
             rest=rewrite_document(self.rest, self._added_entries(), change),
             files=FrozenDict(rewrite_files(self.files, change, vocabulary.merge_strings, main=self.main)),
-            scores=FrozenDict({token: self.scores[token] for token in vocabulary.vocab()} if self.scores else {}),
+            scores=FrozenDict({t: all_scores[t] for t in vocabulary.vocab()} if self.scores else {}),
             freed=FrozenDict({t: i for t, i in freed.items() if t not in ids}),
         )
         _ = changed.core_model  # building the table checks every id and merge
