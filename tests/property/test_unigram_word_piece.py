@@ -109,3 +109,21 @@ def test_a_folder_is_written_back_byte_for_byte(tmp_path, document):
     tg.save(tg.load(folder), tmp_path / "same")
     for path in (tmp_path / "same").iterdir():
         assert path.read_bytes() == (folder / path.name).read_bytes()
+
+
+@given(MODELS, st.lists(TEXTS, min_size=2, max_size=6), st.lists(TEXTS, max_size=2), st.integers(1, 6))
+def test_new_tokens_are_reachable_and_preserved_text_is_split_as_before(tokenizer, corpus, kept, n):
+    counts = tg.count(tokenizer, iter([*corpus * 3, "aab"]))
+    preserve = tg.count(tokenizer, iter([*kept, "ac"])) if kept else None
+    extension = tg.extend(tokenizer, counts, n, preserve=preserve)
+    assert extension[: n // 2] == (tg.extend(tokenizer, counts, n // 2, preserve=preserve) if n > 1 else extension[:0])
+    new = extension.apply(tokenizer)
+    assert {*new.structure.unreachable} == {*tokenizer.structure.unreachable}
+    assert new.strings.items() >= tokenizer.strings.items()
+    upstream = Upstream.from_str(write_tokenizer_json(new).decode())
+    for text in [*corpus, *kept]:
+        assert new.encode(text) == upstream.encode(text, add_special_tokens=False).ids
+    if preserve:
+        assert new.encode_batch(kept) == tokenizer.encode_batch(kept)
+    lost = [tg.count(tokenizer, iter(corpus)).lost(one) for one in (tokenizer, new)]
+    assert sum(lost[1].values()) <= sum(lost[0].values())

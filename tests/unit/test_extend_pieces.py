@@ -1,220 +1,174 @@
-"""Extending SentencePiece types: rules, characters, both files, the command."""
+"""`extend` for Unigram and WordPiece: every new token is reachable, and what is written is read alike."""
 
-from dataclasses import replace
+import json
 
 import builders
 import pytest
-from sentencepiece import SentencePieceProcessor
+import sentencepiece
+from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.corpus import blocks
+from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, PieceModel
 
-TEXT = ["kassid ja koerad jooksevad, kassipojad ja kutsikad magavad 123 123"] * 3 + ["猫が座る 猫が座る ежик ежик"] * 4
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return builders.write_pieces(tmp_path_factory.mktemp("base"))
+TEXT = ["katsed kassidest", "kassid istusid katusel", "the cat sat on the mat", "üks kass ja üks kassike"] * 5
+DOCUMENTS = {"unigram": builders.unigram, "word_piece": builders.word_piece}
 
 
-@pytest.fixture(scope="module")
-def base(folder):
-    return tg.load(folder)
+@pytest.fixture(params=DOCUMENTS)
+def base(request, tmp_path):
+    return tg.load(builders.write(tmp_path / "base", DOCUMENTS[request.param]()))
 
 
-@pytest.fixture(scope="module")
-def counts(base):
-    return tg.count(base, iter(TEXT))
+def strings(tokenizer, text):
+    return [tokenizer.strings[i] for i in tokenizer.encode(text)]
 
 
-def assert_library_agrees(tokenizer, texts):
-    """SentencePiece gives the same ids, by the model of the tokenizer."""
-    library = SentencePieceProcessor(model_proto=tokenizer.files["tokenizer.model"])
-    for text in texts:
-        assert tokenizer.encode(text) == library.encode(text)
+def extended(base, n=20, text=TEXT, **options):
+    return tg.extend(base, tg.count(base, iter(text)), n, **options)
 
 
-def pieces(folder, listed, **settings):
-    (folder / "tokenizer.model").write_bytes(builders.piece_model(listed, **settings))
-    return tg.load(folder / "tokenizer.model")
+def test_every_new_token_is_reachable_and_what_is_written_is_read_alike(base, tmp_path):
+    extension = extended(base)
+    new = extension.apply(base)
+    assert len(extension) == 20
+    assert new.structure.unreachable == base.structure.unreachable
+    assert {token: new.ids[token] for token in base.ids} == dict(base.ids)
+    assert [new.ids[token] for token in extension.tokens] == [*range(base.n_rows, base.n_rows + 20)]
+    written = tg.save(new, tmp_path / "new", base=base)
+    assert tg.load(written) == new
+    upstream = Upstream.from_file(str(written / "tokenizer.json"))
+    for text in [*TEXT, "kassikatsed  ümber ☃ kass", ""]:
+        assert new.encode(text) == upstream.encode(text, add_special_tokens=False).ids
+    assert sum(map(len, new.encode_batch(TEXT))) < sum(map(len, base.encode_batch(TEXT)))
+    assert tg.check(new, base=base).passed
 
 
-def test_missing_characters_come_first_and_most_frequent_first(base, counts, tmp_path):
-    extension = tg.extend(base, counts, 60, character_coverage=1.0)
-    assert set(extension.characters) >= {"猫", "ж"}
-    frequency = dict(counts.table.characters())
-    assert list(extension.characters) == sorted(extension.characters, key=lambda c: (-frequency[c], c))
-    assert extension.tokens[: len(extension.characters)] == extension.characters
-    extended = extension.apply(base)
-    for character in extension.characters:
-        assert extended.encode_pretoken(character) == [extended.vocab[character]]
-    assert any("猫" in token and len(token) > 1 for token in extension.tokens)
-    assert tg.Extension.load(extension.save(tmp_path / "e.json")) == extension
+def test_the_first_tokens_are_those_of_a_shorter_training(base, tmp_path):
+    extension = extended(base)
+    for k in (0, 1, len(extension.characters), 7):
+        assert extension[:k].tokens == extension.tokens[:k]
+        if k:
+            assert extension[:k] == extended(base, k)
+    assert tg.Extension.load(extension.save(tmp_path / "extension.json")) == extension
+    document = json.loads((tmp_path / "extension.json").read_text())
+    document["scores"] = [0.0]
+    (tmp_path / "extension.json").write_text(json.dumps(document))
+    with pytest.raises(errors.CountsError, match="20 tokens and 1 scores"):
+        tg.Extension.load(tmp_path / "extension.json")
 
 
-def test_coverage_says_how_many_characters_are_added(base, counts):
-    missing = {c for c, _ in counts.table.characters()} - set(base.vocab) - {" "}
-    assert tg.extend(base, counts, 5, character_coverage=0).characters == ()
-    assert set(tg.extend(base, counts, 60, character_coverage=1).characters) == {c for c in missing if not c.isascii()}
-    some = tg.extend(base, counts, 60, character_coverage=0.95).characters
-    assert 0 < len(some) < len(missing)
-    assert some == tg.extend(base, counts, 60, character_coverage=1).characters[: len(some)]
-    for character_coverage in (-0.1, 1.5, float("nan")):
-        with pytest.raises(errors.OptionError, match="coverage"):
-            tg.extend(base, counts, 5, character_coverage=character_coverage)
+def test_missing_characters_come_first_in_every_form_that_the_text_has(base):
+    characters = extended(base, text=["ж", "aж", "жж"] * 4).characters
+    assert characters == (("##ж", "ж") if base.algorithm == "WordPiece" else ("ж",))
+    assert not extended(base, 5, character_coverage=0).characters
+    assert "ж" not in "".join(extended(base, 3, text=["ж", "жa kass"] * 4, limits=tg.Limits(scripts=["Greek"])).tokens)
 
 
-def test_white_space_controls_and_bytes_are_never_added_as_characters(base):
-    counts = tg.count(base, iter(["a\nb\tc\u00a0d\u3000e\x07f\u2585g\ufffdh~"]))
-    assert tg.extend(base, counts, 20, character_coverage=1, limits=tg.Limits(min_count=9)).tokens == ()
+def test_words_of_a_list_become_tokens(base):
+    extension = extended(base, 30, include=["kassikatus", "New York"])
+    first, second = extension.included[0], extension.included[-1]
+    new = extension.apply(base)
+    assert strings(new, "kassikatus") == [first.token]
+    assert second.token is None
+    assert "pre-tokenizer splits it" in second.reason
+    assert extension.merges[: extension.list_merges][0].frequency == 0
+    with pytest.raises(errors.OptionError, match="new tokens, 1 were asked for"):
+        extended(base, 1, include=["kassikatus", "kassidele"])
 
 
-def test_no_piece_breaks_the_rules(base, counts):
-    for token in tg.extend(base, counts, 500, character_coverage=1, limits=tg.Limits(min_count=1)).tokens:
-        assert "▁" not in token[1:]
-        assert len(token) <= 16
-        assert len(token) == 1 or not any(c.isdigit() for c in token)
-        scripts = {"kana-han" if c in "猫が座る" else "cyrillic" if c in "ежик" else "other" for c in token.strip("▁")}
-        assert len(scripts) <= 1
+def test_preserved_text_keeps_its_tokens(base):
+    keep = ["kassid ja katsed", "the cat"]
+    counts = tg.count(base, iter(keep))
+    extension = extended(base, 12, preserve=counts)
+    new = extension.apply(base)
+    assert extension.refused
+    assert [strings(new, text) for text in keep] == [strings(base, text) for text in keep]
+    assert [strings(extended(base, 12).apply(base), text) for text in keep] != [strings(base, text) for text in keep]
 
 
-def test_rules_may_be_given_in_place_of_the_models_own(base):
-    rules = replace(base.piece_model.rules, split_digits=False, max_sentencepiece_length=5)
-    counts = tg.count(base, iter(TEXT), read_options=tg.ReadOptions(rules=rules))
-    tokens = tg.extend(base, counts, 100, limits=tg.Limits(min_count=1)).tokens
-    assert "123" in tokens
-    assert max(map(len, tokens)) == 5
-    with pytest.raises(errors.CountsError, match="cut rules"):
-        _ = counts + tg.count(base, iter(TEXT))
+def test_limits_hold(base):
+    limits = tg.Limits(deny=["kass"], max_token_bytes=5, min_count=10)
+    extension = extended(base, 50, limits=limits)
+    texts = [token.removeprefix("##").replace("▁", " ") for token in extension.tokens]
+    assert all(len(text.encode()) <= 5 and text != "kass" for text in texts)
+    assert all(merge.frequency >= 10 for merge in extension.merges)
+    assert "ran out" in extension.stopped
 
 
-def test_a_tokenizer_json_alone_has_llamas_rules(folder):
-    alone = tg.load(folder / "tokenizer.json")
-    extension = tg.extend(alone, tg.count(alone, iter(TEXT)), 10)
-    assert extension.provenance["rules"]["max_sentencepiece_length"] == 16
-    assert extension.merges == tg.extend(tg.load(folder), tg.count(tg.load(folder), iter(TEXT)), 10).merges
+def test_rows_of_new_tokens_come_from_their_pieces(base):
+    extension = extended(base)
+    new = extension.apply(base)
+    plan = tg.plan(base, new)
+    for merge in extension.merges:
+        token = merge.left + merge.right
+        pieces = [base.strings[piece].removeprefix("##") for piece in plan.sources[new.ids[token]]]
+        if base.unknown not in pieces:
+            assert "".join(pieces) == token.removeprefix("##")
+    inside = next((token for token in extension.tokens if token.startswith("##") and len(token) > 3), None)
+    if inside:
+        assert all(base.strings[piece].startswith("##") for piece in plan.sources[new.ids[inside]])
 
 
-def test_text_is_normalized_where_that_is_asked(base):
-    plain = tg.count(base, iter(["ｋａｓｓ ﬁ"]))
-    normalized = tg.count(base, iter(["ｋａｓｓ ﬁ"]), read_options=tg.ReadOptions(normalize="nfkc"))
-    assert normalized.table == tg.count(base, iter(["kass fi"])).table != plain.table
-    assert normalized.normalize == "nfkc"
-    with pytest.raises(errors.CountsError, match="normalized"):
-        _ = plain + normalized
-    with pytest.raises(errors.OptionError, match="normalization"):
-        tg.ReadOptions(normalize="nfx")
+def test_vocab_txt_lists_the_new_tokens(tmp_path):
+    document = builders.word_piece()
+    folder = builders.write(tmp_path / "base", document)
+    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    base = tg.load(folder)
+    extension = extended(base)
+    written = tg.save(extension.apply(base), tmp_path / "new", base=base)
+    assert (written / "vocab.txt").read_text().split("\n") == [*tokens, *extension.tokens, ""]
 
 
-def test_normalized_text_is_counted_alike_fast_and_slow(base, tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK", 10_000)
-    texts = [*TEXT, "ﬁ ½ Ⅳ e\u0301 \u00a0x", "① ② ｱ", "a\u0301 \u0301b"]
-    read_options = tg.ReadOptions(normalize="nfkc")
-    fast = tg.count(base, iter(texts), read_options=read_options)
-    assert fast == builders.count_through_upstream(base, iter(texts), read_options=read_options)
-    (tmp_path / "long.txt").write_text(" ".join(texts * 900), encoding="utf-8")
-    whole = tg.count(base, iter([" ".join(texts * 900)]), read_options=read_options)
-    assert tg.count(base, tmp_path / "long.txt", read_options=read_options).table == whole.table
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_sentencepiece_model_gets_the_new_pieces_with_their_scores_and_ids(tmp_path, offset):
+    """As for XLM-R, the file may count from another number than tokenizer.json; an added token stands between."""
+    document = builders.unigram()
+    vocab = document["model"]["vocab"]
+    specials = [("<unk>", 0.0, UNKNOWN), ("</s>", 0.0, CONTROL), ("<pad>", 0.0, CONTROL)][: 3 - offset]
+    pieces = [*specials, *((token, score, NORMAL) for token, score in vocab[3:])]
+    vocab.append(["<mask>", 0.0])
+    document["added_tokens"].append(builders.added(len(vocab) - 1, "<mask>"))
+    folder = builders.write(tmp_path / "base", document)
+    (folder / "spiece.model").write_bytes(builders.piece_model(pieces, model_type=1, byte_fallback=False))
+    base = tg.load(folder)
+    extension = extended(base)
+    new = extension.apply(base)
+    written = tg.save(new, tmp_path / "new", base=base)
+    model = PieceModel.read((written / "spiece.model").read_bytes(), "m")
+    assert [model.pieces[new.ids[token] - offset].string for token in extension.tokens] == [*extension.tokens]
+    assert [model.normal[token] for token in extension.tokens] == [*extension.scores]
+    between = model.pieces[base.ids["<mask>"] - offset]
+    assert (between.string, between.type) == ("<mask>", CONTROL)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "spiece.model"))
+    for text in TEXT:
+        assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
 
 
-def test_a_piece_that_comes_alive_splits_alike_in_both_forms(tmp_path):
-    # `abc` cannot be reached: neither `ab` nor `bc` is a piece. Once `ab` is learned, SentencePiece makes `abc`, and
-    # before anything else, for it scores best.
-    base = pieces(tmp_path, builders.pieces_of(["abc", "cd"], "abcd", runs=("▁",)))
-    assert [token.string for token in base.tokens if token.id in base.structure.unreachable] == ["abc"]
-    extension = tg.extend(base, tg.count(base, iter(["ab"] * 9 + ["abcd", "abcabc"])), 2)
-    assert extension.merges[0] == ("ab", "c", 0, False)
-    assert extension.merges[1][:2] == ("a", "b")
-    extended = extension.apply(base)
-    assert_library_agrees(extended, ("abc", "abcd", "abab", "abcabcd", "aabcc"))
-    assert extended.structure.unreachable == ()
+def test_what_cannot_be_done_is_refused_by_name(base, tmp_path):
+    counts = tg.count(base, iter(TEXT))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="balanced for BPE only"):
+        tg.extend(base, tg.learn.Parity({"et": counts, "fi": counts}), 4)
+    with pytest.raises(errors.UnsupportedTokenizerError, match=f"is {base.algorithm}"):
+        tg.learn.extend_naively(base, counts, 4)
+    document = json.loads((tmp_path / "base" / "tokenizer.json").read_text())
+    document["added_tokens"].append(builders.added(len(document["model"]["vocab"]), "<x>"))
+    apart = tg.load(builders.write(tmp_path / "apart", document))
+    with pytest.raises(errors.UnsupportedTokenizerError, match="does not list the added token `<x>`"):
+        tg.extend(apart, tg.count(apart, iter(TEXT)), 4)
 
 
-def test_pieces_learned_after_a_run_of_spaces_split_alike_in_both_forms(tmp_path):
-    # The run was learned last and scores above the characters, so new pieces score below it.
-    base = pieces(tmp_path, builders.pieces_of(["ab", "▁▁"], "▁abc"))
-    extended = tg.extend(base, tg.count(base, iter(["c ab"] * 9)), 2).apply(base)
-    again = tg.load(tg.save(extended, tmp_path / "out"))
-    assert "▁c" in extended.ids
-    assert again.merge_strings() == extended.merge_strings()
-    assert_library_agrees(extended, ("a  c", "a   c", "a    c  c"))
-
-
-def test_byte_and_special_pieces_never_merge(base):
-    texts = ["<s> <0x41> 🙂🙂🙂 [x]"] * 9
-    tokens = tg.extend(
-        base, tg.count(base, iter(texts)), 50, character_coverage=0, limits=tg.Limits(min_count=1)
-    ).tokens
-    assert not [token for token in tokens if "<0x" in token or "<s" in token]
-
-
-def test_the_command_writes_both_forms_and_compares_them(folder, tmp_path, capsys):
-    (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
-    arguments = ["extend", folder, "--corpus", tmp_path / "c.txt", "--add", 20, "--out", tmp_path / "out", "--quiet"]
-    arguments += ["--normalize", "nfkc", "--rule", "split_digits=false", "--character-coverage", 0.99]
-    assert cli.main(list(map(str, arguments))) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "tokenizers, transformers, sentencepiece: the same ids" in shown
-    assert "piece rules of tokenizer.model" in shown
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {p.name for p in folder.iterdir()}
-    tg.load(tmp_path / "out")
-    for rule in ("split_digits=maybe", "no_such=true", "max_sentencepiece_length=0", "split_digits"):
-        with pytest.raises(SystemExit):
-            cli.main([*map(str, arguments), "--rule", rule])
-        assert "is not a rule" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("tokenizer.json", "Llama's, because there is no tokenizer.model"),
-        ("tokenizer.model", "tokenizers, sentencepiece: the same ids"),
-    ],
-)
-def test_one_form_alone_is_extended_and_written_alone(folder, tmp_path, capsys, name, said):
-    (tmp_path / "c.txt").write_text("\n".join(TEXT), encoding="utf-8")
-    arguments = ["extend", folder / name, "--corpus", tmp_path / "c.txt", "--add", 5, "--out", tmp_path / "out"]
-    assert cli.main([*map(str, arguments)]) == 0
-    assert said in " ".join(capsys.readouterr().out.split())
-    assert {p.name for p in (tmp_path / "out").iterdir()} - {"tokenizer_config.json"} == {name}
-    assert len(tg.load(tmp_path / "out").tokens) == len(tg.load(folder).tokens) + 5
-
-
-def test_a_model_that_splits_otherwise_is_not_written(base, counts, tmp_path):
-    extended = tg.extend(base, counts, 5).apply(base)
-    stale = replace(extended, files=base.files)
-    with pytest.raises(errors.InvalidTokenizerError, match="differently from"):
-        tg.save(stale, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_runs_of_white_space_are_not_learned_and_the_forms_agree_around_them(tmp_path):
-    for runs in ([("▁▁", -1e9, 1)], [("▁▁", -1e9, 1), ("▁▁▁▁", -1e9 - 64, 1)], []):
-        base = pieces(tmp_path, builders.pieces_of([], "▁ab1") + runs)
-        texts = ["1   1"] * 20 + ["1    1"] * 9 + ["a  b ab"] * 9
-        extended = tg.extend(base, tg.count(base, iter(texts)), 3).apply(base)
-        assert not [s for s in extended.ids if s not in base.ids and not s.strip("▁")]
-        assert set(extended.structure.unreachable) <= set(base.structure.unreachable)
-        assert_library_agrees(extended, texts)
-        again = tg.extend(extended, tg.count(extended, iter(["ba ba b1"] * 5)), 1)
-        assert len(again.apply(extended).ids) == len(extended.ids) + 1
-
-
-def test_pieces_that_wake_together_rank_by_their_scores(tmp_path):
-    base = pieces(tmp_path, builders.pieces_of(["bac", "aba"], "▁abc"))
-    extended = tg.extend(base, tg.count(base, iter(["ba ba ba ba"])), 1).apply(base)
-    assert_library_agrees(extended, ("abac", "baba", "abacaba", "bacba"))
-
-
-def test_models_that_no_list_of_merges_can_say_are_refused(tmp_path):
-    alike = [("▁", -9.0, 1), ("bc", 0.0, 1), ("ab", 0.0, 1)]
-    with pytest.raises(errors.UnsupportedTokenizerError, match="score alike"):
-        pieces(tmp_path, builders.pieces_of([], "abcde") + alike)
-    with pytest.raises(errors.UnsupportedTokenizerError, match="a character of which is no piece"):
-        pieces(tmp_path, builders.pieces_of(["▁猫"], "▁ab"))
-    runs = [("▁▁", 0.0, 4), ("▁▁▁", 0.0, 4)]
-    with pytest.raises(errors.UnsupportedTokenizerError, match="no pipeline does both"):
-        pieces(tmp_path, builders.pieces_of(["▁a"], "▁ab") + runs)
-    base = pieces(tmp_path, builders.pieces_of(["▁a"], "▁ab") + runs, normalizer={"add_dummy_prefix": False})
-    assert_library_agrees(base, ("a  b", "a   b a", "ab"))
+def test_commands(base, tmp_path, capsys):
+    source, text, out = str(tmp_path / "base"), tmp_path / "text.txt", str(tmp_path / "new")
+    text.write_text("\n".join(TEXT))
+    for command in (
+        ["extend", source, "--corpus", str(text), "--add", "12", "--character-coverage", "1", "--out", out],
+        ["check", out, "--base", source],
+        ["evaluate", f"base={source}", f"new={out}", "--text", str(text)],
+        ["report", source, out, "--text", str(text), "--out", str(tmp_path / "report.html")],
+        ["extend", source, "--corpus", str(text), "--add", "12", "--held-out", str(text), "--curve"],
+        ["adapt", source, "--target", str(text), "--add", "8", "--out", str(tmp_path / "adapted")],
+    ):
+        assert cli.main(command) == 0, capsys.readouterr()
+    assert "merges" not in capsys.readouterr().out.split("embedding rows")[0]

@@ -78,7 +78,8 @@ impl LearnedPieces {
         let mut interrupts = InterruptChecks::new(callbacks);
         let mut learner = PieceLearner::new(model, counts, preserved, &mut interrupts)?;
         for string in given {
-            let score = learner.give(string)?;
+            let is_room = learner.result.given.iter().flatten().count() < task.tokens;
+            let score = if is_room { learner.give(string)? } else { None };
             learner.result.given.push(score);
             interrupts.step(InterruptChecks::STEP)?;
         }
@@ -122,6 +123,9 @@ struct Effect {
     saved: i128,
 }
 
+/// The words that a token changes, with their new tokens, and how many tokens of the text that saves.
+type Saving = (Vec<(u32, Vec<u32>)>, i128);
+
 /// Why a token cannot be added.
 enum Obstacle {
     Preserved,
@@ -139,10 +143,8 @@ struct PieceLearner<'t> {
     pairs: FxHashMap<u64, u64>,
     heap: BinaryHeap<Candidate>,
     known: FxHashMap<u64, Known>,
-    /// Pairs that must not become tokens.
+    /// Pairs that must not become tokens, or could not when they were the most frequent.
     refused: FxHashSet<u64>,
-    /// Pairs that would change preserved text, and are listed.
-    spoiling: FxHashSet<u64>,
     strings: Vec<Option<Rc<str>>>,
     step: u32,
     /// The number of tokens of the text at first.
@@ -192,7 +194,6 @@ impl<'t> PieceLearner<'t> {
             heap: BinaryHeap::new(),
             known: FxHashMap::default(),
             refused: FxHashSet::default(),
-            spoiling: FxHashSet::default(),
             strings: vec![None; model.len()],
             step: 0,
             total: 0.0,
@@ -309,24 +310,25 @@ impl<'t> PieceLearner<'t> {
                 self.refused.insert(key);
                 continue;
             }
-            let worth = match self.effect(&string, count)? {
-                Ok(effect) => u64::try_from(effect.saved).unwrap_or_default().min(count),
-                Err(Obstacle::Other) => 0,
-                Err(Obstacle::Preserved) => {
-                    if self.spoiling.insert(key) {
+            match self.effect(&string, count)? {
+                Ok(effect) => {
+                    interrupts.step(InterruptChecks::STEP + effect.range.len())?;
+                    let worth = u64::try_from(effect.saved).unwrap_or_default().min(count);
+                    let candidate = Candidate { count: worth, ..top };
+                    if best.as_ref().is_none_or(|best| candidate > *best) {
+                        best = Some(candidate.clone());
+                    }
+                    self.known.insert(key, Known { candidate, range: effect.range, step: self.step });
+                }
+                Err(obstacle) => {
+                    interrupts.step(InterruptChecks::STEP)?;
+                    if matches!(obstacle, Obstacle::Preserved) {
                         let (left, right) = (top.left.to_string(), self.model.text(&top.right).to_string());
                         self.result.refused.push(RefusedPiece { left, right, count, after: self.result.learned.len() });
                     }
-                    0
+                    self.refused.insert(key);
                 }
-            };
-            let range = self.suffixes.range(&self.words, self.model.text(&string));
-            interrupts.step(InterruptChecks::STEP + range.len())?;
-            let candidate = Candidate { count: worth, ..top };
-            if best.as_ref().is_none_or(|best| candidate > *best) {
-                best = Some(candidate.clone());
             }
-            self.known.insert(key, Known { candidate, range, step: self.step });
         }
         Ok(best.filter(|best| best.count >= task.min_count.max(1)))
     }
@@ -334,9 +336,8 @@ impl<'t> PieceLearner<'t> {
     /// Puts the pairs back on the heap whose worth may have changed with the last token.
     fn forget_touched(&mut self) {
         let (words, suffixes) = (&self.words, &self.suffixes);
-        let is_touched = |known: &Known| {
-            suffixes.texts(known.range.clone()).any(|word| words[word as usize].touched > known.step)
-        };
+        let is_touched =
+            |known: &Known| suffixes.texts(known.range.clone()).any(|word| words[word as usize].touched > known.step);
         let forgotten: Vec<u64> =
             self.known.iter().filter(|(_, known)| is_touched(known)).map(|(key, _)| *key).collect();
         for key in forgotten {
@@ -375,40 +376,49 @@ impl<'t> PieceLearner<'t> {
         numbers.sort_unstable();
         numbers.dedup();
         let token = self.model.push(string, score);
+        let judged = self.judged(token, &containing, &numbers);
+        self.model.pop();
+        Ok(judged?.map(|(changed, saved)| Effect { score, range, changed, saved }))
+    }
+
+    /// The words that the last token changes, out of some, and how many tokens of the text that saves.
+    fn judged(&self, token: u32, containing: &[u32], numbers: &[u32]) -> Result<std::result::Result<Saving, Obstacle>> {
+        let (words, model) = (&self.words, &self.model); // the rest is not shared between threads
         let split = |&number: &u32| -> Result<Option<(u32, Vec<u32>)>> {
-            let word = &self.words[number as usize];
-            let tokens = self.model.split(word.text)?;
+            let word = &words[number as usize];
+            let tokens = model.split(word.text)?;
             Ok((tokens != word.tokens).then_some((number, tokens)))
         };
         let changed = numbers.par_iter().with_min_len(1 << 9).filter_map(|number| split(number).transpose());
-        let changed = changed.collect::<Result<Vec<_>>>();
-        let broken = self.breaks(string, token, &containing);
-        self.model.pop();
-        let changed = changed?;
+        let changed = changed.collect::<Result<Vec<_>>>()?;
+        if self.breaks(token, containing)? {
+            return Ok(Err(Obstacle::Other));
+        }
         let (mut saved, mut is_preserved) = (0, false);
-        let n_unknown = |tokens: &[u32]| tokens.iter().filter(|token| self.model.is_unknown(**token)).count();
         for (number, tokens) in &changed {
             let word = &self.words[*number as usize];
-            if n_unknown(tokens) > n_unknown(&word.tokens) {
+            if self.known_bytes(tokens) < self.known_bytes(&word.tokens) {
                 return Ok(Err(Obstacle::Other));
             }
             is_preserved = is_preserved || word.count == 0;
             saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
         }
-        if broken? {
-            return Ok(Err(Obstacle::Other));
-        }
-        Ok(if is_preserved { Err(Obstacle::Preserved) } else { Ok(Effect { score, range, changed, saved }) })
+        Ok(if is_preserved { Err(Obstacle::Preserved) } else { Ok((changed, saved)) })
+    }
+
+    /// How many bytes of a word are known, given its tokens.
+    fn known_bytes(&self, tokens: &[u32]) -> usize {
+        let known = tokens.iter().filter(|token| !self.model.is_unknown(**token));
+        known.map(|token| self.model.text(self.model.string(*token)).len()).sum()
     }
 
     /// Whether the text of a new token, or of one of the tokens that contain it, becomes something else.
-    fn breaks(&self, string: &str, token: u32, containing: &[u32]) -> Result<bool> {
+    fn breaks(&self, token: u32, containing: &[u32]) -> Result<bool> {
         if self.model.score(token).is_none() {
             return Ok(false);
         }
-        let containing = containing.iter().map(|&token| (token, self.model.string(token)));
-        for (token, string) in containing.chain([(token, string)]) {
-            if self.model.split(string)? != [token] {
+        for &token in containing.iter().chain([&token]) {
+            if self.model.split(self.model.string(token))? != [token] {
                 return Ok(true);
             }
         }
@@ -525,9 +535,8 @@ mod tests {
     fn random_model(random: &mut Random) -> Model {
         let is_unigram = random.below(2) == 0;
         let letters = ["a", "b", "c", "d"];
-        let word = |random: &mut Random| -> String {
-            (0..2 + random.below(2)).map(|_| letters[random.below(4)]).collect()
-        };
+        let word =
+            |random: &mut Random| -> String { (0..2 + random.below(2)).map(|_| letters[random.below(4)]).collect() };
         let mut strings = vec!["<u>".to_string()];
         strings.extend(letters[..3 + random.below(2)].iter().map(ToString::to_string));
         strings.extend((0..random.below(4)).map(|_| word(random)));
@@ -560,9 +569,34 @@ mod tests {
         LearnedPieces::new(model, counts, preserved, &[], &task(tokens), &mut Silent).unwrap()
     }
 
-    /// The same, with nothing remembered from one step to the next.
+    /// What a token is worth, and its score; None if it cannot be added. All words are split again.
+    fn worth_of(mut learner: PieceLearner<'_>, string: &str, count: u64) -> Option<(u64, f64)> {
+        let estimate = (count as f64 / learner.total).ln() + learner.scale;
+        let containing = learner.tokens_with(string);
+        let score = learner.model.score_for(string, estimate, &containing).unwrap()?;
+        let token = learner.model.push(string, score);
+        let model = &learner.model;
+        let is_whole = |token: u32| model.split(model.string(token)).unwrap() == [token];
+        if model.score(token).is_some() && !(is_whole(token) && containing.iter().all(|token| is_whole(*token))) {
+            return None;
+        }
+        let mut saved = 0i128;
+        for word in &learner.words {
+            let tokens = model.split(word.text).unwrap();
+            if learner.known_bytes(&tokens) < learner.known_bytes(&word.tokens)
+                || word.count == 0 && tokens != word.tokens
+            {
+                return None;
+            }
+            saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
+        }
+        Some((u64::try_from(saved).unwrap_or_default().min(count), score))
+    }
+
+    /// The same, with nothing remembered from one step to the next but the pairs that could not become tokens.
     fn learned_slowly(model: &Model, counts: &Counts, preserved: Option<&Counts>, tokens: usize) -> Vec<LearnedPiece> {
         let mut learned: Vec<(String, LearnedPiece)> = Vec::new();
+        let mut refused: FxHashSet<(String, String)> = FxHashSet::default();
         while learned.len() < tokens {
             let fresh = || -> PieceLearner<'_> {
                 let mut callbacks = Silent;
@@ -583,38 +617,42 @@ mod tests {
             let mut learner = fresh();
             learner.count_pairs();
             let mut best: Option<(Candidate, String, LearnedPiece)> = None;
-            for (&key, &count) in &learner.pairs.clone() {
-                let candidate = learner.candidate(key, count);
-                let string = learner.model.joined(candidate.pair.0, candidate.pair.1);
+            let pairs: Vec<(u64, u64)> = learner.pairs.iter().map(|(key, count)| (*key, *count)).collect();
+            let mut candidates: Vec<Candidate> = pairs
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(key, count)| learner.candidate(key, count))
+                .collect();
+            candidates.sort_by(|one, other| other.cmp(one));
+            for candidate in candidates {
+                // No pair is worth more than it occurs.
+                if best.as_ref().is_some_and(|best| best.0 > candidate) {
+                    break;
+                }
+                let (left, right) = candidate.pair;
+                let (count, string) = (candidate.count, learner.model.joined(left, right));
+                let names = (learner.model.string(left).to_string(), learner.model.string(right).to_string());
+                if count < 2 || refused.contains(&names) {
+                    continue;
+                }
                 if learner.is_unwanted(candidate.pair, &string, &task(0)) || !Silent.allow(&string) {
                     continue;
                 }
-                let estimate = (count as f64 / learner.total).ln() + learner.scale;
-                let containing = learner.tokens_with(&string);
-                let Some(score) = learner.model.score_for(&string, estimate, &containing).unwrap() else { continue };
-                // All words are split again, and nothing else is trusted.
-                let mut more = fresh();
-                let token = more.model.push(&string, score);
-                let is_whole = |token: u32| more.model.split(more.model.string(token)).unwrap() == [token];
-                if more.model.score(token).is_some() && !(is_whole(token) && containing.iter().all(|t| is_whole(*t))) {
-                    continue;
-                }
-                let (mut saved, mut is_spoiled) = (0i128, false);
-                for word in &more.words {
-                    let tokens = more.model.split(word.text).unwrap();
-                    let unknown = |tokens: &[u32]| tokens.iter().filter(|token| more.model.is_unknown(**token)).count();
-                    is_spoiled |= unknown(&tokens) > unknown(&word.tokens);
-                    is_spoiled |= word.count == 0 && tokens != word.tokens;
-                    saved += i128::from(word.count) * (word.tokens.len() as i128 - tokens.len() as i128);
-                }
-                let worth = u64::try_from(saved).unwrap_or_default().min(count);
-                let left = learner.model.string(candidate.pair.0).to_string();
-                let right = learner.model.text(learner.model.string(candidate.pair.1)).to_string();
-                let candidate = Candidate { count: worth, ..candidate };
-                if worth >= 2 && !is_spoiled && best.as_ref().is_none_or(|best| candidate > best.0) {
-                    best = Some((candidate, string, LearnedPiece { left, right, count, score }));
+                let right = learner.model.text(&names.1).to_string();
+                match worth_of(fresh(), &string, count) {
+                    Some((worth, score)) => {
+                        let piece = LearnedPiece { left: names.0, right, count, score };
+                        let candidate = Candidate { count: worth, ..candidate };
+                        if best.as_ref().is_none_or(|best| candidate > best.0) {
+                            best = Some((candidate, string, piece));
+                        }
+                    }
+                    None => {
+                        refused.insert(names);
+                    }
                 }
             }
+            let best = best.filter(|best| best.0.count >= 2);
             let Some((_, string, piece)) = best else { break };
             learned.push((string, piece));
         }
@@ -655,14 +693,18 @@ mod tests {
             }
             if after.score(0).is_some() {
                 for token in 0..after.len() as u32 {
-                    let was = (token as usize) >= before.len() || before.split(before.string(token)).unwrap() == [token];
+                    let was =
+                        (token as usize) >= before.len() || before.split(before.string(token)).unwrap() == [token];
                     assert!(!was || after.split(after.string(token)).unwrap() == [token], "{}", after.string(token));
                 }
             }
             for (text, _) in counts.iter() {
                 let text = std::str::from_utf8(text).unwrap();
-                let unknown = |model: &Growing| model.split(text).unwrap().iter().filter(|t| **t == 0).count();
-                assert!(unknown(&after) <= unknown(&before), "{text} {model:?}");
+                let known = |model: &Growing| -> usize {
+                    let tokens = model.split(text).unwrap().into_iter().filter(|token| *token > 0);
+                    tokens.map(|token| model.text(model.string(token)).len()).sum()
+                };
+                assert!(known(&after) >= known(&before), "{text} {model:?}");
             }
         }
     }

@@ -72,8 +72,8 @@ def add(commands: Commands) -> None:
         "--character-coverage",
         type=float,
         metavar="SHARE",
-        help="SentencePiece types: add missing characters first, until the vocabulary covers this share of the text's "
-        "characters (default: 0.9995; 0 adds none)",
+        help="SentencePiece types and WordPiece: add missing characters first, until the vocabulary covers this share of "
+        "the text's characters (default: 0.9995; 0 adds none)",
     )
     command.add_argument(
         "--method",
@@ -112,8 +112,8 @@ def _run(options: argparse.Namespace) -> int:
     tokenizer = load(options.source)
     reading.warn_of_spelling({options.source: tokenizer})
     require_extendable(tokenizer, _largest(options))
-    if tokenizer.kind != "sentencepiece":
-        why = f"has no effect: the tokenizer is {tokenizer.kind}, and its bytes spell every character"
+    if tokenizer.kind == "byte-level":
+        why = "has no effect: the tokenizer is byte-level, and its bytes spell every character"
         refuse(options, why, "character_coverage")
     if options.method != "continued":
         return _run_naively(tokenizer, options)
@@ -154,7 +154,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         return _show_curve(tokenizer, largest, counts, held_out, warnings, options)
     extension, choice = cut(largest)
     extended, cost = extension.apply(tokenizer), None
-    may_be_rare = choice is None and rare_warning(least_support(extension))
+    support = least_support(extension, has_merges=tokenizer.algorithm == "BPE")
+    may_be_rare = choice is None and rare_warning(support)
     if may_be_rare and (rare := rare_warning(encoded_support(extended, extension, counts))):
         warnings.append(f"{rare}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports")
         print_warnings(warnings[-1:])

@@ -72,9 +72,10 @@ def rows_of(learned: Learned) -> list[tuple[str, str]]:
     rows = [("learned", extension.stopped)]
     if base.kind == "sentencepiece":
         rows += _sentencepiece(base, extension)
+    rows.append(("first tokens", " ".join(readable(token, base.kind) for token in extension.tokens[:SHOWN]) or "none"))
+    if base.algorithm == "BPE":
+        rows.append(("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"))
     rows += [
-        ("first tokens", " ".join(readable(token, base.kind) for token in extension.tokens[:SHOWN]) or "none"),
-        ("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"),
         ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
         ("loaded back by", ", ".join(learned.verified.loaders) + ": the same ids"),
     ]

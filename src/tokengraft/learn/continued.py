@@ -172,7 +172,7 @@ def _extend_pieces(
         tokenizer.core_model,
         counts.table,
         n,
-        given=given[:n],
+        given=given,
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
         forbidden=[*_never_made(tokenizer)],

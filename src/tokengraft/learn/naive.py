@@ -80,6 +80,11 @@ def extend_naively(
     n = whole_number("n", n)
     if method not in NAIVE_METHODS:
         raise OptionError(f"there is no method {method!r}", hint=f"take one of {', '.join(NAIVE_METHODS)}")
+    if tokenizer.algorithm != "BPE":
+        raise UnsupportedTokenizerError(
+            f"the tokenizer is {tokenizer.algorithm}, and the methods for comparison are for BPE",
+            hint="leave out --method",
+        )
     by_product = tokenizer.piece_file or tokenizer.rank_file
     exact = IN_A_MODEL if tokenizer.piece_file else IN_A_RANK_FILE
     if by_product and method not in exact:

@@ -328,13 +328,14 @@ def encoded_support(extended: Tokenizer, extension: Extension, counts: PretokenC
     return [total.get(extended.ids[token], 0) for token in extension.tokens]
 
 
-def least_support(extension: Extension) -> list[int]:
+def least_support(extension: Extension, *, has_merges: bool = True) -> list[int]:
     """At least how often each token of an extension occurs in the text it was learned from. Encodes nothing.
 
     A token occurs as often as its pair when it was learned, less the later merges that use it. Of the pairs in
-    a run of equal tokens, at least half is merged. With `Parity`, frequencies are those of one language: 0.
+    a run of equal tokens, at least half is merged. With `Parity`, frequencies are those of one language: 0. So it is
+    for a model without merges, where other words change too.
     """
-    if extension.languages:
+    if extension.languages or not has_merges:
         return [0] * len(extension)
     least = dict.fromkeys(extension.tokens, 0)
     for merge in extension.merges:

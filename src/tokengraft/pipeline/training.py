@@ -61,6 +61,8 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
     tests = [f"{name}={paths[0]}" for name, paths in _paths(result, "test") if len(paths) == 1] or ["NAME=FILES"]
     if result.base.algorithm != "BPE":
         why = "The model has never read the words of removed tokens as shorter tokens: compare its scores on your task."
+        if result.plan.summary.added:
+            why = "New embedding rows are only initialised: train the model on text of the new language, and compare."
         command = ["tokengraft", "evaluate", f"base={result.request.get('source', 'MODEL')}", f"new={folder}"]
         return NextStep("measure the model, and the tokens of other text", why, [*command, "--text", *tests])
     if not result.plan.summary.added:
