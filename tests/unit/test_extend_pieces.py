@@ -159,7 +159,8 @@ def test_what_cannot_be_done_is_refused_by_name(base, tmp_path):
         tg.extend(apart, tg.count(apart, iter(TEXT)), 4)
 
 
-def test_commands(base, tmp_path, capsys):
+@pytest.mark.usefixtures("base")
+def test_commands(tmp_path, capsys):
     source, text, out = str(tmp_path / "base"), tmp_path / "text.txt", str(tmp_path / "new")
     text.write_text("\n".join(TEXT))
     for command in (

@@ -72,8 +72,8 @@ def add(commands: Commands) -> None:
         "--character-coverage",
         type=float,
         metavar="SHARE",
-        help="SentencePiece types and WordPiece: add missing characters first, until the vocabulary covers this share of "
-        "the text's characters (default: 0.9995; 0 adds none)",
+        help="not byte-level: add missing characters first, until the vocabulary covers this share of the text's "
+        "characters (default: 0.9995; 0 adds none)",
     )
     command.add_argument(
         "--method",
