@@ -6,7 +6,7 @@ Only tensors with a vocabulary axis are read and written, a block of rows at a t
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
-from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
+from tokengraft.checkpoint.ids import GENERATION, Renumbering, id_fields, model_configs
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_files import (
     REPORT,
@@ -28,6 +28,7 @@ from tokengraft.checkpoint.model_files import (
 )
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
+from tokengraft.checkpoint.peft.new_rows import adapter_tables, changed_rows, write_new_rows
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import (
     DEFAULT,
@@ -65,6 +66,7 @@ def transplant(
     seed: int = 0,
     force: bool = False,
     verify: bool = False,
+    as_adapter: bool = False,
     others: Mapping[str, bytes] | None = None,
     request: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -95,6 +97,8 @@ def transplant(
         force: Replace a folder that an earlier transplant wrote; for a GGUF file, any file.
         verify: Run both models and compare their logits before the result is renamed into place. Needs torch. Not for
             GGUF.
+        as_adapter: Write an adapter of PEFT with the changed rows, and the tokenizer, instead of a model. Only if the
+            number of rows does not change, as in a swap. With the model of ``checkpoint`` it is the new model.
         others: Additional files for the folder, by name. They replace files of the source with the same name.
         request: What `tokengraft.json` records as the request; by default the options and inputs of this call.
         progress: Called with the bytes written.
@@ -122,26 +126,38 @@ def transplant(
         require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
     if is_gguf(folder):
-        for given, flag in ((hard_link, "--hard-link"), (verify, "--verify"), (others, "others")):
-            if given:
-                raise OptionError(f"{flag} does not apply to a GGUF file", hint=f"leave out {flag}")
+        given = {"--hard-link": hard_link, "--verify": verify, "--as-adapter": as_adapter, "others": others}
+        _require_absent(given, "a GGUF file")
         new, known = _loaded(new_tokenizer), None if base is None else _loaded(base)
         target = None if out is None else Path(out)
         return transplant_gguf(folder, new, target, base=known, options=options, force=force, progress=progress)
     if base is not None:
         raise OptionError("--base applies to GGUF files; a folder has its own tokenizer", hint="leave out --base")
     job = _prepare(folder, new_tokenizer, options)
+    if as_adapter:
+        _require_absent({"--hard-link": hard_link, "--verify": verify}, "an adapter (--as-adapter)")
+        job = job.for_adapter()
     done = job.describe()
     if out is None:
         return done
     ours = written_before(Path(out)) if force else set()
     with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        done = replace(done, compared=write_weights(job.source, job.tables, partial, hard_link, progress))
+        if as_adapter:
+            compared = write_new_rows(job.source, job.tables, os.fspath(checkpoint), partial)
+        else:
+            compared = write_weights(job.source, job.tables, partial, hard_link, progress)
+        done = replace(done, compared=compared)
         job.write_files(others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))
         job.write_report(done, request or job.request(hard_link=hard_link), partial)
     return done
+
+
+def _require_absent(options: Mapping[str, Any], what: str) -> None:
+    for flag, given in options.items():
+        if given:
+            raise OptionError(f"{flag} does not apply to {what}", hint=f"leave out {flag}")
 
 
 def _require_verifiable(*, dry: bool) -> None:
@@ -165,8 +181,20 @@ class _Job:
     new: Tokenizer
     files: ModelFiles
     tables: NewTables
+    adapter_rows: tuple[int, ...] | None = None
+    """The rows of an adapter; None for a whole model."""
+
+    def for_adapter(self) -> "_Job":
+        """The job that writes an adapter: of all files, only those of the tokenizer, and ids that are suppressed."""
+        adapter_tables(self.source, self.tables)
+        names = (*self.files.tokenizer, *([GENERATION] if self.tables.unused.suppressed else []))
+        written = {name: self.files.written[name] for name in names}
+        files = replace(self.files, written=written, copied=(), left_out=())
+        return replace(self, files=files, adapter_rows=tuple(changed_rows(self.tables).tolist()))
 
     def describe(self) -> Transplant:
+        if self.adapter_rows is not None:
+            return replace(describe(self.tables), adapter_rows=self.adapter_rows, warnings=tuple(self._suppressed()))
         changed = {tensor.file.path.name for tensor in self.tables.vocabulary.tensors}
         copied = tuple(file.path.name for file in self.source.files if file.path.name not in changed)
         files, rows = self.files, self.tables.vocabulary.rows
@@ -176,6 +204,13 @@ class _Job:
             warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
             done = replace(done, warnings=(*done.warnings, warning))
         return done
+
+    def _suppressed(self) -> Iterator[str]:
+        if n := len(self.tables.unused.suppressed):
+            yield (
+                f"{n:,} ids without a token are suppressed in `{GENERATION}` of the adapter, which PEFT does not load; "
+                "pass it to `generate`: `generation_config=GenerationConfig.from_pretrained(FOLDER)`"
+            )
 
     def write_files(self, others: Mapping[str, bytes], folder: Path) -> None:
         """Writes every file without weights. ``others`` are written last and replace files of the same name."""

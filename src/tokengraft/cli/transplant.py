@@ -16,6 +16,12 @@ from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
 
+AS_ADAPTER = (
+    "write the tokenizer and an adapter of PEFT with the new rows, instead of the whole model; only if the number of rows "
+    "does not change (--swap)"
+)
+
+
 def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
@@ -50,6 +56,7 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="hard-link unchanged files to the source; writing to them in place then changes both",
     )
+    command.add_argument("--as-adapter", action="store_true", help=AS_ADAPTER)
     command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
     command.add_argument(
         "--dry-run", action="store_true", help="show what would be done, write nothing; MODEL may be only a tokenizer"
@@ -60,6 +67,7 @@ def add(commands: Commands) -> None:
 
 
 _ARGUMENTS = ("base", "init", "output_init", "hole_rows", "pad_multiple", "hard_link", "seed", "force", "verify")
+_ARGUMENTS += ("as_adapter",)
 """The options that are arguments of `transplant`."""
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
 
@@ -112,6 +120,14 @@ def _token_row(summary: PlanSummary) -> tuple[str, str]:
     return "tokens", counts
 
 
+def of_adapter(done: Transplant) -> str:
+    """The number of rows that an adapter has, with their tables and size."""
+    tables = [table for table in done.tensors if not (done.tied and table[1] == "output")]
+    names = " and ".join(name.removesuffix(".weight").rpartition(".")[2] for name, *_ in tables)
+    size = len(done.adapter_rows) * sum(table[3] // done.rows_before for table in tables)
+    return f"{len(done.adapter_rows):,} rows of {names}, {size / 1e6:,.1f} MB"
+
+
 def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     summary = done.plan.summary
     saved = sum(before - after for *_, before, after in done.tensors)
@@ -123,6 +139,8 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),
     ]
+    if done.adapter_rows:
+        rows[-1] = ("adapter", of_adapter(done))
     if done.suppressed:
         filled = f"{done.unused:,} rows: {_HOLE_ROWS[done.hole_rows]}; " if done.unused else ""
         rows.append(("without a token", f"{filled}{done.suppressed:,} ids are suppressed"))
@@ -135,7 +153,7 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     rows += [("warning", warning) for warning in done.warnings]
     if hard_link:
         rows.append(("warning", "unchanged files are hard links: writing to them in place changes the source too"))
-    if done.compared:
+    if done.compared and not done.adapter_rows:
         compared = done.compared
         text = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors are unchanged"
         rows.append(("files compared", f"{text}, {compared.new_rows:,} rows are new"))
