@@ -232,9 +232,9 @@ def test_options_without_effect_on_an_adapter_are_refused(place):
 def test_a_change_of_rows_and_no_change_are_refused(place):
     base = checkpoint(place / "model")
     more = tg.extend(base, tg.count(base, place / "et.txt"), 16).apply(base)
-    with pytest.raises(errors.OptionError, match="397 rows.*413"):
+    with pytest.raises(errors.OptionError, match=r"397 rows.*413"):
         tg.transplant(place / "model", more, place / "out", as_adapter=True)
-    with pytest.raises(errors.OptionError, match="397 rows.*448"):
+    with pytest.raises(errors.OptionError, match=r"397 rows.*448"):
         tg.transplant(place / "model", base, place / "out", as_adapter=True, pad_multiple=64)
     with pytest.raises(errors.OptionError, match="no row changes"):
         tg.transplant(place / "model", base, place / "out", as_adapter=True)

@@ -245,8 +245,8 @@ def _require_one_vocabulary(config: dict[str, Any]) -> None:
     sizes = config.get("vocab_size"), config.get("decoder_vocab_size")
     if config.get("share_encoder_decoder_embeddings") is False or (sizes[1] is not None and sizes[0] != sizes[1]):
         raise CheckpointError(
-            f"{architecture(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder and one "
-            "for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
+            f"{architecture(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder "
+            "and one for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
             hint="pass a model in which encoder and decoder share a vocabulary",
         )
 

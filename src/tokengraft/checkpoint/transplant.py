@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
-from tokengraft.checkpoint.ids import GENERATION, Renumbering, id_fields, model_configs
+from tokengraft.checkpoint.ids import GENERATION, Renumbering, model_configs
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_files import (
     REPORT,
@@ -27,8 +27,9 @@ from tokengraft.checkpoint.model_files import (
     written_before,
 )
 from tokengraft.checkpoint.other_tables import require_fixed_ids
-from tokengraft.checkpoint.padding import PadMultiple, padded_rows
+from tokengraft.checkpoint.padding import PadMultiple, padded_rows, plan_of_rows
 from tokengraft.checkpoint.peft.new_rows import adapter_tables, changed_rows, write_new_rows
+from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import (
     DEFAULT,
@@ -43,10 +44,10 @@ from tokengraft.checkpoint.sentence_modules import require_transformer_here
 from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range, write_weights
 from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
 from tokengraft.formats.sources import load, load_folder
-from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
+from tokengraft.output.atomic import Replaceable, new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.vocab_plan import VocabPlan, plan
+from tokengraft.vocab_plan import plan
 
 _MARIAN = "source.spm"
 
@@ -131,8 +132,15 @@ def transplant(
         new, known = _loaded(new_tokenizer), None if base is None else _loaded(base)
         target = None if out is None else Path(out)
         return transplant_gguf(folder, new, target, base=known, options=options, force=force, progress=progress)
+    if is_adapter(folder):
+        given = {"--hard-link": hard_link, "--verify": verify, "--as-adapter": as_adapter, "others": others}
+        _require_absent(given | {"--pad-multiple": pad_multiple != "keep"}, "an adapter")
+        adapter = AdapterJob.prepare(folder, new_tokenizer, None if base is None else _loaded(base), options)
+        return _written_adapter(adapter, out, force=force)
     if base is not None:
-        raise OptionError("--base applies to GGUF files; a folder has its own tokenizer", hint="leave out --base")
+        raise OptionError(
+            "--base applies to GGUF files and adapters; a folder has its own tokenizer", hint="leave out --base"
+        )
     job = _prepare(folder, new_tokenizer, options)
     if as_adapter:
         _require_absent({"--hard-link": hard_link, "--verify": verify}, "an adapter (--as-adapter)")
@@ -140,8 +148,7 @@ def transplant(
     done = job.describe()
     if out is None:
         return done
-    ours = written_before(Path(out)) if force else set()
-    with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
+    with new_folder(Path(out), replaceable=_replaceable(Path(out)) if force else None) as partial:
         if as_adapter:
             compared = write_new_rows(job.source, job.tables, os.fspath(checkpoint), partial)
         else:
@@ -152,6 +159,29 @@ def transplant(
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))
         job.write_report(done, request or job.request(hard_link=hard_link), partial)
     return done
+
+
+def _written_adapter(job: AdapterJob, out: str | os.PathLike[str] | None, *, force: bool) -> Transplant:
+    done = job.describe()
+    if out is None:
+        return done
+    with new_folder(Path(out), replaceable=_replaceable(Path(out)) if force else None) as partial:
+        done = replace(done, compared=job.write(partial))
+        _write_report(job.report(done), partial)
+    return done
+
+
+def _replaceable(out: Path) -> Replaceable:
+    """A test whether an earlier transplant wrote a file."""
+    ours = written_before(out)
+    return lambda path: path.as_posix() in ours
+
+
+def _write_report(report: Mapping[str, Any], folder: Path) -> None:
+    """Writes `tokengraft.json`, with the names of all files in the folder."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    text = json.dumps({**report, "files": files}, ensure_ascii=False, indent=2)
+    (folder / REPORT).write_text(text + "\n", encoding="utf-8")
 
 
 def _require_absent(options: Mapping[str, Any], what: str) -> None:
@@ -242,48 +272,17 @@ class _Job:
     def write_report(self, done: Transplant, request: Mapping[str, Any], folder: Path) -> None:
         """Writes `tokengraft.json`."""
         written = self.files.written
-        report = {
+        report: dict[str, Any] = {
             "tokengraft": _core.__version__,
             "source": self.source.folder.name,
             "source_config_sha256": sha256((self.source.folder / "config.json").read_bytes()).hexdigest(),
             "tokenizer_sha256": {name: sha256(written[name]).hexdigest() for name in sorted(self.files.tokenizer)},
             "seed": self.tables.options.seed,
             "request": dict(request),
-            "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
+            "files": [],
             "transplant": done.as_dict(),
         }
-        (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
-    """The plan for a table that may lack rows for the last added tokens of its tokenizer.
-
-    Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
-    is never generated, or again no row if the number of ids does not change.
-
-    Raises:
-        CheckpointError: Another token lacks a row, or one that is used: by a config, or as a part of a new token.
-    """
-    if changes.rows_before <= rows:
-        return changes
-    lacking = {token_id for token_id in old.ids.values() if token_id >= rows}
-    if not lacking.issubset(token.id for token in old.added):
-        raise CheckpointError(
-            f"the embedding has {rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
-            hint="pass the folder with the tokenizer that the model was trained with",
-        )
-    used = {i: f"`{field}` of `{name}`" for name, config in configs.items() for field, i in id_fields(config)}
-    used |= {i: "a new token" for source in changes.sources if isinstance(source, tuple) for i in source}
-    for token_id in sorted(lacking & used.keys()):
-        raise CheckpointError(
-            f"the embedding has {rows:,} rows, and {used[token_id]} needs that of {token_id:,}",
-            hint="give the model a row for every token first: `resize_token_embeddings` in transformers",
-        )
-    sources = tuple(None if isinstance(source, int) and source >= rows else source for source in changes.sources)
-    if changes.rows_after == changes.rows_before and not any(source is not None for source in sources[rows:]):
-        sources = sources[:rows]
-    removed = tuple(token_id for token_id in changes.removed if token_id < rows)
-    return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
+        _write_report(report, folder)
 
 
 def _require_ids_of_files(source: Checkpoint) -> None:

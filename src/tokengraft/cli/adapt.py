@@ -219,8 +219,17 @@ def _not_compared(inputs: Sequence[str], record: Mapping[str, Any]) -> Iterator[
 
 
 def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
-    names = ("init", "output_init", "hole_rows", "seed", "by_merges", "preserve", "preserve_keep", "preserve_exactly")
-    names += ("as_adapter",)
+    names = (
+        "as_adapter",
+        "init",
+        "output_init",
+        "hole_rows",
+        "seed",
+        "by_merges",
+        "preserve",
+        "preserve_keep",
+        "preserve_exactly",
+    )
     return AdaptOptions(
         **given(options, *names, "balance", "max_share", "keep_coverage"),
         read_options=reading.read_options_of(options, load(options.model) if options.rule else None),

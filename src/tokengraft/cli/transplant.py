@@ -15,10 +15,9 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
-
 AS_ADAPTER = (
-    "write the tokenizer and an adapter of PEFT with the new rows, instead of the whole model; only if the number of rows "
-    "does not change (--swap)"
+    "write the tokenizer and an adapter of PEFT with the new rows, instead of the whole model; only if the number of "
+    "rows does not change, as with `adapt --swap`"
 )
 
 
@@ -66,8 +65,18 @@ def add(commands: Commands) -> None:
     command.set_defaults(run=_run, init="fvt")
 
 
-_ARGUMENTS = ("base", "init", "output_init", "hole_rows", "pad_multiple", "hard_link", "seed", "force", "verify")
-_ARGUMENTS += ("as_adapter",)
+_ARGUMENTS = (
+    "as_adapter",
+    "base",
+    "init",
+    "output_init",
+    "hole_rows",
+    "pad_multiple",
+    "hard_link",
+    "seed",
+    "force",
+    "verify",
+)
 """The options that are arguments of `transplant`."""
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
 

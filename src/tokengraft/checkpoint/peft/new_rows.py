@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengraft.checkpoint.byte_ranges import read_into
 from tokengraft.checkpoint.compare_files import ByteComparison
 from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, architecture, module_path
 from tokengraft.checkpoint.table import NewTables, OldRows
@@ -44,7 +45,7 @@ def adapter_tables(source: Checkpoint, tables: NewTables) -> dict[str, VocabTens
         )
     for tensor in vocabulary.tensors:
         if tensor.further or tensor.role == "bias":
-            raise _refused(f"the model has the table `{tensor.info.name}`, whose rows an adapter of PEFT cannot replace")
+            raise _refused(f"the model has the table `{tensor.info.name}`, whose rows an adapter cannot replace")
     _require_said(source, tables)
     wanted = ("input",) if vocabulary.tied else ("input", "output")
     found = {module_path(tensor, source.config): tensor for tensor in vocabulary.tensors if tensor.role in wanted}
@@ -122,10 +123,10 @@ def _require_equal(folder: Path, tables: NewTables, found: Mapping[str, VocabTen
     written = TensorFile.open(folder / ADAPTER_WEIGHTS)
     with written.path.open("rb", buffering=0) as stream, np.errstate(all="ignore"):
         for info, tensor in zip(written.tensors.values(), found.values(), strict=True):
-            at = 0
+            stream.seek(info.start)
             for block in _blocks(tables, tensor, ids):
-                again = read_rows(stream, info, np.arange(at, at + len(block)))
-                at += len(block)
+                again = np.empty_like(block)
+                read_into(stream, again.reshape(-1))
                 if not np.array_equal(again, block):
                     raise CheckpointError(f"rows of `{info.name}` differ from what was written", hint="check the disk")
                 if not all_finite(again, info.dtype):
