@@ -145,8 +145,10 @@ class TestParts:
             peft_type="TRAINABLE_TOKENS",
             token_indices=gone,
         )
-        with pytest.raises(errors.CheckpointError, match="none of its tokens"):
-            tg.transplant(alone, place / "new", place / "out2")
+        rows = adapter(place, {key: (2, 16)}, name="rows", trainable_token_indices={"embed_tokens": gone})
+        for empty in (alone, rows):
+            with pytest.raises(errors.CheckpointError, match="none of its tokens"):
+                tg.transplant(empty, place / "new", place / "out2")
 
     def test_a_copy_of_the_base_is_left_out_if_it_is_that_of_the_model(self, place):
         lora = adapter(place, {f"{EMBEDDING}.lora_embedding_A": (RANK, 400)}, dtype="F32")
@@ -211,6 +213,7 @@ WRONG = {
     "layer": ({f"{LAYER}.lora_A.weight": (3, 11)}, {}, "11"),
     "pissa": ({f"{HEAD}.lora_B.weight": (400, 3)}, {"init_lora_weights": "pissa"}, "pissa"),
     "alora": ({f"{LAYER}.x": (4,)}, {"alora_invocation_tokens": [3]}, "alora_invocation_tokens"),
+    "cpt": ({f"{LAYER}.x": (4,)}, {"peft_type": "CPT", "cpt_token_ids": [3, 4]}, "cpt_token_ids"),
     "no-ids": ({f"{HEAD}.token_adapter.trainable_tokens_delta": (2, 16)}, {}, "trainable_token_indices"),
     "other-ids": (
         {f"{HEAD}.token_adapter.trainable_tokens_delta": (2, 16)},

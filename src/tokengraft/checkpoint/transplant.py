@@ -79,11 +79,11 @@ def transplant(
     the source, and then renamed into place.
 
     Args:
-        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; or a GGUF file, which needs
-            the `gguf` package. It is not changed.
-        new_tokenizer: The new tokenizer, or whatever `load` reads.
+        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; a GGUF file, which needs the
+            `gguf` package; or an adapter of PEFT that was trained on the old vocabulary. It is not changed.
+        new_tokenizer: The new tokenizer, or whatever `load` reads. For an adapter, the folder of the new model.
         out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
-        base: For a GGUF file: the tokenizer that it was converted with, which is then compared with that of the file.
+        base: For a GGUF file or an adapter: its old tokenizer, which is compared with the one that it has itself.
         init: Initialiser for new embedding rows: `fvt`, `length-weighted`, `mean`, `random`, or a function that gets
             the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old table
             (`TableInfo`), and gives an array with a row for each token.
@@ -136,7 +136,7 @@ def transplant(
         given = {"--hard-link": hard_link, "--verify": verify, "--as-adapter": as_adapter, "others": others}
         _require_absent(given | {"--pad-multiple": pad_multiple != "keep"}, "an adapter")
         adapter = AdapterJob.prepare(folder, new_tokenizer, None if base is None else _loaded(base), options)
-        return _written_adapter(adapter, out, force=force)
+        return _transplant_adapter(adapter, out, force=force)
     if base is not None:
         raise OptionError(
             "--base applies to GGUF files and adapters; a folder has its own tokenizer", hint="leave out --base"
@@ -161,7 +161,7 @@ def transplant(
     return done
 
 
-def _written_adapter(job: AdapterJob, out: str | os.PathLike[str] | None, *, force: bool) -> Transplant:
+def _transplant_adapter(job: AdapterJob, out: str | os.PathLike[str] | None, *, force: bool) -> Transplant:
     done = job.describe()
     if out is None:
         return done

@@ -16,8 +16,7 @@ from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
 AS_ADAPTER = (
-    "write the tokenizer and an adapter of PEFT with the new rows, instead of the whole model; only if the number of "
-    "rows does not change, as with `adapt --swap`"
+    "write the tokenizer and a PEFT adapter with the new rows, not the model; the number of rows must not change"
 )
 
 
@@ -31,14 +30,21 @@ def add(commands: Commands) -> None:
         "compared with the source, then renamed into place.",
     )
     command.add_argument(
-        "model", type=Path, metavar="MODEL", help="folder with safetensors and the old tokenizer, or a GGUF file"
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="folder with safetensors and the old tokenizer, a GGUF file, or an adapter",
     )
-    command.add_argument("tokenizer", metavar="NEW_TOKENIZER", help="the new tokenizer: folder, file, or hub name")
+    command.add_argument(
+        "tokenizer",
+        metavar="NEW_TOKENIZER",
+        help="new tokenizer: folder, file, or hub name; for an adapter: the new model",
+    )
     command.add_argument("--out", type=Path, metavar="PATH", help="output folder, or GGUF file; must not exist")
     command.add_argument(
         "--base",
         metavar="TOKENIZER",
-        help="for a GGUF file: the tokenizer that it was converted with, to compare with that in the file",
+        help="for a GGUF file or an adapter: its old tokenizer; if it has one itself, both must agree",
     )
     add_initialisers(command)
     add_hole_rows(command)
@@ -143,7 +149,7 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     rows = [
         _token_row(summary),
         ("embedding rows", f"{done.rows_before:,} → {done.rows_after:,}"),
-        ("tables", f"{', '.join(name for name, *_ in done.tensors)}; {'tied' if done.tied else 'untied'}"),
+        ("tables", f"{', '.join(name for name, *_ in done.tensors) or 'none'}; {'tied' if done.tied else 'untied'}"),
         ("tables found by", done.found_by),
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),

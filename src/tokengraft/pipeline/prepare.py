@@ -190,8 +190,9 @@ def _require_adapter(job: Job, *, weighted: bool) -> None:
     )
     require(
         not job.options.stacks,
-        "--for does not apply to an adapter (--as-adapter): serving stacks do not load adapters that replace rows",
-        "leave out one of the two; or merge the adapter, and run `tokengraft check --for` on the result",
+        f"--as-adapter was given with serving stacks ({', '.join(job.options.stacks)}), which load no adapters that "
+        "replace rows",
+        "leave out one of the two; or merge the adapter, and run `tokengraft check` on the result",
     )
 
 

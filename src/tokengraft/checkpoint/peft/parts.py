@@ -12,8 +12,8 @@ from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, PREFIX
 from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
 from tokengraft.errors import CheckpointError
 
-_LORA, TOKENS = "LORA", "TRAINABLE_TOKENS"
-INDICES = {_LORA: "trainable_token_indices", TOKENS: "token_indices"}
+_LORA, _TOKENS = "LORA", "TRAINABLE_TOKENS"
+INDICES = {_LORA: "trainable_token_indices", _TOKENS: "token_indices"}
 """The field with the ids of trainable tokens, by the type of the adapter."""
 _ROWS = ("weight", "bias", "lora_B.weight", "lora_B.bias")
 COLUMNS, FROZEN = "lora_embedding_A", "base_layer.weight"
@@ -94,7 +94,7 @@ def _require_known(part: Part, config: Mapping[str, Any]) -> None:
     if "magnitude" in part.suffix:
         raise _unclear(info.name, "DoRA normalises the rows of a table, and new rows have no trained magnitude")
     known = (*_ROWS, COLUMNS, *_COPIED, FROZEN, _DELTA, f"token_adapter.{_DELTA}")
-    if part.suffix not in known or (kind == TOKENS and not part.is_delta):
+    if part.suffix not in known or (kind == _TOKENS and not part.is_delta):
         raise _unclear(info.name, f"what it does to the table `{part.table.info.name}` is not known")
     start = config.get("init_lora_weights")
     if part.suffix.startswith("lora_") and not any(start is plain or start == plain for plain in _PLAIN_STARTS):

@@ -34,7 +34,6 @@ from tokengraft.checkpoint.peft.parts import (
     FROZEN,
     INDICES,
     MERGE,
-    TOKENS,
     Part,
     adapter_parts,
     does_not_fit,
@@ -117,6 +116,11 @@ class AdapterJob:
             if part.suffix == FROZEN:
                 job._require_base(part)
         job.new_config()  # refuses ids that are not valid
+        if not any(job._new_tensor(info) for info in file.tensors.values()):
+            raise CheckpointError(
+                "all that the adapter has are rows of tokens, and the new vocabulary has none of its tokens",
+                hint="use the transplanted model without it",
+            )
         return job
 
     def describe(self) -> Transplant:
@@ -240,11 +244,6 @@ class AdapterJob:
             config[field] = {name: ids for name, ids in moved.items() if ids} or None
         else:
             config[field] = [*self._moved(listed).values()] or None
-        if config[field] is None and config["peft_type"] == TOKENS:
-            raise CheckpointError(
-                "the adapter replaces rows of tokens, and the new vocabulary has none of its tokens",
-                hint="use the transplanted model without it",
-            )
         return config
 
     def _moved(self, ids: list[int]) -> dict[int, int]:
@@ -281,11 +280,9 @@ def _opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
     kind = config.get("peft_type") if isinstance(config, dict) else None
     if not isinstance(kind, str):
         raise CheckpointError(f"`{path}` has no `peft_type`: it is not the config of an adapter", hint="add the field")
-    if config.get("alora_invocation_tokens"):
-        raise does_not_fit(
-            "it starts at certain tokens (`alora_invocation_tokens`), and the new tokenizer may split their text in "
-            "another way"
-        )
+    for field, value in config.items():
+        if "token" in field and isinstance(value, list) and value and field not in INDICES.values():
+            raise does_not_fit(f"`{field}` lists ids of tokens, and the new tokenizer may split their text otherwise")
     return config, TensorFile.open(folder / ADAPTER_WEIGHTS)
 
 
@@ -336,7 +333,7 @@ def _plan(old: Tokenizer, new: Tokenizer, parts: Mapping[str, Part], vocabulary:
 def _require_linear(options: RowOptions, *, tied: bool, needed: bool) -> None:
     """Refuses initialisers by which the change of a new token's row is not known."""
     require_untied(options.output_init, tied=tied)
-    if needed and not {*options.inits}.issubset(_LINEAR):
+    if needed and not all(init in _LINEAR for init in options.inits):
         raise OptionError(
             f"the initialiser for new rows of an adapter must be one of {', '.join(_LINEAR)}: its rows are changes of "
             "those of the model",
