@@ -70,8 +70,9 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         why = "The model has never read the words of removed tokens as shorter tokens: compare bits per byte."
         return NextStep("measure the model", why, command)
     if result.transplant.adapter_rows:
-        load = f"from peft import AutoPeftModelForCausalLM as Model; Model.from_pretrained({folder!r})"
-        merge = f"{load}.merge_and_unload().save_pretrained({f'{folder}-merged'!r})"
+        # JSON, for its quotation marks: a shell has the others around the whole.
+        load = f"from peft import AutoPeftModelForCausalLM as Model; Model.from_pretrained({json.dumps(folder)})"
+        merge = f"{load}.merge_and_unload().save_pretrained({json.dumps(f'{folder}-merged')})"
         why = "New embedding rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
         return NextStep("train the adapter, or merge it and train the model", why, ["python", "-c", merge])
     train = [path for role in ("target", "keep") for _, paths in _paths(result, role) for path in paths] or ["FILES"]
