@@ -15,7 +15,7 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
-AS_ADAPTER = "write the tokenizer and a PEFT adapter with the new rows, not the model; rows must stay as many"
+AS_ADAPTER = "write the tokenizer and a PEFT adapter with the new rows, not the model; the number of rows must stay"
 
 
 def add(commands: Commands) -> None:
