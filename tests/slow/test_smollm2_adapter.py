@@ -52,3 +52,24 @@ def test_base_and_adapter_are_the_adapted_model_to_the_bit(folder, adapted):
     assert torch.equal(logits(model, tokenizer), wanted)
     assert torch.equal(logits(model.merge_and_unload(), tokenizer), wanted)
     assert not torch.equal(logits(loaded(folder), tokenizer), wanted)
+
+
+def test_an_adapter_of_the_base_changes_kept_tokens_of_the_adapted_model_alike(folder, adapted, tmp_path):
+    whole, _, done = adapted
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "embed_tokens"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(loaded(folder).float(), config)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight += 0.02 * torch.randn_like(weight)
+    model.save_pretrained(tmp_path / "lora")
+    tg.transplant(tmp_path / "lora", whole, tmp_path / "new", base=folder)
+    new = peft.PeftModel.from_pretrained(loaded(whole).float(), tmp_path / "new")
+    kept = [*done.plan.moved]
+    ids = torch.tensor([kept[1000::400]])
+    with torch.no_grad():
+        plain = loaded(whole).float()(ids).logits[0][:, kept]
+        before, after = (each(ids).logits[0][:, kept] for each in (model, new))
+    assert torch.allclose(before, after, atol=1e-3)
+    assert not torch.allclose(plain, after, atol=0.1)

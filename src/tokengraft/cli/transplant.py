@@ -15,7 +15,9 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
-AS_ADAPTER = "write the tokenizer and a PEFT adapter with the new rows, not the model; the number of rows must stay"
+AS_ADAPTER = (
+    "write the tokenizer and a PEFT adapter with the new rows, not the model; the number of rows must stay the same"
+)
 
 
 def add(commands: Commands) -> None:
