@@ -54,6 +54,7 @@ def test_base_and_adapter_are_the_adapted_model_to_the_bit(folder, adapted):
     assert not torch.equal(logits(loaded(folder), tokenizer), wanted)
 
 
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_embedding_layers`")
 def test_an_adapter_of_the_base_changes_kept_tokens_of_the_adapted_model_alike(folder, adapted, tmp_path):
     whole, _, done = adapted
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "embed_tokens"], task_type="CAUSAL_LM")
