@@ -9,6 +9,7 @@ from checkpoints import checkpoint, tables, tensor, write_safetensors, write_tex
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.checkpoint.tensors import narrow, widen
 
 PREFIX = "base_model.model."
 EMBEDDING, HEAD = f"{PREFIX}model.embed_tokens", f"{PREFIX}lm_head"
@@ -164,6 +165,20 @@ class TestParts:
         with pytest.raises(errors.CheckpointError, match=r"base_layer.*differ") as caught:
             tg.transplant(lora, place / "new", place / "out2")
         assert "merge" in caught.value.hint
+
+    @pytest.mark.parametrize(("loaded", "saved"), [("BF16", "BF16"), ("BF16", "F32"), ("F16", "F32"), ("F32", "F32")])
+    def test_a_copy_of_the_base_may_have_been_rounded(self, tmp_path, loaded, saved):
+        base = checkpoint(write_texts(tmp_path) / "model", rows=400, dtype="F32")
+        tg.transplant(tmp_path / "model", changed(base, tmp_path, add=24), tmp_path / "new")
+        lora = adapter(tmp_path, {})
+        table = tables(tmp_path / "model")["lm_head.weight"]
+        data = narrow(widen(narrow(table, loaded), loaded), saved).tobytes()
+        factor = {"dtype": "F32", "shape": [400, RANK], "data": bytes(4 * RANK * 400)}
+        copy = {"dtype": saved, "shape": [400, 16], "data": data}
+        tensors = {f"{HEAD}.base_layer.weight": copy, f"{HEAD}.lora_B.weight": factor}
+        write_safetensors(tensors, lora / "adapter_model.safetensors", {"format": "pt"})
+        tg.transplant(lora, tmp_path / "new", tmp_path / "out")
+        assert [*tables(tmp_path / "out")] == [f"{HEAD}.lora_B.weight"]
 
     @pytest.mark.parametrize("kind", ["IA3", "PREFIX_TUNING", "NEW_METHOD"])
     def test_other_adapters_are_copied_if_nothing_in_them_depends_on_the_vocabulary(self, place, kind):

@@ -222,8 +222,11 @@ class AdapterJob:
         with self.file.path.open("rb", buffering=0) as ours, part.table.file.path.open("rb", buffering=0) as theirs:
             for at in range(0, len(kept), BLOCK):
                 ids = kept[at : at + BLOCK]
-                of_model = narrow(widen(read_rows(theirs, table, ids), table.dtype), part.info.dtype)
-                if not np.array_equal(read_rows(ours, part.info, copies[ids]), of_model):
+                held = read_rows(ours, part.info, copies[ids])
+                of_model = widen(read_rows(theirs, table, ids), table.dtype)
+                # The model may have been loaded in 16 bits and saved in 32.
+                rounded = (narrow(widen(narrow(of_model, kind), kind), part.info.dtype) for kind in ITEM_BYTES)
+                if not any(np.array_equal(held, rows) for rows in rounded):
                     raise CheckpointError(
                         f"`{part.info.name}` and `{table.name}` of the model differ in rows of kept tokens: one of "
                         "them was trained since, and the adapter would replace the model's",
