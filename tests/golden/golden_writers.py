@@ -63,6 +63,17 @@ def write_transplant(out):
     tg.transplant("model", extended("model"), out / "model")
 
 
+def write_adapters(out):
+    base = tg.load("model")
+    counts = tg.count(base, ["et.txt"])
+    pruned = tg.prune_order(base, counts)[:3].apply(base)
+    swapped = tg.extend(pruned, tg.count(pruned, ["et.txt"]), 3).apply(pruned)
+    tg.transplant("model", swapped, out / "new-rows", as_adapter=True)
+    smaller = tg.prune_order(swapped, tg.count(swapped, ["et.txt"]))[:2].apply(swapped).compact()
+    tg.transplant("model", smaller, "smaller")
+    tg.transplant(out / "new-rows", "smaller", out / "for-another-vocabulary")
+
+
 def write_gguf(out):
     from ggufs import write_gguf as write
 
@@ -90,6 +101,7 @@ def write_report(out):
 
 
 GOLDEN = {
+    "adapters": write_adapters,
     "adaptation": write_adaptation,
     "adaptation-of-a-tokenizer": write_tokenizer_adaptation,
     "cache": write_cache,

@@ -25,6 +25,9 @@ Role = Literal["input", "output", "bias"]
 PER_LAYER, PER_LAYER_SIZE = "embed_tokens_per_layer", "vocab_size_per_layer_input"
 ENCODER, ENCODER_DECODER = "encoder", "encoder-decoder"
 """Families of architectures.json whose classes differ in their heads only."""
+_DECODERS = ("llama", "gpt2", "bloom", "opt")
+"""Families whose modules have the names of their tensors in every version of transformers. The head of GPT-NeoX was
+`embed_out` before version 5, and paths in multimodal models have changed several times."""
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ggml", ".onnx", ".h5", ".msgpack", ".safetensors")
@@ -218,7 +221,7 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
     if config.get("is_encoder_decoder") and not (known and _family(known) == ENCODER_DECODER):
         names = ", ".join(name for name, family in _architectures()["prefixes"].items() if family == ENCODER_DECODER)
         raise CheckpointError(
-            f"{_named(config)} is an encoder-decoder that is not supported",
+            f"{architecture(config)} is an encoder-decoder that is not supported",
             hint=f"pass another model; the encoder-decoders that are supported are {names}",
         )
     _require_one_vocabulary(config)
@@ -229,7 +232,7 @@ def find_vocabulary(checkpoint: Checkpoint, same_rows: SameRows | None = None) -
             hint="correct `vocab_size` in config.json: the number of rows of the embedding, without quotation marks",
         )
     _refuse_strange_tables(checkpoint)
-    found_by = f"the names of {known}" if known else f"their shapes: {_named(config)} is not in the table"
+    found_by = f"the names of {known}" if known else f"their shapes: {architecture(config)} is not in the table"
     vocabulary = _checked(checkpoint, vocabulary_tensors(checkpoint), found_by, same_rows or _same_bytes)
     listed = {tensor.info.name for tensor in vocabulary.tensors}
     others = ((tensor.name, tensor.shape) for tensor, _ in checkpoint.tensors if tensor.name not in listed)
@@ -242,13 +245,13 @@ def _require_one_vocabulary(config: dict[str, Any]) -> None:
     sizes = config.get("vocab_size"), config.get("decoder_vocab_size")
     if config.get("share_encoder_decoder_embeddings") is False or (sizes[1] is not None and sizes[0] != sizes[1]):
         raise CheckpointError(
-            f"{_named(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder and one "
-            "for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
+            f"{architecture(config)} has two vocabularies, of {sizes[0]} and {sizes[1]} tokens: one for its encoder "
+            "and one for its decoder (`share_encoder_decoder_embeddings`), which is not supported",
             hint="pass a model in which encoder and decoder share a vocabulary",
         )
 
 
-def _named(config: dict[str, Any]) -> str:
+def architecture(config: dict[str, Any]) -> str:
     """The architecture of a config, for messages."""
     listed = config.get("architectures")
     name = listed[0] if isinstance(listed, list) and listed else None
@@ -316,6 +319,19 @@ def _architectures() -> dict[str, Any]:
     return table
 
 
+def module_path(tensor: VocabTensor, config: dict[str, Any]) -> str | None:
+    """The path of a table's module in the model's class of transformers; None if it is not known for certain.
+
+    >>> table = VocabTensor(TensorInfo("wte.weight", "F32", (9, 4), 0, 144), None, "input")
+    >>> module_path(table, {"architectures": ["GPT2LMHeadModel"]}), module_path(table, {"architectures": ["Other"]})
+    ('transformer.wte', None)
+    """
+    family = _family(_known_architecture(config) or "")
+    names = _architectures()["families"][family][tensor.role] if family in _DECODERS else []
+    # The first name has the prefix that files of the model without its head lack.
+    return str(names[0]).removesuffix(".weight") if tensor.info.name in names else None
+
+
 def _by_name(checkpoint: Checkpoint, family: str) -> list[VocabTensor]:
     held = {tensor.name: (tensor, file) for tensor, file in checkpoint.tensors}
     wanted: dict[Role, list[str]] = _architectures()["families"][family]
@@ -339,7 +355,7 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
         if role is None or tensor.shape[0] != size:
             raise CheckpointError(
                 f"the tensor `{tensor.name}` has an axis of {size:,}, as long as the vocabulary, and "
-                f"{_named(checkpoint.config)} is unknown: its role cannot be determined",
+                f"{architecture(checkpoint.config)} is unknown: its role cannot be determined",
                 hint=_REPORT,
             )
         candidates.append(VocabTensor(tensor, file, role))

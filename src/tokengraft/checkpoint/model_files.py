@@ -63,7 +63,7 @@ def model_files(
             written[path.name] = _config(path, renumbering)
         elif path.name == INDEX:
             written[path.name] = _index(source, vocabulary, renumbering.rows[1])
-        elif _is_old(path):
+        elif is_old(path):
             left_out.append(path.name + "/" * path.is_dir())
         else:
             copied.append(path.name)
@@ -131,7 +131,7 @@ def _texts(field: str, value: Any) -> Iterator[str]:
 
 def other_files(source: Checkpoint) -> list[Path]:
     """The files of a checkpoint beside weights and tokenizer that decide what is written: configs, and copied files."""
-    here = [path for path in _entries(source) if path.name in (*CONFIGS, INDEX) or not _is_old(path)]
+    here = [path for path in _entries(source) if path.name in (*CONFIGS, INDEX) or not is_old(path)]
     return here + [source.folder / name for name in module_files(source.folder)]
 
 
@@ -174,7 +174,7 @@ def _entries(source: Checkpoint) -> Iterator[Path]:
             yield path
 
 
-def _is_old(path: Path) -> bool:
+def is_old(path: Path) -> bool:
     """Whether an entry belongs to the old vocabulary: weights in other formats, folders that may have some, reports."""
     is_index = path.name.endswith(".index.json")
     return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES)

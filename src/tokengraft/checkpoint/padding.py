@@ -1,12 +1,16 @@
 """`padded_rows`: how many rows a new embedding has. `model_rows`: the size of a row, and what fewer rows save."""
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tokengraft.checkpoint.ids import CONFIG, read_config
+from tokengraft.checkpoint.ids import CONFIG, id_fields, read_config
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, has_weights, open_checkpoint
 from tokengraft.errors import CheckpointError, require, whole_number
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.vocab_plan import VocabPlan
 
 PadMultiple = int | Literal["keep"]
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -41,6 +45,37 @@ def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> in
     step = min(rows & -rows, 1024)  # the power of two that the old number of rows is a multiple of
     padded = -(-after // step) * step
     return max(padded, rows) if after >= before else padded
+
+
+def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
+    """The plan for a table that may lack rows for the last added tokens of its tokenizer.
+
+    Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
+    is never generated, or again no row if the number of ids does not change.
+
+    Raises:
+        CheckpointError: Another token lacks a row, or one that is used: by a config, or as a part of a new token.
+    """
+    if changes.rows_before <= rows:
+        return changes
+    lacking = {token_id for token_id in old.ids.values() if token_id >= rows}
+    if not lacking.issubset(token.id for token in old.added):
+        raise CheckpointError(
+            f"the embedding has {rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
+            hint="pass the folder with the tokenizer that the model was trained with",
+        )
+    used = {i: f"`{field}` of `{name}`" for name, config in configs.items() for field, i in id_fields(config)}
+    used |= {i: "a new token" for source in changes.sources if isinstance(source, tuple) for i in source}
+    for token_id in sorted(lacking & used.keys()):
+        raise CheckpointError(
+            f"the embedding has {rows:,} rows, and {used[token_id]} needs that of {token_id:,}",
+            hint="give the model a row for every token first: `resize_token_embeddings` in transformers",
+        )
+    sources = tuple(None if isinstance(source, int) and source >= rows else source for source in changes.sources)
+    if changes.rows_after == changes.rows_before and not any(source is not None for source in sources[rows:]):
+        sources = sources[:rows]
+    removed = tuple(token_id for token_id in changes.removed if token_id < rows)
+    return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
 
 
 class ModelRows(NamedTuple):

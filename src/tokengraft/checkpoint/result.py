@@ -45,6 +45,8 @@ class Transplant:
     """The comparison of the written files with the source; None in a dry run."""
     behaviour: Behaviour | None = None
     """The comparison of the two running models; None without ``verify``."""
+    adapter_rows: tuple[int, ...] = ()
+    """With ``as_adapter``: the rows that the adapter replaces; empty for a whole model."""
     warnings: tuple[str, ...] = ()
     """What could not be checked, one sentence each."""
 
@@ -84,7 +86,7 @@ class Transplant:
             "compared": self.compared._asdict() if self.compared else None,
             "behaviour": self.behaviour._asdict() if self.behaviour else None,
             "warnings": list(self.warnings),
-        }
+        } | ({"adapter_rows": len(self.adapter_rows)} if self.adapter_rows else {})
 
 
 def describe(tables: NewTables) -> Transplant:

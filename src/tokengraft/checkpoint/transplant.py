@@ -6,7 +6,7 @@ Only tensors with a vocabulary axis are read and written, a block of rows at a t
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
-from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
+from tokengraft.checkpoint.ids import GENERATION, Renumbering, model_configs
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_files import (
     REPORT,
@@ -27,7 +27,9 @@ from tokengraft.checkpoint.model_files import (
     written_before,
 )
 from tokengraft.checkpoint.other_tables import require_fixed_ids
-from tokengraft.checkpoint.padding import PadMultiple, padded_rows
+from tokengraft.checkpoint.padding import PadMultiple, padded_rows, plan_of_rows
+from tokengraft.checkpoint.peft.new_rows import adapter_tables, changed_rows, write_new_rows
+from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import (
     DEFAULT,
@@ -42,10 +44,10 @@ from tokengraft.checkpoint.sentence_modules import require_transformer_here
 from tokengraft.checkpoint.table import NewTables, RowOptions, initializer_range, write_weights
 from tokengraft.errors import CheckpointError, OptionError, Progress, require_type
 from tokengraft.formats.sources import load, load_folder
-from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
+from tokengraft.output.atomic import Replaceable, new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.vocab_plan import VocabPlan, plan
+from tokengraft.vocab_plan import plan
 
 _MARIAN = "source.spm"
 
@@ -65,6 +67,7 @@ def transplant(
     seed: int = 0,
     force: bool = False,
     verify: bool = False,
+    as_adapter: bool = False,
     others: Mapping[str, bytes] | None = None,
     request: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -76,11 +79,11 @@ def transplant(
     the source, and then renamed into place.
 
     Args:
-        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; or a GGUF file, which needs
-            the `gguf` package. It is not changed.
-        new_tokenizer: The new tokenizer, or whatever `load` reads.
+        checkpoint: A folder with `config.json`, safetensors files and the old tokenizer; a GGUF file, which needs the
+            `gguf` package; or an adapter of PEFT that was trained on the old vocabulary. It is not changed.
+        new_tokenizer: The new tokenizer, or whatever `load` reads. For an adapter, the folder of the new model.
         out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
-        base: For a GGUF file: the tokenizer that it was converted with, which is then compared with that of the file.
+        base: For a GGUF file or an adapter: its old tokenizer, which is compared with the one that it has itself.
         init: Initialiser for new embedding rows: `fvt`, `length-weighted`, `mean`, `random`, or a function that gets
             the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old table
             (`TableInfo`), and gives an array with a row for each token.
@@ -95,6 +98,8 @@ def transplant(
         force: Replace a folder that an earlier transplant wrote; for a GGUF file, any file.
         verify: Run both models and compare their logits before the result is renamed into place. Needs torch. Not for
             GGUF.
+        as_adapter: Write an adapter of PEFT with the changed rows, and the tokenizer, instead of a model. Only if the
+            number of rows does not change, as in a swap. With the model of ``checkpoint`` it is the new model.
         others: Additional files for the folder, by name. They replace files of the source with the same name.
         request: What `tokengraft.json` records as the request; by default the options and inputs of this call.
         progress: Called with the bytes written.
@@ -122,26 +127,67 @@ def transplant(
         require_distinct([checkpoint, *paths], out)
     folder = Path(checkpoint)
     if is_gguf(folder):
-        for given, flag in ((hard_link, "--hard-link"), (verify, "--verify"), (others, "others")):
-            if given:
-                raise OptionError(f"{flag} does not apply to a GGUF file", hint=f"leave out {flag}")
+        given = {"--hard-link": hard_link, "--verify": verify, "--as-adapter": as_adapter, "others": others}
+        _require_absent(given, "a GGUF file")
         new, known = _loaded(new_tokenizer), None if base is None else _loaded(base)
         target = None if out is None else Path(out)
         return transplant_gguf(folder, new, target, base=known, options=options, force=force, progress=progress)
+    if is_adapter(folder):
+        given = {"--hard-link": hard_link, "--verify": verify, "--as-adapter": as_adapter, "others": others}
+        _require_absent(given | {"--pad-multiple": pad_multiple != "keep"}, "an adapter")
+        adapter = AdapterJob.prepare(folder, new_tokenizer, None if base is None else _loaded(base), options)
+        return _transplant_adapter(adapter, out, force=force)
     if base is not None:
-        raise OptionError("--base applies to GGUF files; a folder has its own tokenizer", hint="leave out --base")
+        raise OptionError(
+            "--base applies to GGUF files and adapters; a folder has its own tokenizer", hint="leave out --base"
+        )
     job = _prepare(folder, new_tokenizer, options)
+    if as_adapter:
+        _require_absent({"--hard-link": hard_link, "--verify": verify}, "an adapter (--as-adapter)")
+        job = job.for_adapter()
     done = job.describe()
     if out is None:
         return done
-    ours = written_before(Path(out)) if force else set()
-    with new_folder(Path(out), replaceable=(lambda path: path.as_posix() in ours) if force else None) as partial:
-        done = replace(done, compared=write_weights(job.source, job.tables, partial, hard_link, progress))
+    with new_folder(Path(out), replaceable=_replaceable(Path(out)) if force else None) as partial:
+        if as_adapter:
+            compared = write_new_rows(job.source, job.tables, os.fspath(checkpoint), partial)
+        else:
+            compared = write_weights(job.source, job.tables, partial, hard_link, progress)
+        done = replace(done, compared=compared)
         job.write_files(others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))
         job.write_report(done, request or job.request(hard_link=hard_link), partial)
     return done
+
+
+def _transplant_adapter(job: AdapterJob, out: str | os.PathLike[str] | None, *, force: bool) -> Transplant:
+    done = job.describe()
+    if out is None:
+        return done
+    with new_folder(Path(out), replaceable=_replaceable(Path(out)) if force else None) as partial:
+        done = replace(done, compared=job.write(partial))
+        _write_report(job.report(done), partial)
+    return done
+
+
+def _replaceable(out: Path) -> Replaceable:
+    """A test whether an earlier transplant wrote a file."""
+    ours = written_before(out)
+    return lambda path: path.as_posix() in ours
+
+
+def _write_report(report: Mapping[str, Any], folder: Path) -> None:
+    """Writes `tokengraft.json`, with the names of all files in the folder."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    text = json.dumps({**report, "files": files}, ensure_ascii=False, indent=2)
+    (folder / REPORT).write_text(text + "\n", encoding="utf-8")
+
+
+def _require_absent(options: Mapping[str, Any], what: str) -> None:
+    for flag, given in options.items():
+        if given:
+            raise OptionError(f"{flag} does not apply to {what}", hint=f"leave out {flag}")
 
 
 def _require_verifiable(*, dry: bool) -> None:
@@ -165,8 +211,20 @@ class _Job:
     new: Tokenizer
     files: ModelFiles
     tables: NewTables
+    adapter_rows: tuple[int, ...] | None = None
+    """The rows of an adapter; None for a whole model."""
+
+    def for_adapter(self) -> "_Job":
+        """The job that writes an adapter: of all files, only those of the tokenizer, and ids that are suppressed."""
+        adapter_tables(self.source, self.tables)
+        names = (*self.files.tokenizer, *([GENERATION] if self.tables.unused.suppressed else []))
+        written = {name: self.files.written[name] for name in names}
+        files = replace(self.files, written=written, copied=(), left_out=())
+        return replace(self, files=files, adapter_rows=tuple(changed_rows(self.tables).tolist()))
 
     def describe(self) -> Transplant:
+        if self.adapter_rows is not None:
+            return replace(describe(self.tables), adapter_rows=self.adapter_rows, warnings=tuple(self._suppressed()))
         changed = {tensor.file.path.name for tensor in self.tables.vocabulary.tensors}
         copied = tuple(file.path.name for file in self.source.files if file.path.name not in changed)
         files, rows = self.files, self.tables.vocabulary.rows
@@ -176,6 +234,13 @@ class _Job:
             warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
             done = replace(done, warnings=(*done.warnings, warning))
         return done
+
+    def _suppressed(self) -> Iterator[str]:
+        if n := len(self.tables.unused.suppressed):
+            yield (
+                f"{n:,} ids without a token are suppressed in `{GENERATION}` of the adapter, which PEFT does not load; "
+                "pass it to `generate`: `generation_config=GenerationConfig.from_pretrained(FOLDER)`"
+            )
 
     def write_files(self, others: Mapping[str, bytes], folder: Path) -> None:
         """Writes every file without weights. ``others`` are written last and replace files of the same name."""
@@ -207,48 +272,17 @@ class _Job:
     def write_report(self, done: Transplant, request: Mapping[str, Any], folder: Path) -> None:
         """Writes `tokengraft.json`."""
         written = self.files.written
-        report = {
+        report: dict[str, Any] = {
             "tokengraft": _core.__version__,
             "source": self.source.folder.name,
             "source_config_sha256": sha256((self.source.folder / "config.json").read_bytes()).hexdigest(),
             "tokenizer_sha256": {name: sha256(written[name]).hexdigest() for name in sorted(self.files.tokenizer)},
             "seed": self.tables.options.seed,
             "request": dict(request),
-            "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
+            "files": [],
             "transplant": done.as_dict(),
         }
-        (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
-    """The plan for a table that may lack rows for the last added tokens of its tokenizer.
-
-    Gemma-3's models for text lack the row of `<image_soft_token>`. Such a token has a hole in the new table, whose row
-    is never generated, or again no row if the number of ids does not change.
-
-    Raises:
-        CheckpointError: Another token lacks a row, or one that is used: by a config, or as a part of a new token.
-    """
-    if changes.rows_before <= rows:
-        return changes
-    lacking = {token_id for token_id in old.ids.values() if token_id >= rows}
-    if not lacking.issubset(token.id for token in old.added):
-        raise CheckpointError(
-            f"the embedding has {rows:,} rows and the tokenizer in its folder needs {changes.rows_before:,}",
-            hint="pass the folder with the tokenizer that the model was trained with",
-        )
-    used = {i: f"`{field}` of `{name}`" for name, config in configs.items() for field, i in id_fields(config)}
-    used |= {i: "a new token" for source in changes.sources if isinstance(source, tuple) for i in source}
-    for token_id in sorted(lacking & used.keys()):
-        raise CheckpointError(
-            f"the embedding has {rows:,} rows, and {used[token_id]} needs that of {token_id:,}",
-            hint="give the model a row for every token first: `resize_token_embeddings` in transformers",
-        )
-    sources = tuple(None if isinstance(source, int) and source >= rows else source for source in changes.sources)
-    if changes.rows_after == changes.rows_before and not any(source is not None for source in sources[rows:]):
-        sources = sources[:rows]
-    removed = tuple(token_id for token_id in changes.removed if token_id < rows)
-    return replace(changes, rows_before=rows, sources=sources, removed=removed, lengths=changes.lengths[:rows])
+        _write_report(report, folder)
 
 
 def _require_ids_of_files(source: Checkpoint) -> None:

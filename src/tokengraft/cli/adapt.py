@@ -27,7 +27,7 @@ from tokengraft.cli.options import (
     require,
     say,
 )
-from tokengraft.cli.transplant import add_hole_rows, add_initialisers
+from tokengraft.cli.transplant import AS_ADAPTER, add_hole_rows, add_initialisers, of_adapter
 from tokengraft.formats import load
 from tokengraft.measure.choose_size import SizeOptions
 from tokengraft.pipeline.adapt import Estimate, adapt, estimate
@@ -96,6 +96,7 @@ def add(commands: Commands) -> None:
     )
     add_stacks(command, "serving stack that should be able to use the result")
     add_initialisers(command)
+    command.add_argument("--as-adapter", action="store_true", help=AS_ADAPTER)
     command.add_argument("--seed", type=int, metavar="N", help="seed for random initialisers (default: 0)")
     add_hole_rows(command)
     command.add_argument(
@@ -218,7 +219,17 @@ def _not_compared(inputs: Sequence[str], record: Mapping[str, Any]) -> Iterator[
 
 
 def _adapt_options(options: argparse.Namespace) -> AdaptOptions:
-    names = ("init", "output_init", "hole_rows", "seed", "by_merges", "preserve", "preserve_keep", "preserve_exactly")
+    names = (
+        "as_adapter",
+        "init",
+        "output_init",
+        "hole_rows",
+        "seed",
+        "by_merges",
+        "preserve",
+        "preserve_keep",
+        "preserve_exactly",
+    )
     return AdaptOptions(
         **given(options, *names, "balance", "max_share", "keep_coverage"),
         read_options=reading.read_options_of(options, load(options.model) if options.rule else None),
@@ -272,7 +283,8 @@ def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     yield "checks", _checks(result.check)
     if result.transplant and result.transplant.compared:
         compared = result.transplant.compared
-        yield "weights", f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged"
+        unchanged = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors unchanged"
+        yield ("adapter", of_adapter(result.transplant)) if result.transplant.adapter_rows else ("weights", unchanged)
     if result.extension:
         yield from guarantees(result.extension, result.choice)
         if result.cost:
@@ -336,7 +348,10 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
     report = out / "report.html"
     if report.exists():
         yield f"open `{report}` in a browser"
-    if result.transplant:
+    if result.transplant and result.transplant.adapter_rows:
+        base = f"AutoModelForCausalLM.from_pretrained({str(result.request.get('source'))!r})"
+        yield f"load it: `PeftModel.from_pretrained({base}, {str(out)!r})`; its tokenizer: `AutoTokenizer`, same folder"
+    elif result.transplant:
         kind = "AutoModelForCausalLM" if result.base.algorithm == "BPE" else "AutoModel"
         yield f"load it: `{kind}.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
     else:

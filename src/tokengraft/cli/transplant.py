@@ -15,6 +15,10 @@ from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
 
+AS_ADAPTER = (
+    "write the tokenizer and a PEFT adapter with the new rows, not the model; the number of rows must stay the same"
+)
+
 
 def add(commands: Commands) -> None:
     """Adds the command to the parser."""
@@ -26,14 +30,21 @@ def add(commands: Commands) -> None:
         "compared with the source, then renamed into place.",
     )
     command.add_argument(
-        "model", type=Path, metavar="MODEL", help="folder with safetensors and the old tokenizer, or a GGUF file"
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="folder with safetensors and the old tokenizer, a GGUF file, or an adapter",
     )
-    command.add_argument("tokenizer", metavar="NEW_TOKENIZER", help="the new tokenizer: folder, file, or hub name")
+    command.add_argument(
+        "tokenizer",
+        metavar="NEW_TOKENIZER",
+        help="new tokenizer: folder, file, or hub name; for an adapter: the new model",
+    )
     command.add_argument("--out", type=Path, metavar="PATH", help="output folder, or GGUF file; must not exist")
     command.add_argument(
         "--base",
         metavar="TOKENIZER",
-        help="for a GGUF file: the tokenizer that it was converted with, to compare with that in the file",
+        help="for a GGUF file or an adapter: its old tokenizer; if it has one itself, both must agree",
     )
     add_initialisers(command)
     add_hole_rows(command)
@@ -50,6 +61,7 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="hard-link unchanged files to the source; writing to them in place then changes both",
     )
+    command.add_argument("--as-adapter", action="store_true", help=AS_ADAPTER)
     command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
     command.add_argument(
         "--dry-run", action="store_true", help="show what would be done, write nothing; MODEL may be only a tokenizer"
@@ -59,7 +71,18 @@ def add(commands: Commands) -> None:
     command.set_defaults(run=_run, init="fvt")
 
 
-_ARGUMENTS = ("base", "init", "output_init", "hole_rows", "pad_multiple", "hard_link", "seed", "force", "verify")
+_ARGUMENTS = (
+    "as_adapter",
+    "base",
+    "init",
+    "output_init",
+    "hole_rows",
+    "pad_multiple",
+    "hard_link",
+    "seed",
+    "force",
+    "verify",
+)
 """The options that are arguments of `transplant`."""
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
 
@@ -112,17 +135,27 @@ def _token_row(summary: PlanSummary) -> tuple[str, str]:
     return "tokens", counts
 
 
+def of_adapter(done: Transplant) -> str:
+    """The number of rows that an adapter has, with their tables and size."""
+    tables = [table for table in done.tensors if not (done.tied and table[1] == "output")]
+    names = " and ".join(name.removesuffix(".weight").rpartition(".")[2] for name, *_ in tables)
+    size = len(done.adapter_rows) * sum(table[3] // done.rows_before for table in tables)
+    return f"{len(done.adapter_rows):,} rows of {names}, {size / 1e6:,.1f} MB"
+
+
 def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     summary = done.plan.summary
     saved = sum(before - after for *_, before, after in done.tensors)
     rows = [
         _token_row(summary),
         ("embedding rows", f"{done.rows_before:,} → {done.rows_after:,}"),
-        ("tables", f"{', '.join(name for name, *_ in done.tensors)}; {'tied' if done.tied else 'untied'}"),
+        ("tables", f"{', '.join(name for name, *_ in done.tensors) or 'none'}; {'tied' if done.tied else 'untied'}"),
         ("tables found by", done.found_by),
         ("new rows", f"{done.init[0]}" if done.tied else f"{done.init[0]} for input, {done.init[1]} for output"),
         ("size", f"{-saved / 1e6:+,.1f} MB"),
     ]
+    if done.adapter_rows:
+        rows[-1] = ("adapter", of_adapter(done))
     if done.suppressed:
         filled = f"{done.unused:,} rows: {_HOLE_ROWS[done.hole_rows]}; " if done.unused else ""
         rows.append(("without a token", f"{filled}{done.suppressed:,} ids are suppressed"))
@@ -135,7 +168,7 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     rows += [("warning", warning) for warning in done.warnings]
     if hard_link:
         rows.append(("warning", "unchanged files are hard links: writing to them in place changes the source too"))
-    if done.compared:
+    if done.compared and not done.adapter_rows:
         compared = done.compared
         text = f"{compared.kept_rows:,} kept rows and {compared.untouched_tensors:,} tensors are unchanged"
         rows.append(("files compared", f"{text}, {compared.new_rows:,} rows are new"))

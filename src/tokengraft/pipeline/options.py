@@ -135,6 +135,8 @@ class AdaptOptions:
     """The initialiser for new rows of an untied output, as for `transplant`."""
     hole_rows: HoleRows | None = None
     """What rows without a token get, as for `transplant`; by default `lowest`."""
+    as_adapter: bool = False
+    """Write the tokenizer and an adapter of PEFT with the new rows, instead of the whole model. For a swap."""
     read_options: ReadOptions = field(default_factory=lambda: ReadOptions(documents="lines"))
     """How to read the corpora."""
     count_options: CountOptions = field(default_factory=CountOptions)

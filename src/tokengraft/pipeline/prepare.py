@@ -83,7 +83,8 @@ def prepare(job: Job) -> Prepared:
     _require_vocabulary(job, base, protection)
     if weights:
         _require_named_holes(job, base)
-        _require_space(job.out, weights)
+        if not job.options.as_adapter:
+            _require_space(job.out, weights)
     warnings = tuple(_warnings(job, base, weights))
     return Prepared(
         **vars(job),
@@ -145,6 +146,7 @@ def _require_options(job: Job, *, weighted: bool) -> None:
         f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
         "leave it out, or pass --init random",
     )
+    _require_adapter(job, weighted=weighted)
     asked = options.protection != Protection()
     flag = "--protect, --protect-pattern or --no-protect-defaults" if asked else "--by-merges"
     idle = (asked or options.by_merges) and not sizes.prune
@@ -169,6 +171,29 @@ def _require_options(job: Job, *, weighted: bool) -> None:
     message = "options for new tokens were given, but none are learned"
     require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")
     _require_balance(job)
+
+
+def _require_adapter(job: Job, *, weighted: bool) -> None:
+    """Refuses --as-adapter where an adapter cannot have the whole result."""
+    if not job.options.as_adapter:
+        return
+    require(
+        weighted,
+        f"--as-adapter was given, but `{job.source}` has no weights",
+        "leave out --as-adapter, or pass a model folder with weights",
+    )
+    require(
+        bool(job.sizes.swap),
+        "--as-adapter needs a vocabulary of the same size: an adapter of PEFT replaces rows, and cannot add or remove "
+        "any",
+        "pass --swap N instead of --add and --remove; or leave out --as-adapter, which writes the whole model",
+    )
+    require(
+        not job.options.stacks,
+        f"--as-adapter was given with serving stacks ({', '.join(job.options.stacks)}), which load no adapters that "
+        "replace rows",
+        "leave out one of the two; or merge the adapter, and run `tokengraft check` on the result",
+    )
 
 
 def _require_balance(job: Job) -> None:
@@ -252,7 +277,14 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
     if not has_weights(job.source):
         return None
     # An initialiser has no effect yet; one for a tied output is refused.
-    current = transplant(job.source, base, None, output_init=job.options.output_init and DEFAULT)
+    # An adapter that adds rows is refused later, with all options that it does not go with.
+    current = transplant(
+        job.source,
+        base,
+        None,
+        output_init=job.options.output_init and DEFAULT,
+        as_adapter=job.options.as_adapter,
+    )
     before, after = base.n_rows, job.sizes.rows(base.n_rows, len(base.ids))
     rows = padded_rows(before, after, current.rows_before, choices_for(job.options.stacks).pad_multiple or "keep")
     growth = rows - current.rows_before

@@ -33,6 +33,8 @@ _LIBRARIES = ("torch", "transformers", "peft")
 def training_file(result: Adaptation, transplant: Transplant, counts: Mapping[str, PretokenCounts]) -> bytes:
     """The content of `training.json`, by the counts of every text without held-out documents."""
     new = [row for row, source in enumerate(result.plan.sources) if isinstance(source, tuple)]
+    # Of an adapter, all its rows: trained with LoRA layers, they again are a complete adapter of the base.
+    rows = [*transplant.adapter_rows] or new
     seen = Counter[int]()
     for part in counts.values():
         seen.update(part.tokens(result.tokenizer))
@@ -47,7 +49,7 @@ def training_file(result: Adaptation, transplant: Transplant, counts: Mapping[st
         "frequency": frequency,
         "rare_below": RARE_BELOW,
         "rare_ids": [token_id for token_id, times in zip(new, frequency, strict=True) if times < RARE_BELOW],
-        "lora": LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), new)},
+        "lora": LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
         "stages": _stages(transplant),
     }
     return (json.dumps(settings, ensure_ascii=False, indent=2) + "\n").encode()
@@ -69,6 +71,12 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         command = ["tokengraft", "probe", str(result.request.get("source", "MODEL")), folder, "--text", *tests]
         why = "The model has never read the words of removed tokens as shorter tokens: compare bits per byte."
         return NextStep("measure the model", why, command)
+    if result.transplant.adapter_rows:
+        # JSON, for its quotation marks: a shell has the others around the whole.
+        load = f"from peft import AutoPeftModelForCausalLM as Model; Model.from_pretrained({json.dumps(folder)})"
+        merge = f"{load}.merge_and_unload().save_pretrained({json.dumps(f'{folder}-merged')})"
+        why = "New embedding rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
+        return NextStep("train the adapter, or merge it and train the model", why, ["python", "-c", merge])
     train = [path for role in ("target", "keep") for _, paths in _paths(result, role) for path in paths] or ["FILES"]
     command = ["python", "examples/continue_pretraining.py", folder, f"{folder}-trained", "--train", *train]
     why = f"New embedding rows are only initialised; `{TRAINING}` has their ids and settings to start from."

@@ -28,7 +28,7 @@ from tokengraft.verify.serving.stacks import choices_for
 def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
     """Writes the folder and returns the result; with weights, including the result of the transplant."""
     options = job.options
-    rows = vars(row_options(options, choices_for(options.stacks).pad_multiple))
+    rows = vars(row_options(options, choices_for(options.stacks).pad_multiple)) | {"as_adapter": options.as_adapter}
     if job.weights:
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, **rows)

@@ -1,0 +1,161 @@
+"""`adapter_parts`: the tensors of an adapter of PEFT that belong to the embedding or the output of a model.
+
+What each is, is known by its name. A tensor that has no clear meaning under another vocabulary is refused by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokengraft.checkpoint.layout import Checkpoint, Role, VocabTensor, Vocabulary
+from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, PREFIX
+from tokengraft.checkpoint.tensors import ITEM_BYTES, TensorFile, TensorInfo
+from tokengraft.errors import CheckpointError
+
+_LORA, _TOKENS = "LORA", "TRAINABLE_TOKENS"
+INDICES = {_LORA: "trainable_token_indices", _TOKENS: "token_indices"}
+"""The field with the ids of trainable tokens, by the type of the adapter."""
+_ROWS = ("weight", "bias", "lora_B.weight", "lora_B.bias")
+COLUMNS, FROZEN = "lora_embedding_A", "base_layer.weight"
+"""The factor of LoRA with a column for each token; and a copy of the base's table."""
+_COPIED = ("lora_embedding_B", "lora_A.weight")
+_DELTA = "trainable_tokens_delta"
+_PLAIN_STARTS = (None, True, False, "gaussian")
+"""Values of `init_lora_weights` that do not change the base. `pissa` and others subtract parts of it, which depend on
+all rows of a table."""
+MERGE = "merge the adapter into its base (`merge_and_unload`), save the model with its tokenizer, and transplant that"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of an adapter that belongs to a table of the model."""
+
+    info: TensorInfo
+    table: VocabTensor
+    suffix: str
+    """The rest of its name, after the path of the module."""
+
+    @property
+    def rows(self) -> int | None:
+        """The number of tokens that it is for; None if it has no vocabulary axis."""
+        if self.suffix in (*_ROWS, FROZEN):
+            return self.info.shape[0]
+        return self.info.shape[1] if self.suffix == COLUMNS else None
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether it has rows of trainable tokens."""
+        return self.suffix.endswith(_DELTA)
+
+    @property
+    def vocab_tensor(self) -> VocabTensor:
+        """The tensor with a row for each token, for `NewTables`."""
+        shape = self.info.shape[::-1] if self.suffix == COLUMNS else self.info.shape
+        role: Role = "input" if self.table.role == "input" else "output"
+        return replace(self.table, info=replace(self.info, shape=shape), role=role, further=False)
+
+
+def adapter_parts(file: TensorFile, vocabulary: Vocabulary, config: Mapping[str, Any]) -> dict[str, Part]:
+    """The tensors that belong to tables of the model, by name, after refusing what has no clear meaning."""
+    modules = {t.info.name.removesuffix(".weight"): t for t in vocabulary.tensors if t.info.name.endswith(".weight")}
+    tied = [tensor for tensor in vocabulary.tensors if tensor.role == "input"]
+    if not any(tensor.role == "output" for tensor in vocabulary.tensors):
+        modules["lm_head"] = replace(tied[0], role="output")
+    parts = dict[str, Part]()
+    for name, info in file.tensors.items():
+        found = _module(name.removeprefix(PREFIX), modules)
+        if found:
+            parts[name] = Part(info, *found)
+            _require_known(parts[name], config)
+        elif _DELTA in name:
+            raise _unclear(name, "it has rows of tokens for a module that is no table of the model")
+    return parts
+
+
+def _module(name: str, modules: Mapping[str, VocabTensor]) -> tuple[VocabTensor, str] | None:
+    """The table that a tensor of an adapter belongs to, and the rest of its name.
+
+    Paths may have one more part in front, in the adapter or in the model.
+    """
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        path = ".".join(parts[:end])
+        for module, tensor in modules.items():
+            if f".{path}".endswith(f".{module}") or f".{module}".endswith(f".{path}"):
+                return tensor, ".".join(parts[end:])
+    return None
+
+
+def _require_known(part: Part, config: Mapping[str, Any]) -> None:
+    """Refuses a tensor of a table whose meaning is not known, or whose shape does not fit the table."""
+    kind, info, width = config["peft_type"], part.info, part.table.info.width
+    if kind not in INDICES:
+        raise _unclear(info.name, f"adapters of the type {kind} on tables of tokens are not supported")
+    if "magnitude" in part.suffix:
+        raise _unclear(info.name, "DoRA normalises the rows of a table, and new rows have no trained magnitude")
+    known = (*_ROWS, COLUMNS, *_COPIED, FROZEN, _DELTA, f"token_adapter.{_DELTA}")
+    if part.suffix not in known or (kind == _TOKENS and not part.is_delta):
+        raise _unclear(info.name, f"what it does to the table `{part.table.info.name}` is not known")
+    start = config.get("init_lora_weights")
+    if part.suffix.startswith("lora_") and not any(start is plain or start == plain for plain in _PLAIN_STARTS):
+        raise _unclear(info.name, f"with `init_lora_weights` {start!r} it is a part of the old table")
+    axes = {"bias": 1, "lora_B.bias": 1}.get(part.suffix, 2)
+    wide = {"weight": 1, FROZEN: 1, "lora_A.weight": 1, "lora_embedding_B": 0}.get(
+        part.suffix, 1 if part.is_delta else None
+    )
+    if len(info.shape) != axes or 0 in info.shape or (wide is not None and info.shape[wide] != width):
+        raise _unclear(
+            info.name, f"its shape {list(info.shape)} does not fit the table, whose rows have {width:,} numbers"
+        )
+    if (part.rows is not None or part.is_delta) and info.dtype not in ITEM_BYTES:
+        raise _unclear(info.name, f"it is of the type {info.dtype}, not of {', '.join(ITEM_BYTES)}")
+    if part.is_delta:
+        ids_of(part, config)
+
+
+def ids_of(part: Part, config: Mapping[str, Any]) -> list[int]:
+    """The ids of the rows of a tensor of trainable tokens."""
+    field, name = INDICES[config["peft_type"]], part.info.name
+    listed = config.get(field)
+    if isinstance(listed, dict):
+        path = name[: -len(part.suffix) - 1]
+        listed = next((ids for module, ids in listed.items() if f".{path}".endswith(f".{module}")), None)
+    elif part.table.role != "input" and config["peft_type"] == _LORA:
+        listed = None  # a list is for the embedding
+    if not isinstance(listed, list):
+        raise _unclear(name, f"`{field}` in `{ADAPTER_CONFIG}` has no list of ids for it")
+    if len(listed) != part.info.shape[0]:
+        raise _unclear(name, f"it has {part.info.shape[0]:,} rows, and `{field}` {len(listed):,} ids")
+    return listed
+
+
+def require_ids(ids: Any, rows: int) -> None:
+    """Refuses a list that has other things than different ids of rows."""
+    wrong = [i for i in ids if type(i) is not int or not 0 <= i < rows] if isinstance(ids, list) else [ids]
+    if wrong:
+        raise does_not_fit(f"its config lists {wrong[0]!r:.80} as the id of a token, and there are {rows:,} rows")
+    if len({*ids}) < len(ids):
+        raise does_not_fit("its config lists the id of a token twice")
+
+
+def require_layers(file: TensorFile, parts: Mapping[str, Part], model: Checkpoint) -> None:
+    """Refuses LoRA layers for weights of another shape: the adapter is for another model."""
+    held = {tensor.name: tensor.shape for tensor, _ in model.tensors}
+    for name, info in file.tensors.items():
+        layer = f"{name.removeprefix(PREFIX).removesuffix('.lora_A.weight')}.weight"
+        if not name.endswith(".lora_A.weight") or layer not in held or name in parts:
+            continue
+        if not info.shape or info.shape[-1] not in held[layer]:
+            shapes = f"`{name}` has the shape {list(info.shape)}, and `{layer}` of the model {list(held[layer])}"
+            raise does_not_fit(shapes)
+
+
+def _unclear(name: str, reason: str) -> CheckpointError:
+    return CheckpointError(f"`{name}` of the adapter cannot follow a change of the vocabulary: {reason}", hint=MERGE)
+
+
+def does_not_fit(reason: str) -> CheckpointError:
+    """The error for an adapter that cannot be one of the model's base, or has no clear meaning for it."""
+    return CheckpointError(
+        f"the adapter does not fit: {reason}", hint=f"pass the adapter of the model's base; otherwise {MERGE}"
+    )

@@ -1,0 +1,359 @@
+"""`AdapterJob`: makes an adapter of PEFT that was trained on the old vocabulary fit a transplanted model.
+
+Layers are copied. Of the embedding and the output, tensors with a vocabulary axis follow the plan: saved tables, and
+the factor of LoRA that has a row or a column for each token. LoRA is linear in that factor. So kept tokens keep their
+change, and that of a new token is the mean over its pieces, as its row in the model is. Rows of
+`trainable_token_indices` follow their tokens. What has no such meaning is refused by name. Nothing is unpickled.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tokengraft import _core
+from tokengraft.checkpoint.byte_ranges import copy_bytes, read_into
+from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
+from tokengraft.checkpoint.ids import CONFIG, CONFIGS, Renumbering, id_fields, model_configs, read_config
+from tokengraft.checkpoint.layout import INDEX, SINGLE, Checkpoint, Vocabulary, find_vocabulary, has_weights
+from tokengraft.checkpoint.layout import open_checkpoint as open_model
+from tokengraft.checkpoint.model_files import is_old
+from tokengraft.checkpoint.other_tables import require_no_other_tables
+from tokengraft.checkpoint.padding import plan_of_rows
+from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from tokengraft.checkpoint.peft.parts import (
+    COLUMNS,
+    FROZEN,
+    INDICES,
+    MERGE,
+    Part,
+    adapter_parts,
+    does_not_fit,
+    ids_of,
+    require_ids,
+    require_layers,
+)
+from tokengraft.checkpoint.result import Transplant, describe
+from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, require_untied, unused_rows
+from tokengraft.checkpoint.table import NewTables, RowOptions, write_table
+from tokengraft.checkpoint.tensors import (
+    ITEM_BYTES,
+    Ids,
+    Raw,
+    TensorFile,
+    TensorInfo,
+    header_bytes,
+    narrow,
+    read_rows,
+    widen,
+)
+from tokengraft.errors import CheckpointError, OptionError, SourceNotFoundError
+from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
+from tokengraft.output.atomic import write_files
+from tokengraft.output.json_file import JsonStyle
+from tokengraft.tokenizer.tokenizer import Tokenizer
+from tokengraft.vocab_plan import VocabPlan, plan
+
+_PICKLED = "adapter_model.bin"
+MAX_PADDING = 1024
+_LINEAR = ("fvt", "length-weighted", "mean")
+_Writer = Callable[[BinaryIO, BinaryIO], object]
+"""Writes a tensor, from the old file to the new one."""
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder has an adapter of PEFT, complete or not, and no model."""
+    parts = (os.path.lexists(folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, _PICKLED))
+    return any(parts) and not any(os.path.lexists(folder / name) for name in (CONFIG, SINGLE, INDEX))
+
+
+@dataclass(frozen=True)
+class AdapterJob:
+    """Everything that is decided before a byte is written."""
+
+    folder: Path
+    config: dict[str, Any]
+    """As it was read."""
+    file: TensorFile
+    parts: Mapping[str, Part]
+    """Tensors that belong to tables of the model, by their names."""
+    model: Checkpoint
+    new: Tokenizer
+    tables: NewTables
+
+    @classmethod
+    def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: RowOptions) -> "AdapterJob":
+        """The job for an adapter and the folder of the new model, after refusing what cannot be done."""
+        config, file = _opened(folder)
+        checkpoint = open_model(_model_folder(model))
+        vocabulary = find_vocabulary(checkpoint)
+        old, new = _old_tokenizer(folder, config, base), load_folder(checkpoint.folder)
+        parts = adapter_parts(file, vocabulary, config)
+        require_layers(file, parts, checkpoint)
+        changes, rows = _plan(old, new, parts, vocabulary)
+        others = [(info.name, info.shape) for name, info in file.tensors.items() if name not in parts]
+        # The old number of rows is known only if a table is among the parts: here it may have any padding.
+        for size in sorted({n for _, shape in others for n in shape if 0 <= n - changes.rows_before <= MAX_PADDING}):
+            require_no_other_tables(others, size, checkpoint.config)
+        fields = [field for one in model_configs(checkpoint.folder).values() for field in id_fields(one)]
+        how = options.hole_rows or DEFAULT_HOLE_ROWS
+        unused = replace(unused_rows(changes, (rows, vocabulary.rows), how, fields), suppressed=frozenset())
+        changed = tuple(part.vocab_tensor for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
+        _require_linear(options, tied=vocabulary.tied, needed=bool(changed))
+        tables = Vocabulary(changed, rows, vocabulary.tied, "the names of PEFT")
+        job = cls(
+            folder, config, file, parts, checkpoint, new, NewTables(tables, changes, vocabulary.rows, options, unused)
+        )
+        for part in parts.values():
+            if part.suffix == FROZEN:
+                job._require_base(part)
+        job.new_config()  # refuses ids that are not valid
+        if not any(job._new_tensor(info) for info in file.tensors.values()):
+            raise CheckpointError(
+                "all that the adapter has are rows of tokens, and the new vocabulary has none of its tokens",
+                hint="use the transplanted model without it",
+            )
+        return job
+
+    def describe(self) -> Transplant:
+        """The result before anything is written."""
+        left_out = [path.name + "/" * path.is_dir() for path in self._entries() if not _is_copied(path)]
+        return replace(describe(self.tables), left_out=tuple(left_out))
+
+    def _entries(self) -> Iterator[Path]:
+        """What the folder has beside adapter and tokenizer."""
+        for path in sorted(self.folder.iterdir()):
+            ours = path.name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) or is_tokenizer_file(Path(path.name))
+            if not (ours or path.name.startswith(".")):
+                yield path
+
+    def write(self, folder: Path) -> ByteComparison:
+        """Writes all files into a folder, and compares the tensors with those of the source."""
+        for path in self._entries():
+            if _is_copied(path):
+                shutil.copyfile(path, folder / path.name)
+        raw = (self.folder / ADAPTER_CONFIG).read_bytes()
+        write_files(folder_files(self.new) | {ADAPTER_CONFIG: JsonStyle.of(raw).dump(self.new_config())}, folder)
+        written = [found for info in self.file.tensors.values() if (found := self._new_tensor(info))]
+        out = folder / ADAPTER_WEIGHTS
+        with np.errstate(all="ignore"), self.file.path.open("rb", buffering=0) as old, out.open("wb") as new:
+            new.write(header_bytes([info for info, _ in written], self.file.metadata))
+            for _, write in written:
+                write(old, new)
+        return self._compare(TensorFile.open(out))
+
+    def report(self, done: Transplant) -> dict[str, Any]:
+        """What `tokengraft.json` says."""
+        options = self.tables.options
+        return {
+            "tokengraft": _core.__version__,
+            "source": self.folder.name,
+            "source_config_sha256": sha256((self.folder / ADAPTER_CONFIG).read_bytes()).hexdigest(),
+            "request": {
+                "step": "transplant",
+                "versions": {"tokengraft": _core.__version__},
+                "options": {"init": options.init, "output_init": options.output_init, "hole_rows": options.hole_rows},
+                "inputs": [
+                    {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
+                    {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
+                ],
+            },
+            "files": [],
+            "transplant": done.as_dict(),
+        }
+
+    def _new_tensor(self, info: TensorInfo) -> tuple[TensorInfo, _Writer] | None:
+        """The header of a written tensor, and what writes it; None for one that is left out."""
+        part, tables = self.parts.get(info.name), self.tables
+        if part is not None and part.is_delta:
+            kept = self._kept(part)
+            after = replace(info, shape=(len(kept), *info.shape[1:]), size=len(kept) * (info.size // info.shape[0]))
+            return (after, lambda old, new: new.write(_matrix(old, info)[kept].data)) if len(kept) else None
+        if part is None or part.rows is None:
+            return info, lambda old, new: copy_bytes(old, info.start, info.size, new, Event())
+        if part.suffix == FROZEN:
+            return None
+        if part.suffix == COLUMNS:
+            after = replace(info, shape=(info.shape[0], tables.rows), size=info.size // info.shape[1] * tables.rows)
+            return after, partial(self._write_columns, part)
+        tensor = part.vocab_tensor
+        return info.with_rows(tables.rows), lambda old, new: write_table(tables, tensor, old, new, Event())
+
+    def _write_columns(self, part: Part, old: BinaryIO, new: BinaryIO) -> None:
+        columns = _transposed(_matrix(old, part.info), part.info)
+        blocks = self.tables.parts(part.vocab_tensor, lambda ids: columns[ids])
+        rows = [columns[one.start : one.stop] if isinstance(one, range) else one for one in blocks]
+        new.write(_transposed(np.concatenate(rows), part.info).data)
+
+    def _compare(self, new: TensorFile) -> ByteComparison:
+        """Compares what was written with the source: copied tensors, and kept rows and columns of the others."""
+        others = [name for name, part in self.parts.items() if part.suffix == COLUMNS or part.is_delta]
+        names = [name for name in new.tensors if name not in others]
+        before, after = (
+            replace(file, tensors={name: file.tensors[name] for name in names}) for file in (self.file, new)
+        )
+        with_rows = [name for name in names if name in self.parts and self.parts[name].rows is not None]
+        compared = [part() for part in comparisons(before, after, dict.fromkeys(with_rows, self.tables.copies))]
+        with self.file.path.open("rb", buffering=0) as first, new.path.open("rb", buffering=0) as second:
+            for name in new.tensors.keys() & {*others}:
+                part = self.parts[name]
+                source, written = _matrix(first, part.info), _matrix(second, new.tensors[name])
+                copies = self._kept(part)
+                if not part.is_delta:
+                    source, written = (_transposed(matrix, part.info) for matrix in (source, written))
+                kept = copies >= 0
+                if not np.array_equal(written[kept], source[copies[kept]]):
+                    raise CheckpointError(f"after writing, `{name}` differs from the source", hint="check the disk")
+                compared.append(ByteComparison(kept_rows=int(kept.sum()), new_rows=int((~kept).sum())))
+        return ByteComparison.total(compared)
+
+    def _require_base(self, part: Part) -> None:
+        """Refuses a copy of the base's table that is not the table of the model: when loaded, it would replace that."""
+        copies, table = self.tables.copies, part.table.info
+        kept = np.flatnonzero(copies >= 0)
+        with self.file.path.open("rb", buffering=0) as ours, part.table.file.path.open("rb", buffering=0) as theirs:
+            for at in range(0, len(kept), BLOCK):
+                ids = kept[at : at + BLOCK]
+                held = read_rows(ours, part.info, copies[ids])
+                of_model = widen(read_rows(theirs, table, ids), table.dtype)
+                # The model may have been loaded in 16 bits and saved in 32.
+                rounded = (narrow(widen(narrow(of_model, kind), kind), part.info.dtype) for kind in ITEM_BYTES)
+                if not any(np.array_equal(held, rows) for rows in rounded):
+                    raise CheckpointError(
+                        f"`{part.info.name}` and `{table.name}` of the model differ in rows of kept tokens: one of "
+                        "them was trained since, and the adapter would replace the model's",
+                        hint=MERGE,
+                    )
+
+    def new_config(self) -> dict[str, Any]:
+        """The config for the new model, with the new ids of trainable tokens."""
+        config = self.config | {"base_model_name_or_path": str(self.model.folder)}
+        if "revision" in config:  # of the old base
+            config["revision"] = None
+        field = INDICES.get(config["peft_type"], "")
+        listed = config.get(field)
+        if listed is None:
+            return config
+        if isinstance(listed, dict):
+            moved = {name: [*self._moved(ids).values()] for name, ids in listed.items()}
+            config[field] = {name: ids for name, ids in moved.items() if ids} or None
+        else:
+            config[field] = [*self._moved(listed).values()] or None
+        return config
+
+    def _moved(self, ids: list[int]) -> dict[int, int]:
+        """The new ids of those that have a row in the new vocabulary, by their place in the list."""
+        rows = self.tables.vocabulary.rows
+        require_ids(ids, rows)
+        moved = Renumbering(self.tables.plan, (rows, self.tables.rows)).moved
+        return {place: moved[token_id] for place, token_id in enumerate(ids) if token_id in moved}
+
+    def _kept(self, part: Part) -> Ids:
+        """The old row of each new one, or -1; of trainable tokens, the rows that stay."""
+        if not part.is_delta:
+            return self.tables.copies
+        return np.array([*self._moved(ids_of(part, self.config))], np.int64)
+
+
+def _is_copied(path: Path) -> bool:
+    return not (is_old(path) or path.name in CONFIGS)
+
+
+def _opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
+    """The config and the header of an adapter."""
+    path = folder / ADAPTER_CONFIG
+    if not path.is_file():
+        raise CheckpointError(f"`{folder}` has an adapter of PEFT without `{path.name}`", hint="add the file")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        if (folder / _PICKLED).exists():
+            raise CheckpointError(
+                f"the adapter in `{folder}` is pickled (`{_PICKLED}`), and unpickling can run any code",
+                hint="if you trust it, load and save it with PEFT: `model.save_pretrained('NEW')` writes safetensors",
+            )
+        raise CheckpointError(f"the adapter in `{folder}` has no `{ADAPTER_WEIGHTS}`", hint="add the file")
+    config = read_config(path)
+    kind = config.get("peft_type") if isinstance(config, dict) else None
+    if not isinstance(kind, str):
+        raise CheckpointError(f"`{path}` has no `peft_type`: it is not the config of an adapter", hint="add the field")
+    for field, value in config.items():
+        if "token" in field and isinstance(value, list) and value and field not in INDICES.values():
+            raise does_not_fit(f"`{field}` lists ids of tokens, and the new tokenizer may split their text otherwise")
+    return config, TensorFile.open(folder / ADAPTER_WEIGHTS)
+
+
+def _model_folder(model: Any) -> Path:
+    if not isinstance(model, str | os.PathLike) or not has_weights(model):
+        raise OptionError(
+            "the first argument is an adapter; the second must be the folder of the model that it will be used with: "
+            "its base, transplanted",
+            hint="transplant the base first: `tokengraft transplant BASE NEW_TOKENIZER --out NEW_MODEL`, then "
+            "`tokengraft transplant ADAPTER NEW_MODEL --out NEW_ADAPTER`",
+        )
+    return Path(model)
+
+
+def _old_tokenizer(folder: Path, config: Mapping[str, Any], base: Tokenizer | None) -> Tokenizer:
+    """The tokenizer that an adapter was trained with: given, or that of its folder. Two must have the same ids."""
+    own = None
+    with suppress(SourceNotFoundError):
+        own = load_folder(folder)
+    if own and base and own.ids != base.ids:
+        raise CheckpointError(
+            f"the tokenizer in `{folder}` has another vocabulary than --base",
+            hint="leave out --base, or pass the tokenizer that the adapter was trained with",
+        )
+    tokenizer = base or own
+    if tokenizer is None:
+        raise CheckpointError(
+            f"`{folder}` has no tokenizer, so the old vocabulary is not known",
+            hint=f"pass the tokenizer of its base (`{config.get('base_model_name_or_path')}`): --base TOKENIZER",
+        )
+    return tokenizer
+
+
+def _plan(old: Tokenizer, new: Tokenizer, parts: Mapping[str, Part], vocabulary: Vocabulary) -> tuple[VocabPlan, int]:
+    """The plan, and the rows of the old tables: as tensors say, else those of the model if tokens need as many."""
+    changes = plan(old, new)
+    sizes = sorted({part.rows for part in parts.values() if part.rows is not None})
+    if len(sizes) > 1:
+        raise does_not_fit(f"its tables are for {' and '.join(f'{n:,}' for n in sizes)} tokens")
+    alike = changes.rows_before == changes.rows_after
+    rows = sizes[0] if sizes else vocabulary.rows if alike else changes.rows_before
+    changes = plan_of_rows(changes, old, rows, {})
+    if changes.rows_after > vocabulary.rows:
+        raise does_not_fit(f"the model has {vocabulary.rows:,} rows, and tokens need {changes.rows_after:,}")
+    return changes, rows
+
+
+def _require_linear(options: RowOptions, *, tied: bool, needed: bool) -> None:
+    """Refuses initialisers by which the change of a new token's row is not known."""
+    require_untied(options.output_init, tied=tied)
+    if needed and not all(init in _LINEAR for init in options.inits):
+        raise OptionError(
+            f"the initialiser for new rows of an adapter must be one of {', '.join(_LINEAR)}: its rows are changes of "
+            "those of the model",
+            hint="leave out --init, or pass the one that the model was transplanted with",
+        )
+
+
+def _matrix(stream: BinaryIO, info: TensorInfo) -> Raw:
+    """The bytes of a tensor, with a row for each index of its first axis."""
+    data = np.empty(info.size, np.uint8)
+    stream.seek(info.start)
+    read_into(stream, data)
+    return data.reshape(info.shape[0], -1)
+
+
+def _transposed(matrix: Raw, info: TensorInfo) -> Raw:
+    """The bytes of a matrix with rows and columns exchanged. ``info`` has the type of its numbers."""
+    item = ITEM_BYTES[info.dtype]
+    turned = np.ascontiguousarray(matrix.reshape(len(matrix), -1, item).transpose(1, 0, 2))
+    return turned.reshape(len(turned), -1)

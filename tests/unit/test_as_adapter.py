@@ -1,0 +1,275 @@
+"""`--as-adapter`: an adapter of PEFT with the new rows, which makes the base the adapted model. PEFT is the oracle."""
+
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+from checkpoints import add_tensor, checkpoint, set_config, tables, write_texts
+
+import tokengraft as tg
+from tokengraft import cli, errors
+from tokengraft.checkpoint.tensors import TensorFile
+
+ADAPTER = tg.AdaptOptions(report=False, as_adapter=True)
+WHOLE = tg.AdaptOptions(report=False)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return write_texts(tmp_path)
+
+
+def adapted(place, out, options, **sizes):
+    texts = {"target": place / "et.txt", "keep": place / "en.txt"}
+    return tg.adapt(place / "model", **texts, out=place / out, options=options, **sizes or {"swap": 30})
+
+
+def config_of(folder):
+    return json.loads((folder / "adapter_config.json").read_bytes())
+
+
+class TestPeft:
+    """What PEFT makes of the folder."""
+
+    @pytest.fixture(autouse=True)
+    def libraries(self):
+        self.torch = pytest.importorskip("torch", reason="torch is not installed")
+        self.peft = pytest.importorskip("peft", reason="peft is not installed: `pip install peft` to run this")
+        import tiny_models
+
+        self.tiny = tiny_models
+
+    def logits(self, model, tokenizer):
+        ids = tokenizer.encode("põdrad põõsas õunad õues ja kassid the cat sat")
+        with self.torch.no_grad():
+            return model(self.torch.tensor([ids])).logits
+
+    def loaded(self, place, out, **options):
+        """The base with the adapter. A warning, such as one of missing keys, is an error."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")
+            return self.peft.PeftModel.from_pretrained(self.tiny.model_in(place / "model"), place / out, **options)
+
+    @pytest.mark.parametrize("rows", [None, 512], ids=["exact", "padded"])
+    @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+    def test_base_and_adapter_are_the_adapted_model_to_the_bit(self, place, tied, rows):
+        self.tiny.tiny_llama(place / "model", tied=tied, **({"vocab_size": rows} if rows else {}))
+        whole, done = adapted(place, "whole", WHOLE), adapted(place, "adapter", ADAPTER)
+        assert done.tokenizer.ids == whole.tokenizer.ids
+        wanted = self.logits(self.tiny.model_in(place / "whole"), whole.tokenizer)
+        tokenizer = tg.load(place / "adapter")
+        for options in ({}, {"is_trainable": True}, {"low_cpu_mem_usage": True}):
+            assert self.torch.equal(self.logits(self.loaded(place, "adapter", **options), tokenizer), wanted)
+        merged = self.loaded(place, "adapter").merge_and_unload()
+        assert self.torch.equal(self.logits(merged, tokenizer), wanted)
+        plain = self.tiny.model_in(place / "whole").state_dict()
+        assert all(self.torch.equal(merged.state_dict()[name], weight) for name, weight in plain.items())
+        assert not self.torch.equal(self.logits(self.tiny.model_in(place / "model"), tokenizer), wanted)
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+    def test_a_model_in_16_bits_is_the_adapted_model_in_16_and_32_bits(self, place, dtype):
+        self.tiny.tiny_llama(place / "model", tied=False)
+        kind = getattr(self.torch, dtype)
+        self.tiny.model_in(place / "model").to(kind).save_pretrained(place / "model")
+        whole = adapted(place, "whole", WHOLE)
+        adapted(place, "adapter", ADAPTER)
+        written = TensorFile.open(place / "adapter" / "adapter_model.safetensors").tensors.values()
+        assert {info.dtype for info in written} == {{"bfloat16": "BF16", "float16": "F16"}[dtype]}
+        for loaded in (kind, self.torch.float32):
+            auto = self.tiny.transformers.AutoModelForCausalLM
+            models = [auto.from_pretrained(place / name, dtype=loaded).eval() for name in ("model", "whole")]
+            model = self.peft.PeftModel.from_pretrained(models[0], place / "adapter")
+            wanted = self.logits(models[1], whole.tokenizer)
+            assert self.torch.equal(self.logits(model, whole.tokenizer), wanted)
+
+    @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+    @pytest.mark.filterwarnings("ignore")
+    def test_training_goes_on_from_it_and_changes_only_its_rows(self, place, tied):
+        self.tiny.tiny_llama(place / "model", tied=tied)
+        done = adapted(place, "adapter", ADAPTER)
+        model = self.loaded(place, "adapter", is_trainable=True)
+        start = {name: weight.clone() for name, weight in model.state_dict().items()}
+        ids = self.torch.tensor([done.tokenizer.encode("põdrad põõsas õunad õues ja kassid koerad jooksevad")])
+        model(input_ids=ids, labels=ids).loss.backward()
+        self.torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-2).step()
+        changed = {name for name, w in model.state_dict().items() if not self.torch.equal(w, start[name])}
+        assert changed
+        assert all("trainable_tokens_delta" in name for name in changed)
+        model.save_pretrained(place / "trained")
+        assert tables(place / "trained").keys() == tables(place / "adapter").keys()
+        wanted = self.logits(model, done.tokenizer)
+        assert self.torch.equal(self.logits(self.loaded(place, "trained"), done.tokenizer), wanted)
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_lora_layers_trained_on_the_merged_model_are_one_adapter_for_the_base(self, place):
+        self.tiny.tiny_llama(place / "model", tied=True, vocab_size=512)
+        done = adapted(place, "adapter", ADAPTER)
+        settings = json.loads((place / "adapter" / "training.json").read_bytes())["lora"]
+        assert settings["trainable_token_indices"] == config_of(place / "adapter")["trainable_token_indices"]
+        merged = self.loaded(place, "adapter").merge_and_unload()
+        model = self.peft.get_peft_model(merged, self.peft.LoraConfig(**settings))
+        with self.torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.requires_grad:
+                    weight += 0.01 if "lora_B" in name else 0.0
+        model.save_pretrained(place / "trained")
+        wanted = self.logits(model, done.tokenizer)
+        assert self.torch.equal(self.logits(self.loaded(place, "trained"), done.tokenizer), wanted)
+
+    SUPPORTED = ("llama", "llama-tied", "mistral", "qwen2", "gemma", "gemma3", "cohere2", "gpt2", "opt", "bloom")
+    REFUSED = ("phi", "gptj", "gpt-neox", "mpt", "mamba", "gemma3n", "qwen2.5-vl", "llava", "llama-without-head")
+
+    @pytest.mark.parametrize("name", SUPPORTED)
+    def test_an_architecture_is_the_adapted_model(self, place, name):
+        base, kind = self.tiny.tiny_model(name, place / "model")
+        order = tg.prune_order(base, tg.count(base, place / "en.txt"))[:20]
+        pruned = order.apply(base)
+        new = tg.extend(pruned, tg.count(pruned, place / "et.txt"), 20).apply(pruned)
+        tg.transplant(place / "model", new, place / "whole")
+        tg.transplant(place / "model", new, place / "adapter", as_adapter=True)
+        model, whole = (kind.from_pretrained(place / part).eval() for part in ("model", "whole"))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing.*")
+            model = self.peft.PeftModel.from_pretrained(model, place / "adapter")
+        assert self.torch.equal(self.logits(model, new), self.logits(whole, new))
+
+    @pytest.mark.parametrize("name", REFUSED)
+    def test_an_architecture_that_peft_cannot_express_is_refused(self, place, name):
+        base, _ = self.tiny.tiny_model(name, place / "model")
+        with pytest.raises(errors.CheckpointError, match="adapter") as caught:
+            tg.transplant(place / "model", base, None, as_adapter=True)
+        assert "leave out `as_adapter`" in caught.value.hint
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("head", [True, False], ids=["untied", "tied"])
+def test_the_rows_are_those_of_the_adapted_model_and_nothing_else_is_written(place, head, shards):
+    checkpoint(place / "model", head=head, shards=shards)
+    whole, done = adapted(place, "whole", WHOLE), adapted(place, "adapter", ADAPTER)
+    assert whole.tokenizer.ids == done.tokenizer.ids
+    modules = ["embed_tokens", "lm_head"] if head else ["embed_tokens"]
+    config = config_of(place / "adapter")
+    assert [*config["trainable_token_indices"]] == modules
+    assert config["base_model_name_or_path"] == str(place / "model")
+    ids = config["trainable_token_indices"]["embed_tokens"]
+    assert ids == sorted(done.tokenizer.ids[string] for string in done.tokenizer.ids if string not in done.base.ids)
+    written, expected = tables(place / "adapter"), tables(place / "whole")
+    paths = ["model.embed_tokens", "lm_head"][: len(modules)]
+    names = {f"base_model.model.{path}.token_adapter.trainable_tokens_delta": f"{path}.weight" for path in paths}
+    assert written.keys() == names.keys()
+    for name, table in names.items():
+        assert np.array_equal(written[name], expected[table][ids])
+    files = {path.name for path in (place / "adapter").iterdir()}
+    assert files == {
+        *("adapter_config.json", "adapter_model.safetensors", "adaptation.json", "training.json", "tokengraft.json"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+    assert done.transplant.adapter_rows == tuple(ids)
+    assert {*json.loads((place / "adapter" / "tokengraft.json").read_bytes())["files"]} == files - {"tokengraft.json"}
+
+
+def test_rows_of_holes_are_in_the_adapter_too(place):
+    base = checkpoint(place / "full")
+    holed = tg.prune_order(base, tg.count(base, place / "en.txt"))[:9].apply(base)
+    tg.transplant(place / "full", holed, place / "model", hole_rows="keep")
+    whole, done = adapted(place, "whole", WHOLE), adapted(place, "adapter", ADAPTER)
+    holes = {i for i, source in enumerate(done.plan.sources) if source is None}
+    new = {i for i, source in enumerate(done.plan.sources) if isinstance(source, tuple)}
+    assert holes
+    assert {*done.transplant.adapter_rows} == holes | new
+    table, written = tables(place / "model")["lm_head.weight"], tables(place / "adapter")
+    table[[*done.transplant.adapter_rows]] = written["base_model.model.lm_head.token_adapter.trainable_tokens_delta"]
+    assert np.array_equal(table, tables(place / "whole")["lm_head.weight"])
+    assert whole.transplant.suppressed == done.transplant.suppressed == len(holes)
+
+
+def test_suppressed_ids_are_in_a_generation_config_with_a_warning(place):
+    base = checkpoint(place / "model", rows=420)
+    adapted(place, "whole", WHOLE)
+    done = adapted(place, "adapter", ADAPTER)
+    assert done.transplant.suppressed == 420 - base.n_rows
+    name = "generation_config.json"
+    assert (place / "adapter" / name).read_bytes() == (place / "whole" / name).read_bytes()
+    assert any(name in warning for warning in done.warnings)
+
+
+def test_a_record_repeats_an_adapter_to_the_byte_and_force_replaces_it(place):
+    checkpoint(place / "model")
+    adapted(place, "adapter", ADAPTER)
+    record = shutil.copy(place / "adapter" / "adaptation.json", place / "record.json")
+    before = {path.name: path.read_bytes() for path in (place / "adapter").iterdir()}
+    assert cli.main(["adapt", "--from-record", str(record), "--out", str(place / "adapter"), "--force"]) == 0
+    assert {path.name: path.read_bytes() for path in (place / "adapter").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"add": 10}, {"remove": 10}, {"add": 10, "remove": 5}, {"add": 10, "remove": 10}], ids=str
+)
+def test_other_changes_than_a_swap_are_refused_before_text_is_read(place, sizes):
+    checkpoint(place / "model")
+    with pytest.raises(errors.OptionError, match="as_adapter") as caught:
+        adapted(place, "out", ADAPTER, **sizes)
+    assert "swap" in caught.value.hint
+    assert "leave out `as_adapter`" in caught.value.hint
+    assert not (place / "out").exists()
+
+
+def test_options_without_effect_on_an_adapter_are_refused(place):
+    base = checkpoint(place / "model")
+    with pytest.raises(errors.OptionError, match="serving stacks"):
+        adapted(place, "out", tg.AdaptOptions(as_adapter=True, stacks=("vllm",)))
+    tokenizer = tg.save(base, place / "tokenizer", verify=False)
+    with pytest.raises(errors.OptionError, match="no weights"):
+        tg.adapt(tokenizer, target=place / "et.txt", swap=10, out=place / "out", options=ADAPTER)
+    for option in ("hard_link", "verify"):
+        with pytest.raises(errors.OptionError, match="as_adapter"):
+            tg.transplant(place / "model", base, place / "out", as_adapter=True, **{option: True})
+
+
+def test_a_change_of_rows_and_no_change_are_refused(place):
+    base = checkpoint(place / "model")
+    more = tg.extend(base, tg.count(base, place / "et.txt"), 16).apply(base)
+    with pytest.raises(errors.OptionError, match=r"397 rows.*413"):
+        tg.transplant(place / "model", more, place / "out", as_adapter=True)
+    with pytest.raises(errors.OptionError, match=r"397 rows.*448"):
+        tg.transplant(place / "model", base, place / "out", as_adapter=True, pad_multiple=64)
+    with pytest.raises(errors.OptionError, match="no row changes"):
+        tg.transplant(place / "model", base, place / "out", as_adapter=True)
+
+
+@pytest.mark.parametrize(
+    ("made", "config", "message"),
+    [
+        ({"bias": True}, {}, "lm_head.bias"),
+        ({}, {"tie_word_embeddings": None}, "tie_word_embeddings"),
+        ({}, {"tie_word_embeddings": True}, "tie_word_embeddings"),
+        ({"head": False}, {"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({}, {"architectures": ["OtherForCausalLM"]}, "OtherForCausalLM"),
+    ],
+    ids=str,
+)
+def test_tables_that_peft_would_take_for_others_are_refused(place, made, config, message):
+    base = checkpoint(place / "model", **made)
+    set_config(place / "model", **config)
+    with pytest.raises(errors.CheckpointError, match=message):
+        tg.transplant(place / "model", base, None, as_adapter=True)
+
+
+def test_further_tables_are_refused(place):
+    base = checkpoint(place / "model")
+    add_tensor(place / "model", "model.layers.2.embed_tokens.weight", (base.n_rows, 16))
+    with pytest.raises(errors.CheckpointError, match=r"layers\.2\.embed_tokens"):
+        tg.transplant(place / "model", base, None, as_adapter=True)
+
+
+def test_the_command_says_how_to_load_it(place, capsys):
+    checkpoint(place / "model")
+    texts = ["--target", str(place / "et.txt"), "--keep", str(place / "en.txt"), "--swap", "30"]
+    assert cli.main(["adapt", str(place / "model"), *texts, "--as-adapter", "--out", str(place / "out")]) == 0
+    shown = capsys.readouterr()
+    assert "PeftModel.from_pretrained" in shown.err
+    assert "30 rows of embed_tokens and lm_head" in shown.out
+    assert "merge_and_unload" in shown.err
