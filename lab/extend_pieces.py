@@ -2,9 +2,8 @@
 
     python lab/extend_pieces.py TEXT FLORES N OUT.csv FOLDERS...
 
-FLORES is a folder with `est_Latn.devtest` and `eng_Latn.devtest`. The words are those that the pre-tokenizer gives, with the
-first form of the vocabulary (`▁word`); `extend --include` gives them scores. Prints a row for each tokenizer and method, and
-checks every encoding against the `tokenizers` library.
+FLORES is a folder with `est_Latn.devtest` and `eng_Latn.devtest`. The words are the most frequent pretokens that are no
+tokens, given to `extend` as a word list. Every encoding is compared with the `tokenizers` library.
 """
 
 import csv
