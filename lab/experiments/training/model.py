@@ -13,6 +13,9 @@ from torch.nn import functional as F  # noqa: N812
 from transformers import AutoModelForCausalLM
 
 END_OF_TEXT = "<|endoftext|>"
+MEANS = {"fvt": 0.0, "fvt-rare": 2.0, "fvt-rare-1": 1.0, "fvt-rare-3": 3.0}
+"""Initialisers by how far they move the mean of the pieces towards rare tokens."""
+SAMPLE = 1 << 14
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -61,7 +64,7 @@ class Models:
 
     def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
         """The model with the rows of an arm. The output is tied."""
-        rows = new_table(self.folder, arm, init) if init != "fvt" else mean_of_pieces(self.original, arm)
+        rows = mean_of_pieces(self.original, arm, init) if init in MEANS else new_table(self.folder, arm, init)
         if len(rows) not in self.made:
             self.made[len(rows)] = compiled(loaded(self.folder), rows)
         model = self.made[len(rows)]
@@ -84,20 +87,24 @@ def separator_of(tokenizer: Tokenizer, start: int) -> int:
     return start if found is None else found
 
 
-def mean_of_pieces(model: torch.nn.Module, arm: Arm) -> torch.Tensor:
-    """The embedding that `tg.transplant` writes by default into a float16 model, without tokengraft."""
+def mean_of_pieces(model: torch.nn.Module, arm: Arm, init: str) -> torch.Tensor:
+    """The embedding that `tg.transplant` writes into a float16 model for some initialisers, without tokengraft."""
     old = model.get_input_embeddings().weight
-    single = [[source] if isinstance(source, int) else source for source in arm.sources]
-    starts = np.cumsum([0, *map(len, single)])[:-1]
-    ids, starts = torch.tensor([i for ids in single for i in ids]), torch.from_numpy(starts)
-    return F.embedding_bag(ids.to(DEVICE), old, starts.to(DEVICE), mode="mean").half().float()
+    listed = [[source] if isinstance(source, int) else source for source in arm.sources]
+    starts = torch.from_numpy(np.cumsum([0, *map(len, listed)])[:-1])
+    ids = torch.tensor([i for ids in listed for i in ids])
+    rows = F.embedding_bag(ids.to(DEVICE), old, starts.to(DEVICE), mode="mean")
+    sample = old[:: max(1, len(old) // SAMPLE)]
+    earlier, later = sample[: len(sample) // 2], sample[len(sample) // 2 :]
+    rows[arm.new.to(DEVICE)] += MEANS[init] * (later.mean(0) - earlier.mean(0))
+    return rows.half().float()
 
 
 def new_table(folder: Path, arm: Arm, init: str) -> torch.Tensor:
     """The embedding as `tg.transplant` writes it, or that of a folder: ``folder:PATH``."""
     if init.startswith("folder:"):
         return embedding(Path(init.removeprefix("folder:")))
-    import tokengraft as tg  # not needed for `fvt`
+    import tokengraft as tg  # not needed for the mean of pieces
     from lab.experiments.rows import init_for
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,7 +4,7 @@
         --megabytes 11 45 --out DIR
 
 An arm is named by kind, number of tokens, megabytes of the target it was learned on, and what is special about it:
-`add-2000-11`, `add-2000-11-documents`. The documents themselves are in `DIR/LANGUAGE.json`, in an order that depends only
+`add-2000-11`, `add-2000-11-documents`. The documents are in `DIR/LANGUAGE.json`, in an order that depends only
 on their text, so that a run reads the first megabytes of each (`Run.target_bytes`, `Run.keep_share`).
 """
 
@@ -59,7 +59,8 @@ def write_text(out: Path, role: str, flores: Path, size: int) -> Corpus:
     """Writes the documents of a language with the source of each, and the text that is scored; and returns them."""
     language, path = role.split("=")
     table = pq.read_table(path)
-    found = {text.strip(): source for text, source in zip(*(table[name].to_pylist() for name in ("text", "source")))}
+    columns = (table[name].to_pylist() for name in ("text", "source"))
+    found = {text.strip(): source for text, source in zip(*columns, strict=True)}
     texts = sorted((text for text in found if text), key=digest)
     lines = (flores / f"{language_of(language).flores}.devtest").read_text(encoding="utf-8").splitlines()
     made = corpus(language, texts[len(texts) // 20 :], texts[: len(texts) // 20], lines, size)

@@ -1,6 +1,8 @@
 """Trains a model with several tokenizers on the same text, and scores all of them in bits per byte.
 
-    python -m lab.experiments.training.train MODEL DATA --runs runs.json --out FILE     # DATA by `data.py` or `study.py`
+    python -m lab.experiments.training.train MODEL DATA --runs runs.json --out FILE
+
+DATA is written by `data.py` or `study.py`.
 
 Every run reads the same documents, in an order that depends only on the seed, and takes steps of the same number of
 bytes. ``runs.json`` is a list of objects with the fields of `Run`. One line of JSON is written for each run, when it is
@@ -212,7 +214,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
     torch.manual_seed(run.seed)
     arm = data.arm(run.arm)
     by_states = run.init.startswith("states")
-    model, new = models.fresh(arm, "fvt" if by_states else run.init), arm.new.to(DEVICE)
+    model, new = models.fresh(arm, "fvt-rare" if by_states else run.init), arm.new.to(DEVICE)
     order, read = order_of(run, data)
     if by_states:
         rows = state_rows(run.init, models.original, data.arm("base"), arm, order)
