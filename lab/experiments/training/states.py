@@ -17,10 +17,10 @@ def state_rows(init: str, model: torch.nn.Module, base: Arm, arm: Arm, order: li
 
     A new token should have the logit of its first piece plus the log probability of the others: what the model itself
     gives to the pieces one after the other. Hidden states have little variance in most directions: only along the
-    others does the output decide, and the row stays the mean of its pieces elsewhere. ``states:0.1``: how much a move
+    others does the output decide, and the row stays the mean of its pieces elsewhere. ``states:10``: how much a move
     costs, relative to the mean variance.
     """
-    cost = float(init.partition(":")[2] or 0.1)
+    cost = float(init.partition(":")[2] or 10)
     table, new = model.get_input_embeddings().weight, arm.new.tolist()
     pieces = [arm.sources[i] for i in new]
     rest, second, mean = read(model, base, arm, order)
