@@ -213,8 +213,8 @@ class Data:
 def train(run: Run, models: Models, data: Data) -> dict:
     torch.manual_seed(run.seed)
     arm = data.arm(run.arm)
-    by_states = run.init.startswith("states")
-    model, new = models.fresh(arm, "fvt-rare" if by_states else run.init), arm.new.to(DEVICE)
+    by_states = run.init.startswith("states") and len(arm.new) > 0
+    model, new = models.fresh(arm, "fvt" if run.init.startswith("states") else run.init), arm.new.to(DEVICE)
     order, read = order_of(run, data)
     if by_states:
         rows = state_rows(run.init, models.original, data.arm("base"), arm, order)
