@@ -233,7 +233,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
     batches = [*steps_of(data.arm("base"), data, first, run), *steps_of(arm, data, order, run)]
     steps = len(batches)
     if not steps:
-        raise SystemExit("the text is too short for a step: give more")
+        raise ValueError("the text is too short for a step: give more")
     if run.max_steps:
         steps = min(steps, run.max_steps)
     shared = SharedRows(arm, model.get_input_embeddings().weight, run.share) if run.share else None
