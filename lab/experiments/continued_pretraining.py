@@ -1,5 +1,7 @@
 """`continued-pretraining`: a model trained on the same text with its own tokenizer, a changed one, and a naive one."""
 
+import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -11,7 +13,7 @@ import tokengraft as tg
 from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import NOTHING, Table, distinct, number, percent, select
+from lab.experiments.tables import NOTHING, Table, distinct, from_csv, number, percent, select, to_csv
 
 ARMS = {"unchanged": ("base", 1), "adapted": ("swap", 1), "naive": ("naive", 1), "adapted-twice": ("swap", 2)}
 """Which tokenizer, and how often the text is read."""
@@ -26,6 +28,7 @@ LABELS = {
     ("swap", 2): "adapted, text read twice",
     ("base", 2): "unchanged, text read twice",
 }
+VARIANTS = {"documents": "tokens by documents", "sources": "large sources count less"}
 KEPT_SHARE = 1 / 9
 """Bytes of English for each byte of the target."""
 
@@ -72,18 +75,21 @@ def data_folder(setup: Setup, language: str) -> Path:
 
 def rows_of(result: dict[str, Any], text_bytes: int, language: str) -> Iterator[Row]:
     """A row for the finished run, and one for each score on the way."""
+    arm, *parts = result["arm"].split("-")  # kind, size, megabytes it was learned on, variant
     run = {
         "run": result["name"],
-        "arm": result["arm"].partition("-")[0],
-        "size": int(result["arm"].partition("-")[2] or 0),
+        "arm": arm,
+        "size": int(parts[0]) if parts else 0,
         "init": result["init"],
         "passes": round(result["bytes_read"] / text_bytes, 2),
         "seed": result["seed"],
         "rate": result["lr"],
         "step_kb": result["step_bytes"] / 1e3,
         "row_factor": result["row_lr"],
-        "recipe": _recipe(result),
+        "recipe": _recipe(result, parts[2:]),
     }
+    if result.get("target_bytes"):
+        run |= {"target_mb": result["target_bytes"] / 1e6, "kept_share": result["keep_share"]}
     scores = result["scores"]
     alone = result.get("parallel", 1) == 1
     rare, far = _drift(result.get("drift") or {})
@@ -101,14 +107,18 @@ def rows_of(result: dict[str, Any], text_bytes: int, language: str) -> Iterator[
         "rare": rare,
         "drift": far,
     }
-    for read, held, kept in result["curve"]:
+    for read, held, kept in [] if result.get("target_bytes") else result["curve"]:
         tokens = result["tokens"] * read / result["bytes_read"]
         yield {"kind": "way", **run, "read_mb": read / 1e6, "tokens": tokens, "held_out": held, "kept_held_out": kept}
 
 
-def _recipe(result: dict[str, Any]) -> str:
+def _recipe(result: dict[str, Any], variant: Sequence[str] = ()) -> str:
     """What a run did beside the usual."""
-    parts = []
+    parts = [VARIANTS[name] for name in variant]
+    if result.get("body_slow"):
+        parts.append(f"all but new rows rise for {result['body_slow']:.0%}")
+    if result.get("old_first"):
+        parts.append(f"first {result['old_first']:.0%}: other sources, old tokens")
     if result.get("share"):
         parts.append("rows of parts learn together")
     if result["rows_first"]:
@@ -131,12 +141,19 @@ def _drift(parts: dict[str, Sequence[float]]) -> tuple[int | None, float | None]
 
 def tables(rows: Rows) -> list[Table]:
     """The main arms for each language, then everything else that was tried."""
-    found = [_main_table(rows, language) for language in distinct(rows, "language")]
-    return [*found, _drift_table(rows), *_other_tables(rows)]
+    named = distinct(rows, "language")
+    found = [_main_table(rows, language) for language in named if _main(rows, language, "base", 1)]
+    studied = [_study_table(rows, language) for language in named if _studied(rows, language)]
+    return [*found, _drift_table(rows), *_other_tables(rows), *studied]
 
 
 def _ends(rows: Rows, language: str) -> list[Row]:
-    return select(rows, kind="end", language=language)
+    return [row for row in select(rows, kind="end", language=language) if not row.get("target_mb")]
+
+
+def _studied(rows: Rows, language: str) -> list[Row]:
+    """Runs that read a part of the text, with several shares of the kept language."""
+    return [row for row in select(rows, kind="end", language=language) if row.get("target_mb")]
 
 
 def _is_main(row: Row, size: int) -> bool:
@@ -245,10 +262,50 @@ def _other_tables(rows: Rows) -> list[Table]:
     return found
 
 
+def _study_table(rows: Rows, language: str) -> Table:
+    """Every run beside the unchanged model with the same text, rate and seed."""
+    mine = _studied(rows, language)
+    same = ("target_mb", "kept_share", "rate", "step_kb", "seed")
+    bases = {tuple(row[name] for name in (*same, "passes")): row for row in mine if row["arm"] == "base"}
+    scores = ("held_out", "flores", "kept_held_out", "kept_flores")
+    lines = []
+    for row in sorted(mine, key=lambda row: (*(row[name] for name in same[:4]), row["arm"] != "base", row["size"])):
+        key = tuple(row[name] for name in same)
+        base = bases.get((*key, row["passes"])) or bases.get((*key, 1))
+        besides = [f"{row['passes']:g} passes"] if row["passes"] > 1 else []
+        besides += [row["recipe"]] if row["recipe"] else []
+        besides += [row["init"]] if row["arm"] != "base" else []
+        lines.append(
+            (
+                f"{row['target_mb']:g}",
+                percent(row["kept_share"], 0),
+                f"{row['rate']:g}",
+                f"{row['arm']} {row['size']:,}" if row["size"] else "unchanged",
+                ", ".join(besides),
+                row["seed"],
+                number(base and base["tokens"] / row["tokens"], 2),
+                *(
+                    f"{number(row[name])} ({percent(row[name] / base[name] - 1, signed=True)})"
+                    if base and base is not row
+                    else number(row[name])
+                    for name in scores
+                ),
+            )
+        )
+    heads = ("MB", "English", "rate", "tokenizer", "besides", "seed", "times fewer tokens", "held out", "FLORES")
+    return Table(
+        f"{language_of(language).name}: number of tokens, share of English and learning rate",
+        (*heads, "English held out", "English FLORES"),
+        lines,
+        "MB of the target, beside which English is read. In brackets: against the unchanged model with the same text, "
+        "rate and seed. `add`: `--add N --preserve-keep`; `free`: `--add N`; `swap`: `--swap N`.",
+    )
+
+
 def panels(rows: Rows) -> list[Panel]:
     """Bits per byte on the way, by text and by tokens."""
     found = []
-    for language in distinct(rows, "language"):
+    for language in [name for name in distinct(rows, "language") if _main(rows, name, "base", 1)]:
         for column, label, scale in (("read_mb", "MB of text read", 1.0), ("tokens", "million tokens read", 1e-6)):
             series = []
             for (arm, passes), name in LABELS.items():
@@ -334,3 +391,26 @@ EXPERIMENT = Experiment(
         "nothing: two seeds differ by as much."
     ),
 )
+
+
+def add_runs(paths: Sequence[Path], folder: Path) -> None:
+    """Adds raw results of `training.train` to the committed ones. A run that is there already is left out."""
+    known = [json.loads(line) for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows, listed = from_csv((folder / "results.csv").read_text(encoding="utf-8")), (folder / "runs.json").read_text()
+    runs = json.loads(listed)
+    for result in (json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
+        if any(result["name"] == other["name"] for other in known):
+            continue
+        known.append(result)
+        given = ("name", "data", "arm", "init", "lr", "seed", "passes", "target_bytes", "keep_share", "step_bytes")
+        special = ("row_lr", "body_slow", "old_first", "curve")
+        runs.append({name: result[name] for name in (*given, *special) if result.get(name)})
+        found = rows_of(result, result["bytes_read"] // max(1, result["passes"]), result["data"])
+        rows += [{"model": "smollm2", "language": result["data"], **row} for row in found]
+    (folder / "runs.jsonl").write_text("".join(json.dumps(run) + "\n" for run in known), encoding="utf-8")
+    (folder / "runs.json").write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
+    (folder / "results.csv").write_text(to_csv(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    add_runs([Path(name) for name in sys.argv[1:]], Path(__file__).parent / "results" / "continued-pretraining")

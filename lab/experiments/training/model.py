@@ -1,6 +1,7 @@
 """The model of a run: like Llama, with tied tables and the rows of an arm; compiled once for each number of rows."""
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,17 +12,17 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F  # noqa: N812
 from transformers import AutoModelForCausalLM
 
-import tokengraft as tg
-from lab.experiments.rows import init_for
-
 END_OF_TEXT = "<|endoftext|>"
+MEANS = {"fvt": 0.0, "fvt-rare": 2.0, "fvt-rare-1": 1.0, "fvt-rare-3": 3.0}
+"""Initialisers by how far they move the mean of the pieces towards rare tokens."""
+SAMPLE = 1 << 14
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Arm:
     """A tokenizer, where the rows of its tokens come from, and the tokens of all documents."""
 
-    def __init__(self, folder: Path, documents: list[str], separator: int) -> None:
+    def __init__(self, folder: Path, documents: list[str], separator: int, cache: Path | None = None) -> None:
         self.separator = separator
         self.folder = folder
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -29,8 +30,21 @@ class Arm:
         self.new = torch.tensor(
             [i for i, source in enumerate(self.sources) if isinstance(source, list)], dtype=torch.long
         )
+        self.documents = self.encoded(documents) if cache is None else self.cached(documents, cache)
+
+    def encoded(self, documents: list[str]) -> list[np.ndarray]:
         encoded = self.tokenizer.encode_batch_fast(documents, add_special_tokens=False)
-        self.documents = [np.array([separator, *item.ids], np.int32) for item in encoded]
+        return [np.array([self.separator, *item.ids], np.int32) for item in encoded]
+
+    def cached(self, documents: list[str], cache: Path) -> list[np.ndarray]:
+        """The tokens from a file that other processes read too."""
+        if not cache.exists():
+            found = self.encoded(documents)
+            partial = cache.with_name(f"{cache.name}.{os.getpid()}.npz")
+            np.savez(partial, ids=np.concatenate(found), sizes=[len(ids) for ids in found])
+            partial.replace(cache)
+        file = np.load(cache)
+        return np.split(file["ids"], np.cumsum(file["sizes"])[:-1])
 
     def stream(self, order: list[int]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate([self.documents[i] for i in order])).long()
@@ -44,13 +58,13 @@ class Models:
         self.folder, self.made = folder, {}
         config = self.original.config
         if not config.tie_word_embeddings:
-            raise tg.TokengraftError("the model has an output of its own", hint="pass a model with tied tables")
+            raise SystemExit("the model has an output of its own: pass a model with tied tables")
         self.separator = separator_of(Tokenizer.from_file(str(folder / "tokenizer.json")), config.bos_token_id)
         """The token between two documents, and before every scored text."""
 
     def fresh(self, arm: Arm, init: str) -> torch.nn.Module:
         """The model with the rows of an arm. The output is tied."""
-        rows = new_table(self.folder, arm, init)
+        rows = mean_of_pieces(self.original, arm, init) if init in MEANS else new_table(self.folder, arm, init)
         if len(rows) not in self.made:
             self.made[len(rows)] = compiled(loaded(self.folder), rows)
         model = self.made[len(rows)]
@@ -73,10 +87,26 @@ def separator_of(tokenizer: Tokenizer, start: int) -> int:
     return start if found is None else found
 
 
+def mean_of_pieces(model: torch.nn.Module, arm: Arm, init: str) -> torch.Tensor:
+    """The embedding that `tg.transplant` writes into a float16 model for some initialisers, without tokengraft."""
+    old = model.get_input_embeddings().weight
+    listed = [[source] if isinstance(source, int) else source for source in arm.sources]
+    starts = torch.from_numpy(np.cumsum([0, *map(len, listed)])[:-1])
+    ids = torch.tensor([i for ids in listed for i in ids])
+    rows = F.embedding_bag(ids.to(DEVICE), old, starts.to(DEVICE), mode="mean")
+    sample = old[:: max(1, len(old) // SAMPLE)]
+    earlier, later = sample[: len(sample) // 2], sample[len(sample) // 2 :]
+    rows[arm.new.to(DEVICE)] += MEANS[init] * (later.mean(0) - earlier.mean(0))
+    return rows.half().float()
+
+
 def new_table(folder: Path, arm: Arm, init: str) -> torch.Tensor:
     """The embedding as `tg.transplant` writes it, or that of a folder: ``folder:PATH``."""
     if init.startswith("folder:"):
         return embedding(Path(init.removeprefix("folder:")))
+    import tokengraft as tg  # not needed for the mean of pieces
+    from lab.experiments.rows import init_for
+
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "model"
         tg.transplant(folder, arm.folder, out, init=init_for(folder, arm.folder, init))

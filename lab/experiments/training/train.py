@@ -1,10 +1,13 @@
 """Trains a model with several tokenizers on the same text, and scores all of them in bits per byte.
 
-    python -m lab.experiments.training.train MODEL DATA --runs runs.json --out FILE     # DATA by `data.py`
+    python -m lab.experiments.training.train MODEL DATA --runs runs.json --out FILE
+
+DATA is written by `data.py` or `study.py`.
 
 Every run reads the same documents, in an order that depends only on the seed, and takes steps of the same number of
 bytes. ``runs.json`` is a list of objects with the fields of `Run`. One line of JSON is written for each run, when it is
-finished; runs that are already there are skipped. Needs torch, transformers and tokenizers.
+finished; runs that are already there are skipped. With ``--workers``, several processes share the runs and the GPU: a
+small model does not fill a large one. Needs torch, transformers and tokenizers.
 """
 
 import argparse
@@ -12,21 +15,31 @@ import itertools
 import json
 import lzma
 import math
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
+import traceback
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-import tokengraft as tg
 from lab.experiments.training.distill import distill
 from lab.experiments.training.model import DEVICE, Arm, Models, hidden, next_token_loss
 from lab.experiments.training.shared import SharedRows
+from lab.experiments.training.states import state_rows
 
 LENGTH = 1024
-CURVE = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
+PART = int(os.environ.get("TRAIN_SEQUENCES", "24"))
+"""Sequences in memory at once."""
+LARGEST_KEEP_SHARE = 0.3
+SECONDS_PER_TOKEN = 12e-6
+"""What a run needs at most beside others, before the first one is measured."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,12 @@ class Run:
     seed: int = 0
     bytes: float = 50e6
     """Of text, including what the initialiser reads. More than there are: the documents are read again."""
+    passes: int = 0
+    """How often all text is read, instead of ``bytes``."""
+    target_bytes: float = 0.0
+    """Of the documents of the target, the first so many bytes; all if 0. Data by `study.py`."""
+    keep_share: float = 0.1
+    """Share of the kept language in the text. Data by `study.py`."""
     step_bytes: float = 178e3
     table_lr: float = 1.0
     """Learning rate of the embedding, relative to ``lr``."""
@@ -48,6 +67,10 @@ class Run:
     """How much of the change of a new token's row its parts get that are new tokens too (see `shared.py`)."""
     rows_first: float = 0.0
     """Share of the text on which only the rows of new tokens are trained."""
+    body_slow: float = 0.0
+    """Share of the steps in which the learning rate of everything but the new rows rises from 0."""
+    old_first: float = 0.0
+    """Share of the text that comes first and is split into old tokens: documents of all but the two largest sources."""
     distill: float = 0.0
     """Share of the text on which the rows of new tokens are distilled."""
     distill_lr: float = 2e-3
@@ -58,6 +81,8 @@ class Run:
     warm_up: float = 0.05
     beta2: float = 0.95
     max_steps: int = 0
+    curve: int = 8
+    """In how many parts the training is scored."""
 
 
 def main() -> None:
@@ -66,50 +91,135 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="file of results, one line for each run")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="start no run after this time")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no run that would end after this time")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the GPU")
+    parser.add_argument("--cache", type=Path, help="folder for tokens that processes share")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=JSON", help="fields of all runs")
     options = parser.parse_args()
+    if options.workers > 1:
+        sys.exit(share_runs(options.workers))
     torch.set_float32_matmul_precision("high")
-    done = (
-        {json.loads(line)["name"] for line in options.out.read_text().splitlines()} if options.out.exists() else set()
-    )
-    start, cache, models = time.monotonic(), {}, Models(options.model)
-    for fields in json.loads(options.runs.read_text()):
-        run = Run(**fields)
-        if run.name in done or time.monotonic() - start > options.seconds:
+    given = {name: json.loads(value) for name, value in (item.split("=", 1) for item in options.set)}
+    work(options, [Run(**{**fields, **given}) for fields in json.loads(options.runs.read_text())])
+
+
+def share_runs(workers: int) -> int:
+    """Starts processes with the same options, and waits for them."""
+    at = sys.argv.index("--workers")
+    rest = sys.argv[1:at] + sys.argv[at + 2 :]
+    environment = {**os.environ, "TRAIN_BEGAN": str(time.time()), "TRAIN_WORKERS": str(workers)}
+    command = [sys.executable, "-m", "lab.experiments.training.train", *rest]
+    started = [subprocess.Popen(command, env=environment) for _ in range(workers)]
+    return max(process.wait() for process in started)
+
+
+def work(options: argparse.Namespace, runs: list[Run]) -> None:
+    """Takes the runs in order that no other process has taken, and appends the results to the file."""
+    began = float(os.environ.get("TRAIN_BEGAN", time.time()))
+    claims = Path(tempfile.gettempdir()) / f"claims-{began}"
+    claims.mkdir(parents=True, exist_ok=True)
+    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    done = {json.loads(line)["name"] for line in lines}
+    cache, models, rate = {}, Models(options.model), SECONDS_PER_TOKEN
+    for run in runs:
+        key = run.data, run.target_bytes
+        if run.name in done or (claims / run.name).exists() or time.time() - began > options.seconds:
             continue
-        if run.data not in cache:
-            cache[run.data] = Data(options.data / run.data, models.separator)
-        result = train(run, models, cache[run.data])
+        if key not in cache:
+            cache[key] = Data(options.data / run.data, models.separator, run.target_bytes, options.cache)
+        data = cache[key]
+        if time.time() - began + rate * expected_tokens(run, data) > options.seconds or not claimed(claims / run.name):
+            continue
+        try:
+            at = time.time()
+            result = train(run, models, data)
+        except Exception:  # the other runs matter more
+            print(f"{run.name} failed\n{traceback.format_exc()}", flush=True)
+            continue
+        took = time.time() - at
+        rate = took / result["tokens"]
+        result["parallel"] = int(os.environ.get("TRAIN_WORKERS", "1"))
         with options.out.open("a") as file:
             file.write(json.dumps(result) + "\n")
         scores = {name: round(value, 4) for name, value in result["scores"].items()}
-        print(f"{time.monotonic() - start:5.0f} s  {run.name:28} {result['tokens_per_second']:9,.0f} tok/s", scores)
+        print(f"{time.time() - began:5.0f} s  {run.name:34} {took:4.0f} s {1 / rate:9,.0f} tok/s", scores, flush=True)
+
+
+def claimed(path: Path) -> bool:
+    """Whether this process is the first that takes a run."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def expected_tokens(run: Run, data: "Data") -> float:
+    """An upper estimate: a token for 2 bytes of the target, one for 4 of the kept language."""
+    read = data.sizes[data.chosen(run)].sum()
+    return (run.passes or 1) * read * (0.5 if run.arm == "base" else 0.3)
 
 
 class Data:
     """The text, and its tokens for each arm."""
 
-    def __init__(self, folder: Path, separator: int) -> None:
+    def __init__(self, folder: Path, separator: int, target_bytes: float = 0.0, cache: Path | None = None) -> None:
         self.folder, self.separator = folder, separator
-        with lzma.open(folder / "train.json.xz", "rt", encoding="utf-8") as file:
-            self.documents: list[str] = json.load(file)
+        self.documents: list[str]
+        self.sources: list[str] = []
+        if (folder / "data.json").exists():
+            self.scored, self.n_target = self._read_study(target_bytes)
+        else:
+            with lzma.open(folder / "train.json.xz", "rt", encoding="utf-8") as file:
+                self.documents = json.load(file)
+            names = sorted(folder.glob("*_held.json")) + sorted(folder.glob("*_flores.json"))
+            self.scored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in names}
+            self.n_target = len(self.documents)
         self.sizes = np.array([len(text.encode()) for text in self.documents])
-        names = sorted(folder.glob("*_held.json")) + sorted(folder.glob("*_flores.json"))
-        self.scored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in names}
         self.arms: dict[str, Arm] = {}
+        self.cache = cache and cache / f"{folder.name}-{target_bytes:.0f}"
+
+    def _read_study(self, target_bytes: float) -> tuple[dict[str, list[str]], int]:
+        """The first documents of the target, then as many of the kept language as any run may need."""
+        scored, most, self.documents = {}, target_bytes or math.inf, []
+        n_target = 0
+        for language in json.loads((self.folder / "data.json").read_text()).values():
+            text = json.loads((self.folder.parent / f"{language}.json").read_text(encoding="utf-8"))
+            ends = np.cumsum([len(document.encode()) for document in text["documents"]])
+            n = int(np.searchsorted(ends, most, side="right"))
+            self.documents += text["documents"][:n]
+            self.sources += text["sources"][:n]
+            n_target = n_target or n
+            most = ends[n - 1] * LARGEST_KEEP_SHARE / (1 - LARGEST_KEEP_SHARE)
+            scored |= {f"{language}_held": text["held"], f"{language}_flores": text["flores"]}
+        return scored, n_target
+
+    def chosen(self, run: Run) -> list[int]:
+        """The documents that a run reads: those of the target, and the first of the kept language."""
+        left = self.sizes[: self.n_target].sum() * run.keep_share / (1 - run.keep_share)
+        n = int(np.searchsorted(np.cumsum(self.sizes[self.n_target :]), left, side="right"))
+        return [*range(self.n_target + n)]
 
     def arm(self, name: str) -> "Arm":
         if name not in self.arms:
-            self.arms[name] = Arm(self.folder / "arms" / name, self.documents, self.separator)
+            cache = None
+            if self.cache:
+                self.cache.mkdir(parents=True, exist_ok=True)
+                cache = self.cache / f"{name}.npz"
+            self.arms[name] = Arm(self.folder / "arms" / name, self.documents, self.separator, cache)
         return self.arms[name]
 
 
 def train(run: Run, models: Models, data: Data) -> dict:
     torch.manual_seed(run.seed)
     arm = data.arm(run.arm)
-    model, new = models.fresh(arm, run.init), arm.new.to(DEVICE)
+    by_states = run.init.startswith("states") and len(arm.new) > 0
+    model, new = models.fresh(arm, "fvt" if run.init.startswith("states") else run.init), arm.new.to(DEVICE)
+    order, read = order_of(run, data)
+    if by_states:
+        rows = state_rows(run.init, models.original, data.arm("base"), arm, order)
+        model.get_input_embeddings().weight.data[new] = rows
     curve = [(0.0, *score_some(model, arm, data))]
-    order, read = order_of(run, data.sizes)
     distilling = 0.0
     if run.distill:
         first, order = split_at(order, data.sizes, run.distill * run.bytes)
@@ -118,28 +228,30 @@ def train(run: Run, models: Models, data: Data) -> dict:
         model.get_input_embeddings().weight.data[new] = rows
         distilling = time.monotonic() - at
         curve.append((float(data.sizes[first].sum()), *score_some(model, arm, data)))
-    stream = arm.stream(order)
     left = data.sizes[order].sum()
-    steps = max(1, round(left / run.step_bytes))
-    per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
-    steps = len(stream) // per_step
+    first, order = old_first(run, data, order)
+    batches = [*steps_of(data.arm("base"), data, first, run), *steps_of(arm, data, order, run)]
+    steps = len(batches)
     if not steps:
-        raise tg.TokengraftError(f"{len(stream):,} tokens are too few for a step", hint="give more text")
+        raise ValueError("the text is too short for a step: give more")
     if run.max_steps:
         steps = min(steps, run.max_steps)
     shared = SharedRows(arm, model.get_input_embeddings().weight, run.share) if run.share else None
     first_rows = model.get_input_embeddings().weight.detach()[new].clone()
     optimizer, spent = optimizer_of(run, model, shared), time.monotonic()
     rows_steps = round(run.rows_first * run.bytes / left * steps)
-    marks = {round(share * steps): share for share in CURVE}
+    marks = {round(part / run.curve * steps) for part in range(1, run.curve)}
     aside = 0.0
     for step in range(steps):
         set_rates(optimizer, run, step, steps, rows_steps)
-        batch = stream[step * per_step : (step + 1) * per_step].reshape(-1, LENGTH)
+        slow = min(1.0, (step + 1) / (run.body_slow * steps)) if run.body_slow else 1.0
+        for group in optimizer.param_groups:
+            group["lr"] *= slow
+        batch = batches[step]
         if shared:
             take_shared_step(model, optimizer, batch, shared)
         else:
-            take_step(model, optimizer, batch, new, run.row_lr, only_new=step < rows_steps)
+            take_step(model, optimizer, batch, new, run.row_lr / slow, only_new=step < rows_steps)
         if step + 1 in marks:
             at = time.monotonic()
             bytes_read = read - left * (1 - (step + 1) / steps)
@@ -150,9 +262,10 @@ def train(run: Run, models: Models, data: Data) -> dict:
     spent = time.monotonic() - spent - aside + distilling
     scores = {name: bits_per_byte(model, arm, texts) for name, texts in data.scored.items()}
     curve.append((float(read), *score_some(model, arm, data)))
-    tokens = steps * per_step
+    tokens = sum(batch.numel() for batch in batches[:steps])
     return {
         **asdict(run),
+        "bytes": float(read) if run.passes else run.bytes,
         "scores": scores,
         "curve": curve,
         "drift": drift(first_rows, model.get_input_embeddings().weight.detach()[new], arm, order),
@@ -166,21 +279,48 @@ def train(run: Run, models: Models, data: Data) -> dict:
     }
 
 
-def order_of(run: Run, sizes: np.ndarray) -> tuple[list[int], int]:
+def order_of(run: Run, data: Data) -> tuple[list[int], int]:
     """Documents in the order of the seed, shuffled again for every pass, up to the given number of bytes."""
+    sizes, chosen = data.sizes, data.chosen(run)
+    available = int(sizes[chosen].sum())
+    most = run.passes * available if run.passes else run.bytes
     order, total, passes = [], 0, 0
-    while total < run.bytes:
-        documents = list(range(len(sizes)))
+    while total < most:
+        documents = list(chosen)
         random.Random(1000 * run.seed + passes).shuffle(documents)
         passes += 1
         for document in documents:
-            if total >= run.bytes:
+            if total >= most:
                 break
             order.append(document)
             total += int(sizes[document])
-        if run.bytes - total < 0.02 * sizes.sum():
+        if most - total < 0.02 * available:
             break
     return order, total
+
+
+def old_first(run: Run, data: Data, order: list[int]) -> tuple[list[int], list[int]]:
+    """The documents that are split into old tokens, and the others after them."""
+    if not run.old_first:
+        return [], order
+    bytes_of: Counter[str] = Counter()
+    for i in range(data.n_target):
+        bytes_of[data.sources[i]] += int(data.sizes[i])
+    large = {source for source, _ in bytes_of.most_common(2)}
+    other = [i for i in order if i < data.n_target and data.sources[i] not in large]
+    n = int(np.searchsorted(np.cumsum(data.sizes[other]), run.old_first * data.sizes[order].sum()))
+    first = {*other[:n]}
+    return other[:n], [i for i in order if i not in first]
+
+
+def steps_of(arm: Arm, data: Data, order: list[int], run: Run) -> list[torch.Tensor]:
+    """The sequences of each step."""
+    if not order:
+        return []
+    stream = arm.stream(order)
+    steps = max(1, round(data.sizes[order].sum() / run.step_bytes))
+    per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
+    return [part.reshape(-1, LENGTH) for part in stream.split(per_step) if len(part) == per_step]
 
 
 def split_at(order: list[int], sizes: np.ndarray, size: float) -> tuple[list[int], list[int]]:
@@ -261,7 +401,7 @@ def take_shared_step(
 def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:
     table = model.get_input_embeddings().weight
     batch = batch.to(DEVICE, non_blocking=True)
-    for part in batch.split(24):
+    for part in batch.split(PART):
         labels = torch.cat([part[:, 1:], torch.full_like(part[:, :1], -1)], dim=1)
         with torch.autocast(DEVICE, torch.bfloat16):
             states = hidden(model, part)
@@ -275,7 +415,7 @@ def bits_per_byte(model: torch.nn.Module, arm: Arm, texts: list[str]) -> float:
     encoded = arm.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     items = sorted(([arm.separator, *item.ids] for item in encoded), key=len)
     table, nats = model.get_input_embeddings().weight, 0.0
-    for batch in batches(items, 65_536 if DEVICE == "cuda" else 4_096):
+    for batch in padded_batches(items, 32_768 if DEVICE == "cuda" else 4_096):
         width = -(-max(map(len, batch)) // 64) * 64
         ids = torch.tensor([item + [arm.separator] * (width - len(item)) for item in batch], device=DEVICE)
         known = torch.tensor([len(item) for item in batch], device=DEVICE)[:, None]
@@ -287,7 +427,7 @@ def bits_per_byte(model: torch.nn.Module, arm: Arm, texts: list[str]) -> float:
     return nats / math.log(2) / sum(len(text.encode()) for text in texts)
 
 
-def batches(items: list[list[int]], most: int) -> list[list[list[int]]]:
+def padded_batches(items: list[list[int]], most: int) -> list[list[list[int]]]:
     made: list[list[list[int]]] = [[]]
     for item in items:
         if made[-1] and (len(made[-1]) + 1) * len(item) > most:
