@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, checkpoint, tables
+from checkpoints import ENGLISH, ESTONIAN, checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import errors
@@ -107,16 +107,22 @@ MODELS = {
 @pytest.mark.parametrize(("options", "moved"), MODELS.values(), ids=MODELS)
 def test_by_default_what_gives_logits_is_moved_and_nothing_else(options, moved, tmp_path):
     base = checkpoint(tmp_path / "model", dtype="F32", **options)
-    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 40).apply(base)
+    pruned = tg.prune_order(base, tg.count(base, iter(ENGLISH)))[:20].apply(base)
+    new = tg.extend(pruned, tg.count(base, iter(ESTONIAN)), 40).apply(pruned)
     plan = tg.transplant(tmp_path / "model", new, tmp_path / "out").plan
     before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
     names = [name for name in ("model.embed_tokens.weight", "lm_head.weight", "lm_head.bias") if name in before]
     half, n = base.n_rows // 2, base.n_rows
+    new_ids = [i for i, source in enumerate(plan.sources) if isinstance(source, tuple)]
+    kept = [i for i, source in enumerate(plan.sources) if source == i]
+    assert (len(new_ids), min(new_ids) < n, len(kept)) == (40, True, n - 20)
     for name, is_moved in zip(names, moved, strict=True):
         old = before[name].reshape(n, -1)
         shift = is_moved * 2 * (old[half:].mean(0) - old[:half].mean(0))
-        expected = np.array([old[[*plan.sources[i]]].mean(0) for i in range(n, new.n_rows)]) + shift
-        assert np.allclose(after[name].reshape(new.n_rows, -1)[n:], expected, atol=1e-5), name
+        expected = np.array([old[[*plan.sources[i]]].mean(0) for i in new_ids]) + shift
+        found = after[name].reshape(new.n_rows, -1)
+        assert np.allclose(found[new_ids], expected, atol=1e-5), name
+        assert np.array_equal(found[kept], old[kept])
 
 
 @pytest.fixture

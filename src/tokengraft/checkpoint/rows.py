@@ -23,7 +23,7 @@ from tokengraft.vocab_plan import VocabPlan
 Table = Literal["input", "output"]
 BLOCK = 2048
 SAMPLE = 1 << 14
-"""About so many rows are read for what distinguishes rare tokens. With half as many, its direction has a cosine of 0.998."""
+"""About so many rows are read for what distinguishes rare tokens: for SmolLM2, half as many give nearly the same."""
 RARER = 2.0
 """How far the output of new tokens is moved: so many differences between the later and the earlier half of all ids."""
 
@@ -103,8 +103,9 @@ class TableInfo:
     def rarer(self) -> Rows:
         """The mean row of the later half of all ids, less that of the earlier half.
 
-        Ids follow the order in which tokens were learned, so later ones are rarer. By Zipf's law, their logits are lower
-        by 2 log 2 = 1.4 on average, in every context. Zeros if a row is not finite: it must not spread to new rows.
+        Ids follow the order in which tokens were learned, so later ones are rarer. By Zipf's law, their logits are
+        lower by 2 log 2 = 1.4 on average, in every context. Zeros if a row is not finite: it must not spread to new
+        rows.
         """
         ids = self.ids[:: max(1, len(self.ids) // SAMPLE)]
         earlier, later = ids[: len(ids) // 2], ids[len(ids) // 2 :]
@@ -145,8 +146,8 @@ def fvt(tokens: NewTokens, info: TableInfo) -> Rows:
 def fvt_rare(tokens: NewTokens, info: TableInfo) -> Rows:
     """As `fvt`; if logits are computed from the rows, moved so that the model predicts the tokens rarely.
 
-    The mean of the pieces predicts a new token as often as its pieces, and 8,000 of them take probability from all other
-    tokens. A token learned last is rarer than its pieces.
+    The mean of the pieces predicts a new token as often as its pieces, and 8,000 of them take probability from all
+    other tokens. A token that is learned last is rarer than its pieces.
     """
     means = fvt(tokens, info)
     return means + np.float32(RARER) * info.rarer if info.predicts else means
