@@ -90,38 +90,51 @@ def up_to(texts: Iterable[str], most: float) -> Iterator[str]:
 
 
 class Scorer:
-    """Scores models that differ in the rows of new tokens only: states of kept tokens are computed once."""
+    """Scores models that differ in the rows of new tokens only: what depends on kept tokens alone is computed once."""
 
     def __init__(self, model) -> None:
-        self._kept: dict[tuple[int, ...], torch.Tensor] = {}
         self._start = model.config.bos_token_id
+        self._states: dict[tuple[int, ...], torch.Tensor] = {}
+        self._kept: dict[tuple[tuple[int, ...], int], torch.Tensor] = {}
 
     def score(self, model, tokenizer: tg.Tokenizer, text: list[str], new_ids: list[int]) -> dict[str, float]:
         """Bits, and those that kept tokens lose to new ones; the sum of the probabilities of new tokens; sizes."""
         total = {"bits": 0.0, "lost": 0.0, "new": 0.0, "tokens": 0, "bytes": sum(len(part.encode()) for part in text)}
-        is_new = torch.zeros(tokenizer.n_rows, dtype=torch.bool)
-        is_new[new_ids] = True
-        for ids in (tokenizer.encode(part) for part in text):
-            targets = torch.tensor(ids)
-            with torch.no_grad():
-                logits = model.get_output_embeddings()(self._states(model, tuple(ids), is_new))[:, : tokenizer.n_rows]
-                logs = torch.log_softmax(logits, dim=-1)
-                kept = torch.logsumexp(logs[:, ~is_new].double(), dim=-1)  # the probability that kept tokens share
-            total["bits"] -= float(logs.gather(1, targets[:, None]).double().sum()) / math.log(2)
-            total["lost"] -= float(kept[~is_new[targets]].sum()) / math.log(2) if new_ids else 0.0
-            total["new"] += float((1 - kept.exp()).sum())
-            total["tokens"] += len(ids)
+        new = set(new_ids)
+        kept_ids = [i for i in range(tokenizer.n_rows) if i not in new]
+        with torch.no_grad():
+            head = model.get_output_embeddings().weight
+            kept_rows, new_rows = head[kept_ids], head[new_ids]
+            for ids in (tuple(tokenizer.encode(part)) for part in text):
+                states = self._cached(self._states, ids, new, ids, lambda ids=ids: self._run(model, ids))
+                key = (ids, hash(tuple(kept_ids)))
+                kept = self._cached(self._kept, key, new, ids, lambda states=states: log_sum(states, kept_rows))
+                everything = torch.logaddexp(kept, log_sum(states, new_rows)) if new else kept
+                target = (states * head[list(ids)]).sum(dim=1).double()
+                of_kept = torch.tensor([i not in new for i in ids])
+                total["bits"] += float((everything - target).sum()) / math.log(2)
+                total["lost"] += float((everything - kept)[of_kept].sum()) / math.log(2)
+                total["new"] += float((1 - (kept - everything).exp()).sum())
+                total["tokens"] += len(ids)
         return total
 
-    def _states(self, model, ids: tuple[int, ...], is_new: torch.Tensor) -> torch.Tensor:
-        """The last hidden state before each id. Kept tokens must have the ids that they had."""
-        plain = not is_new[list(ids)].any()
-        if plain and ids in self._kept:
-            return self._kept[ids]
-        states = model.base_model(torch.tensor([[self._start, *ids[:-1]]])).last_hidden_state[0]
-        if plain:
-            self._kept[ids] = states
-        return states
+    @staticmethod
+    def _cached(known: dict, key, new: set[int], ids: tuple[int, ...], compute) -> torch.Tensor:
+        """A value that is computed once, unless a new token is among the ids. Kept tokens must keep their ids."""
+        if not new.isdisjoint(ids):
+            return compute()
+        if key not in known:
+            known[key] = compute()
+        return known[key]
+
+    def _run(self, model, ids: tuple[int, ...]) -> torch.Tensor:
+        """The last hidden state before each id."""
+        return model.base_model(torch.tensor([[self._start, *ids[:-1]]]), use_cache=False).last_hidden_state[0]
+
+
+def log_sum(states: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the sum of the exponentials of the logits of some rows."""
+    return torch.logsumexp(states @ rows.T, dim=1).double()
 
 
 def compared(base: dict[str, float], scored: dict[str, float]) -> dict[str, float]:
