@@ -16,6 +16,7 @@ from lab.experiments.rows import init_for
 from lab.experiments.tables import Table, distinct, number, select
 
 INITIALISERS = (
+    "fvt-rare",
     "fvt",
     "length-weighted",
     "weighted",

@@ -88,6 +88,16 @@ def fvt(tokens: NewTokens, info: TableInfo) -> Rows:
     return stacked([token.pieces.mean(axis=0) if len(token.pieces) else info.mean for token in tokens])
 
 
+def fvt_mean(tokens: NewTokens, info: TableInfo) -> Rows:
+    """Half of the mean of each token's pieces and half of the mean row: logits are never above the largest kept one."""
+    return (fvt(tokens, info) + info.mean) / 2
+
+
+def fvt_rare(differences: float, tokens: NewTokens, info: TableInfo) -> Rows:
+    """The package's `fvt-rare`, moved by another number of differences between later and earlier ids."""
+    return fvt(tokens, info) + np.float32(differences * info.predicts) * info.rarer
+
+
 def fvt_norm(tokens: NewTokens, info: TableInfo) -> Rows:
     """The mean of each token's pieces, as long as the median row of the table."""
     return rescaled(fvt(tokens, info), once(info, "median", lambda: np.median(norms(info, info.ids))))
@@ -187,6 +197,9 @@ def stacked(rows: Sequence[np.ndarray]) -> Rows:
 
 
 SIMPLE = {
+    "fvt-mean": fvt_mean,
+    "fvt-rare-1": partial(fvt_rare, 1),
+    "fvt-rare-3": partial(fvt_rare, 3),
     "fvt-norm": fvt_norm,
     "weighted": weighted,
     "first-piece": first_piece,

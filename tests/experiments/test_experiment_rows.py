@@ -162,3 +162,30 @@ def test_the_similar_token_has_the_largest_cosine_of_hashed_neighbours(base):
 def test_counts_without_text_give_no_similar_token(base, extended):
     counts = tg.count(base, iter(["a"]))
     assert similar_of(base, extended, counts) == {}
+
+
+def test_bits_before_training_are_those_of_the_model_and_their_parts_add_up(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to run this")
+    from tiny_models import tiny_llama
+
+    from lab.experiments.untrained_rows import Scorer, compared, load_model
+
+    tiny_llama(tmp_path / "model", bos_token_id=0)
+    base, model = tg.load(tmp_path / "model"), load_model(tmp_path / "model", untie=False)
+    new = tg.extend(base, tg.count(base, iter(ESTONIAN)), 14).apply(base)
+    text, scorer, new_ids = [ENGLISH[0], ESTONIAN[0]], Scorer(model), [*range(base.n_rows, new.n_rows)]
+    before = scorer.score(model, base, text, [])
+    tg.transplant_model(model, tg.plan(base, new))
+    after, again = (scorer.score(model, new, text, new_ids) for _ in range(2))
+    nats = masked = 0.0
+    for ids in map(new.encode, text):
+        with torch.no_grad():
+            logits = model(torch.tensor([[0, *ids[:-1]]])).logits[0].double()
+        logs, rest = logits.log_softmax(-1), logits[:, : base.n_rows].log_softmax(-1)
+        nats -= sum(float(row[i]) for row, i in zip(logs, ids, strict=True))
+        masked -= sum(float(r[i] if i < base.n_rows else row[i]) for row, r, i in zip(logs, rest, ids, strict=True))
+    assert after == again
+    assert np.isclose(after["bits"], nats / np.log(2))
+    assert np.isclose(after["bits"] - after["lost"], masked / np.log(2))
+    row = compared(before, after)
+    assert np.isclose(row["splits"] + row["probability"], row["change"], atol=0.002)

@@ -28,7 +28,7 @@ def check_checkpoint(folder: Path, random: Random) -> None:
     if random.random() > WRITTEN_SHARE:
         tg.transplant(folder / OLD, new, None)
         return
-    init = random.choice(("fvt", "length-weighted", "mean", "random"))
+    init = random.choice(("fvt-rare", "fvt", "length-weighted", "mean", "random"))
     try:
         tg.transplant(folder / OLD, new, out, init=init, pad_multiple=random.choice(("keep", 8)))
     except TokengraftError:

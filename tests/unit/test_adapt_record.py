@@ -489,7 +489,7 @@ def test_a_seed_decides_random_rows_and_is_refused_where_it_has_no_effect(place,
     assert weights[0] != weights[1]
     capsys.readouterr()
     assert cli.main(["adapt", "model", "--target", "et.txt", "--add", "12", "--seed", "1", "--out", "x"]) == 2
-    assert "--seed 1 has no effect: the initialiser fvt is not random" in capsys.readouterr().err
+    assert "--seed 1 has no effect: the initialiser fvt-rare is not random" in capsys.readouterr().err
 
 
 # What it is measured on.

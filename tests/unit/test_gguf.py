@@ -62,7 +62,7 @@ def rows_of(path, name):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kept_rows_are_bit_equal_and_new_ones_the_mean_of_their_pieces(tmp_path, base, extended, dtype):
     source = ggufs.write_gguf(tmp_path / "a.gguf", base, table=dtype, head="F16", bias=True)
-    done = tg.transplant(source, extended, tmp_path / "b.gguf")
+    done = tg.transplant(source, extended, tmp_path / "b.gguf", init="fvt")
     assert (done.rows_before, done.rows_after) == (base.n_rows, base.n_rows + 40)
     for name in ("token_embd.weight", "output.weight"):
         kind, old = rows_of(source, name)
@@ -75,6 +75,21 @@ def test_kept_rows_are_bit_equal_and_new_ones_the_mean_of_their_pieces(tmp_path,
             mean = numbers[[*pieces]].mean(axis=0, dtype=np.float64).astype(np.float32)
             expected = gguf.quants.quantize(mean[None], gguf.GGMLQuantizationType[kind])
             assert np.array_equal(new[token_id].view(np.uint8), expected[0].view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("head", "pooling", "moved"), [("F32", False, (0, 1)), (None, False, (1,)), (None, True, (0,))]
+)
+def test_by_default_what_gives_logits_is_moved_and_nothing_else(tmp_path, base, extended, head, pooling, moved):
+    keys = [("add_uint32", "llama.pooling_type", 1)] if pooling else []
+    source = ggufs.write_gguf(tmp_path / "a.gguf", base, table="F32", head=head, keys=keys)
+    done = tg.transplant(source, extended, tmp_path / "b.gguf")
+    for name, is_moved in zip(("token_embd.weight", "output.weight"), moved, strict=False):
+        old, new = (rows_of(path, name)[1] for path in (source, tmp_path / "b.gguf"))
+        half, n = base.n_rows // 2, base.n_rows
+        shift = is_moved * 2 * (old[half:].mean(0) - old[:half].mean(0))
+        expected = np.array([old[[*done.plan.sources[i]]].mean(0) for i in range(n, extended.n_rows)]) + shift
+        assert np.allclose(new[n:], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("alignment", [None, 8, 256])

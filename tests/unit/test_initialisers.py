@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from checkpoints import ESTONIAN, checkpoint, tables
+from checkpoints import ENGLISH, ESTONIAN, checkpoint, tables
 
 import tokengraft as tg
 from tokengraft import errors
+from tokengraft.checkpoint import rows as checkpoint_rows
 from tokengraft.checkpoint.rows import INITIALISERS, NewTokens, TableInfo
 
 OLD, WIDTH = 50, 6
@@ -20,8 +21,8 @@ def table():
     return (generator.normal(size=(OLD, WIDTH)) * [1, 2, 3, 1, 1, 1] + 1).astype(np.float32)
 
 
-def info(table, name="input"):
-    return TableInfo(np.arange(OLD), lambda ids: table[ids], WIDTH, seed=5, table=name, plan=PLAN)
+def info(table, name="input", **others):
+    return TableInfo(np.arange(OLD), lambda ids: table[ids], WIDTH, seed=5, table=name, plan=PLAN, **others)
 
 
 def tokens(table, pieces=None):
@@ -38,6 +39,39 @@ def made(table, init, name="input"):
 def test_fvt_is_the_mean_of_the_pieces_and_without_pieces_that_of_the_table(table):
     expected = [table[1:4].mean(0), table[4], table.mean(0), table[40:42].mean(0)]
     assert np.allclose(made(table, "fvt"), expected, atol=1e-6)
+
+
+def test_rare_rows_have_lower_logits_by_twice_what_later_ids_have(table):
+    rows = INITIALISERS["fvt-rare"](tokens(table), info(table, predicts=True))
+    hidden = np.random.default_rng(1).normal(size=WIDTH)
+    logits, half = table @ hidden, OLD // 2
+    lower = 2 * (logits[half:].mean() - logits[:half].mean())
+    expected = np.array([logits[1:4].mean(), logits[4], logits.mean(), logits[40:42].mean()]) + lower
+    assert np.allclose(rows @ hidden, expected, atol=1e-5)
+
+
+def test_rows_that_give_no_logits_are_those_of_fvt(table):
+    assert np.array_equal(made(table, "fvt-rare"), made(table, "fvt"))
+
+
+@pytest.mark.parametrize("damaged", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_does_not_spread_to_new_rows(table, damaged):
+    broken = table.copy()
+    broken[20] = damaged
+    found = INITIALISERS["fvt-rare"](tokens(broken), info(broken, predicts=True))
+    assert np.array_equal(found[[0, 1, 3]], made(table, "fvt")[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_a_table_of_few_rows_has_rarer_ones_if_it_has_two_halves(table, n):
+    few = TableInfo(np.arange(n), lambda ids: table[ids], WIDTH)
+    expected = table[n // 2 : n].mean(0) - table[: n // 2].mean(0) if n > 1 else 0
+    assert np.allclose(few.rarer, expected, atol=1e-6)
+
+
+def test_a_sample_of_a_large_table_has_the_difference_of_its_rows(monkeypatch, table):
+    monkeypatch.setattr(checkpoint_rows, "SAMPLE", 10)
+    assert np.allclose(info(table).rarer, table[25::5].mean(0) - table[:25:5].mean(0), atol=1e-6)
 
 
 def test_length_weighted_weighs_pieces_by_their_characters(table):
@@ -60,6 +94,35 @@ def test_rows_do_not_depend_on_the_batch(table, init):
     alone = [INITIALISERS[init](tokens(table, {i: rows}), info(table)) for i, rows in PIECES.items()]
     assert np.array_equal(np.concatenate(alone), together)
     assert together.dtype == np.float32
+
+
+MODELS = {
+    "untied": ({"bias": True}, (0, 1, 1)),
+    "tied": ({"head": False}, (1,)),
+    "tied, stored twice": ({"config": {"tie_word_embeddings": True}}, (1, 1)),
+    "without a head": ({"head": False, "config": {"architectures": ["LlamaModel"]}}, (0,)),
+}
+
+
+@pytest.mark.parametrize(("options", "moved"), MODELS.values(), ids=MODELS)
+def test_by_default_what_gives_logits_is_moved_and_nothing_else(options, moved, tmp_path):
+    base = checkpoint(tmp_path / "model", dtype="F32", **options)
+    pruned = tg.prune_order(base, tg.count(base, iter(ENGLISH)))[:20].apply(base)
+    new = tg.extend(pruned, tg.count(base, iter(ESTONIAN)), 40).apply(pruned)
+    plan = tg.transplant(tmp_path / "model", new, tmp_path / "out").plan
+    before, after = tables(tmp_path / "model"), tables(tmp_path / "out")
+    names = [name for name in ("model.embed_tokens.weight", "lm_head.weight", "lm_head.bias") if name in before]
+    half, n = base.n_rows // 2, base.n_rows
+    new_ids = [i for i, source in enumerate(plan.sources) if isinstance(source, tuple)]
+    kept = [i for i, source in enumerate(plan.sources) if source == i]
+    assert (len(new_ids), min(new_ids) < n, len(kept)) == (40, True, n - 20)
+    for name, is_moved in zip(names, moved, strict=True):
+        old = before[name].reshape(n, -1)
+        shift = is_moved * 2 * (old[half:].mean(0) - old[:half].mean(0))
+        expected = np.array([old[[*plan.sources[i]]].mean(0) for i in new_ids]) + shift
+        found = after[name].reshape(new.n_rows, -1)
+        assert np.allclose(found[new_ids], expected, atol=1e-5), name
+        assert np.array_equal(found[kept], old[kept])
 
 
 @pytest.fixture

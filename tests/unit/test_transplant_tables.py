@@ -53,7 +53,7 @@ def test_tables_of_multi_token_prediction_follow(tmp_path, arch):
     for name in (EMBED, HEAD):
         add_tensor(tmp_path / "model", name, (base.n_rows, WIDTH))
     new = changed(base)
-    done = tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out", init="fvt")
     assert [(name, role) for name, role, *_ in done.tensors][2:] == [(EMBED, "input"), (HEAD, "output")]
     before, after, plan = tables(tmp_path / "model"), tables(tmp_path / "out"), tg.plan(base, new)
     for name in (EMBED, HEAD, "model.embed_tokens.weight", "lm_head.weight"):
@@ -62,7 +62,7 @@ def test_tables_of_multi_token_prediction_follow(tmp_path, arch):
         assert np.array_equal(after[name][[plan.moved[i] for i in kept]], before[name][kept])
 
 
-@pytest.mark.parametrize("init", ["fvt", "length-weighted", "mean", "random"])
+@pytest.mark.parametrize("init", ["fvt-rare", "fvt", "length-weighted", "mean", "random"])
 def test_a_table_that_equals_the_embedding_stays_equal(tmp_path, init):
     """DeepSeek-V3 shares both tables with the model, and stores them twice."""
     base = checkpoint(tmp_path / "model", config={"architectures": ["DeepseekV3ForCausalLM"]})
@@ -97,17 +97,18 @@ def test_tables_of_multi_token_prediction_that_do_not_fit_are_refused(tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-def per_layer(folder, rows=None, **config):
+def per_layer(folder, rows=None, *, head=True, **config):
     """A checkpoint with a table for each layer, three times as wide as the embedding."""
     config = {"architectures": ["Gemma3nForCausalLM"], "vocab_size_per_layer_input": rows} | config
-    base = checkpoint(folder, config=config)
+    base = checkpoint(folder, config=config, head=head)
     add_tensor(folder, PER_LAYER, (rows or base.n_rows, 3 * WIDTH))
     set_config(folder, vocab_size_per_layer_input=rows or base.n_rows)
     return base
 
 
-def test_a_table_for_each_layer_follows(tmp_path):
-    base = per_layer(tmp_path / "model")
+@pytest.mark.parametrize("head", [True, False])
+def test_a_table_for_each_layer_follows(tmp_path, head):
+    base = per_layer(tmp_path / "model", head=head)
     new = changed(base)
     tg.transplant(tmp_path / "model", new, tmp_path / "out")
     before, after = tables(tmp_path / "model")[PER_LAYER], tables(tmp_path / "out")[PER_LAYER]

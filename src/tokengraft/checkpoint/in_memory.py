@@ -16,7 +16,7 @@ from tokengraft.checkpoint.ids import (
     is_id_or_size,
     suppressing,
 )
-from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary
+from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary, find_vocabulary, predicts_tokens
 from tokengraft.checkpoint.other_tables import require_fixed_ids
 from tokengraft.checkpoint.padding import PadMultiple, padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, DEFAULT_HOLE_ROWS, HoleRows, Init, require_untied, unused_rows
@@ -195,7 +195,8 @@ def transplant_model(
     settings = _Settings(model, {*map(storage, weights.values())}, renumbering)
     unused = unused_rows(plan, (before, rows), hole_rows, settings.id_fields)
     changes = settings.changes(unused.suppressed)
-    new = NewTables(vocabulary, plan, rows, options, unused, initializer_range(checkpoint.text_config))
+    spread, has_output = initializer_range(checkpoint.text_config), predicts_tokens(checkpoint.config)
+    new = NewTables(vocabulary, plan, rows, options, unused, spread, has_output)
     pairs = zip(weights.values(), vocabulary.tensors, strict=True)
     parameters = {storage(weight): _parameter(weight, new, tensor) for weight, tensor in pairs}
     for module in model.modules():

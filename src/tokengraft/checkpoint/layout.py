@@ -299,6 +299,18 @@ def generates(config: dict[str, Any]) -> bool:
     return not known or known.endswith(("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration"))
 
 
+def predicts_tokens(config: dict[str, Any]) -> bool:
+    """Whether a model generates text and has a head for tokens: false for `LlamaModel`, which other models are made of.
+
+    >>> [predicts_tokens({"architectures": [name]}) for name in ("LlamaForCausalLM", "LlamaModel", "GPT2LMHeadModel")]
+    [True, False, True]
+    """
+    listed = config.get("architectures")
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    without_head = [name for name in names if re.fullmatch(r".*(?<!LMHead)(?<!MT)Model", name)]
+    return generates(config) and not (names and without_head == names)
+
+
 def _family(name: str) -> str:
     """The family of a class or a type of models; empty if it is not in the table.
 

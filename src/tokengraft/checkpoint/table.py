@@ -19,7 +19,7 @@ import numpy as np
 from tokengraft import _core
 from tokengraft.checkpoint.byte_ranges import copy_bytes, raise_if, share_or_copy
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
-from tokengraft.checkpoint.layout import Checkpoint, VocabTensor, Vocabulary
+from tokengraft.checkpoint.layout import PER_LAYER, Checkpoint, VocabTensor, Vocabulary
 from tokengraft.checkpoint.padding import PadMultiple, pad_multiple
 from tokengraft.checkpoint.rows import (
     DEFAULT,
@@ -98,6 +98,8 @@ class NewTables:
     unused: Unused
     spread: float = 0.02
     """The standard deviation of the model's initial weights."""
+    has_output: bool = True
+    """Whether the model computes logits of tokens; an encoder of texts does not."""
 
     @cached_property
     def copies(self) -> Ids:
@@ -116,6 +118,11 @@ class NewTables:
         ids = {*self.plan.moved, *self.plan.removed}
         return np.array(sorted(i for i in ids if i < self.vocabulary.rows), np.int64)
 
+    def _predicts(self, tensor: VocabTensor) -> bool:
+        """Whether logits are computed from a table. A table for each layer is read only."""
+        of_output = tensor.role != "input" or (self.vocabulary.tied and PER_LAYER not in tensor.info.name)
+        return self.has_output and of_output
+
     def rows_after(self, table: TensorInfo) -> int:
         """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
         return self.rows if table.rows == self.vocabulary.rows else table.rows
@@ -131,9 +138,11 @@ class NewTables:
             seed=self.options.seed,
             table="input" if as_input else "output",
             plan=self.plan,
+            predicts=self._predicts(tensor),
         )
-        is_bias = tensor.role == "bias"  # of new tokens, it is always the mean of the pieces
-        init = fvt if is_bias else self.options.inits[0 if as_input else 1]
+        is_bias, init = tensor.role == "bias", self.options.inits[0 if as_input else 1]
+        if is_bias and init != DEFAULT:
+            init = "fvt"
         initialiser = INITIALISERS[init] if isinstance(init, str) else init
         copies = self.copies[: self.rows_after(info)]
         return _NewTable(old, info, copies, self.plan, initialiser, old_table, self.unused, is_bias).parts()

@@ -17,7 +17,14 @@ from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
 from tokengraft.checkpoint.ids import GENERATION, Renumbering, model_configs
-from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.layout import (
+    Checkpoint,
+    find_vocabulary,
+    generates,
+    open_checkpoint,
+    predicts_tokens,
+    require_no_adapter,
+)
 from tokengraft.checkpoint.model_files import (
     REPORT,
     ModelFiles,
@@ -84,9 +91,9 @@ def transplant(
         new_tokenizer: The new tokenizer, or whatever `load` reads. For an adapter, the folder of the new model.
         out: The folder to write, or for a GGUF file the file. None is a dry run: nothing is written.
         base: For a GGUF file or an adapter: its old tokenizer, which is compared with the one that it has itself.
-        init: Initialiser for new embedding rows: `fvt`, `length-weighted`, `mean`, `random`, or a function that gets
-            the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old table
-            (`TableInfo`), and gives an array with a row for each token.
+        init: Initialiser for new embedding rows: `fvt-rare`, `fvt`, `length-weighted`, `mean`, `random`, or a function
+            that gets the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old
+            table (`TableInfo`), and gives an array with a row for each token.
         output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
         hole_rows: What rows get whose ids have no token: `lowest`, a row that is never the most likely, `zero`, or
             `keep`, the row that they had. By default `lowest`; for a GGUF file with tables in which rows cannot be
@@ -316,5 +323,6 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     unused = unused_rows(changes, renumbering.rows, options.hole_rows or DEFAULT_HOLE_ROWS, used_by_configs(files))
     if not generates(source.config):
         unused = replace(unused, suppressed=frozenset())
-    tables = NewTables(vocabulary, changes, rows, options, unused, initializer_range(source.text_config))
+    spread, has_output = initializer_range(source.text_config), predicts_tokens(source.config)
+    tables = NewTables(vocabulary, changes, rows, options, unused, spread, has_output)
     return _Job(source, old, new, with_suppressed(files, unused.suppressed), tables)

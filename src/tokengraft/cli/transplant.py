@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import INITIALISERS, HoleRows
+from tokengraft.checkpoint.rows import DEFAULT, INITIALISERS, HoleRows
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_json, input_paths, number_or, require, say
@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
     add_json(command)
-    command.set_defaults(run=_run, init="fvt")
+    command.set_defaults(run=_run, init=DEFAULT)
 
 
 _ARGUMENTS = (
@@ -183,7 +183,7 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
 def add_initialisers(command: argparse.ArgumentParser) -> None:
     """Adds --init and --output-init."""
     choices = tuple(INITIALISERS)
-    command.add_argument("--init", choices=choices, help="initialiser for new embedding rows (default: fvt)")
+    command.add_argument("--init", choices=choices, help=f"initialiser for new embedding rows (default: {DEFAULT})")
     command.add_argument(
         "--output-init", choices=choices, help="initialiser for new rows of an untied output (default: as --init)"
     )

@@ -130,7 +130,7 @@ class AdaptOptions:
     """All options of an adaptation except its text and sizes."""
 
     init: Init | None = None
-    """The initialiser for new embedding rows, as for `transplant`; by default `fvt`."""
+    """The initialiser for new embedding rows, as for `transplant`; by default `fvt-rare`."""
     output_init: Init | None = None
     """The initialiser for new rows of an untied output, as for `transplant`."""
     hole_rows: HoleRows | None = None

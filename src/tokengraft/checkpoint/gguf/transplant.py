@@ -98,7 +98,8 @@ def _decided(
     if options.hole_rows is None and fixed:
         warnings += (_KEPT_HOLES.format(len(unused.rows)),) if unused.rows else ()
         unused = replace(unused, rows=frozenset(), how="keep")
-    tables = NewTables(vocabulary, changes, rows, options, unused)
+    embeds = any(key.endswith(".pooling_type") for key in file.keys)
+    tables = NewTables(vocabulary, changes, rows, options, unused, has_output=not embeds)
     n_new = int((tables.copies < 0).sum())
     if fixed and n_new:
         raise CheckpointError(
