@@ -18,7 +18,9 @@ from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
 from tokengraft.checkpoint.ids import Renumbering, id_fields, model_configs
 from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, generates, open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.model_card import CardFacts, base_name, made_by, model_card, public_command
 from tokengraft.checkpoint.model_files import (
+    CARD,
     REPORT,
     ModelFiles,
     model_files,
@@ -140,6 +142,8 @@ def transplant(
         job.write_files(others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))
+        if CARD not in (others or {}):
+            (partial / CARD).write_bytes(job.card(done, new_tokenizer))
         job.write_report(done, request or job.request(hard_link=hard_link), partial)
     return done
 
@@ -184,6 +188,18 @@ class _Job:
             shutil.copyfile(self.source.folder / name, folder / name)
         write_files({**self.files.written, **others}, folder)
 
+    def card(self, done: Transplant, given: object) -> bytes:
+        """The model card of a result; ``given`` is what was passed as the new tokenizer."""
+        options, words = self.tables.options, ["tokengraft", "transplant", base_name(self.source.folder)]
+        words.append(os.fspath(given) if isinstance(given, str | os.PathLike) else "NEW_TOKENIZER")
+        for name, default in vars(RowOptions()).items():
+            if (value := getattr(options, name)) != default:
+                words += [f"--{name.replace('_', '-')}", str(value)]
+        made = public_command([*words, "--out", "transplanted"])
+        if any(map(callable, (options.init, options.output_init))):
+            made = "With `tokengraft.transplant` in Python, and a function as initialiser."
+        return model_card(self.source.folder, done.plan, done, CardFacts(made_by(made, REPORT), _measured(done)))
+
     def request(self, *, hard_link: bool) -> dict[str, Any]:
         """What was asked for, for `tokengraft.json`."""
         options, size = self.tables.options, sum(file.path.stat().st_size for file in self.source.files)
@@ -217,7 +233,18 @@ class _Job:
             "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()),
             "transplant": done.as_dict(),
         }
-        (folder / REPORT).write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
+        # A name that is not UTF-8 has surrogates, and this is how JSON escapes them.
+        (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _measured(done: Transplant) -> str:
+    """What a transplant alone measures."""
+    missing = "Not measured: the bytes per token of any text, and the model itself (bits per byte, downstream tasks)."
+    if not done.behaviour:
+        return missing
+    worst = f"{done.behaviour.worst:.1e}"
+    return f"Logits of kept tokens differ from those of the source by at most {worst} of the largest.\n\n{missing}"
 
 
 def plan_of_rows(changes: VocabPlan, old: Tokenizer, rows: int, configs: Mapping[str, Any]) -> VocabPlan:
