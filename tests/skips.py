@@ -12,7 +12,17 @@ import pytest
 
 HEAVY = {"ray_started", "spark", "browser", "shared_data", "llama3_folder"}
 """Fixtures that take long to start or to load."""
-NOT_WHILE_EDITING = {"compatibility", "differential", "docs", "experiments", "faults", "fuzz", "limits", "slow"}
+NOT_WHILE_EDITING = {
+    "compatibility",
+    "differential",
+    "docs",
+    "experiments",
+    "faults",
+    "fuzz",
+    "limits",
+    "packaging",
+    "slow",
+}
 """Folders of tests that `--fast` leaves out."""
 _LIST = Path(__file__).parent / "allowed_skips.txt"
 

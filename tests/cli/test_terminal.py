@@ -271,6 +271,17 @@ def test_an_unknown_command_gets_the_one_that_was_meant(arguments, said, capsys)
     assert capsys.readouterr().err == f"error: {said}"
 
 
+def test_without_a_command_five_lines_say_what_it_is_and_three_commands_to_start_with(capsys):
+    assert cli.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= 80
+    commands = [line.strip().split("  ")[0] for line in lines if line.startswith("  ")]
+    assert len(commands) == 3
+    for command in commands:
+        cli.build_parser().parse_args(shlex.split(command)[1:])
+
+
 def test_every_command_has_quiet_and_json():
     commands = cli.build_parser()._subparsers._group_actions[0].choices
     merge = commands.pop("counts")._subparsers._group_actions[0].choices["merge"]

@@ -27,6 +27,8 @@ from tokengraft.tokenizer.rewrite import Change, rewrite_files, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import VocabPlan
 
+CARD = "README.md"
+"""The model card. It is written anew, with that of the source below."""
 REPORT = "tokengraft.json"
 TRAINING = "training.json"
 ADAPT_FILES = ("adaptation.json", "report.html", TRAINING)
@@ -65,7 +67,7 @@ def model_files(
             written[path.name] = _index(source, vocabulary, renumbering.rows[1])
         elif is_old(path):
             left_out.append(path.name + "/" * path.is_dir())
-        else:
+        elif path.name != CARD:
             copied.append(path.name)
     return replace(tokenizer, written=written, copied=tuple(copied), left_out=tuple(sorted(left_out)))
 

@@ -25,7 +25,9 @@ from tokengraft.checkpoint.layout import (
     predicts_tokens,
     require_no_adapter,
 )
+from tokengraft.checkpoint.model_card import CardFacts, base_name, made_by, model_card, public_command
 from tokengraft.checkpoint.model_files import (
+    CARD,
     REPORT,
     ModelFiles,
     model_files,
@@ -164,6 +166,8 @@ def transplant(
         job.write_files(others or {}, partial)
         if verify:
             done = replace(done, behaviour=compare_models(folder, partial, done.plan))
+        if CARD not in (others or {}):
+            (partial / CARD).write_bytes(job.card(done, new_tokenizer, as_adapter=as_adapter))
         job.write_report(done, request or job.request(hard_link=hard_link), partial)
     return done
 
@@ -187,8 +191,9 @@ def _replaceable(out: Path) -> Replaceable:
 def _write_report(report: Mapping[str, Any], folder: Path) -> None:
     """Writes `tokengraft.json`, with the names of all files in the folder."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    text = json.dumps({**report, "files": files}, ensure_ascii=False, indent=2)
-    (folder / REPORT).write_text(text + "\n", encoding="utf-8")
+    text = json.dumps({**report, "files": files}, ensure_ascii=False, indent=2) + "\n"
+    # A name that is not UTF-8 has surrogates, and this is how JSON escapes them.
+    (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _require_absent(options: Mapping[str, Any], what: str) -> None:
@@ -256,6 +261,19 @@ class _Job:
             shutil.copyfile(self.source.folder / name, folder / name)
         write_files({**self.files.written, **others}, folder)
 
+    def card(self, done: Transplant, given: object, *, as_adapter: bool) -> bytes:
+        """The model card of a result; ``given`` is what was passed as the new tokenizer."""
+        options, words = self.tables.options, ["tokengraft", "transplant", base_name(self.source.folder)]
+        words.append(os.fspath(given) if isinstance(given, str | os.PathLike) else "NEW_TOKENIZER")
+        for name, default in vars(RowOptions()).items():
+            if (value := getattr(options, name)) != default:
+                words += [f"--{name.replace('_', '-')}", str(value)]
+        made = public_command([*words, *["--as-adapter"] * as_adapter, "--out", "transplanted"])
+        if any(map(callable, (options.init, options.output_init))):
+            made = "With `tokengraft.transplant` in Python, and a function as initialiser."
+        facts = CardFacts(made_by(made, REPORT), _measured(done), is_adapter=as_adapter)
+        return model_card(self.source.folder, done.plan, done, facts)
+
     def request(self, *, hard_link: bool) -> dict[str, Any]:
         """What was asked for, for `tokengraft.json`."""
         options, size = self.tables.options, sum(file.path.stat().st_size for file in self.source.files)
@@ -290,6 +308,15 @@ class _Job:
             "transplant": done.as_dict(),
         }
         _write_report(report, folder)
+
+
+def _measured(done: Transplant) -> str:
+    """What a transplant alone measures."""
+    missing = "Not measured: the bytes per token of any text, and the model itself (bits per byte, downstream tasks)."
+    if not done.behaviour:
+        return missing
+    worst = f"{done.behaviour.worst:.1e}"
+    return f"Logits of kept tokens differ from those of the source by at most {worst} of the largest.\n\n{missing}"
 
 
 def _require_ids_of_files(source: Checkpoint) -> None:

@@ -37,6 +37,13 @@ COMMANDS = (
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
 _DESCRIPTION = "Extend and prune the tokenizer of a pre-trained language model, and its checkpoint with it."
+START = """\
+Extends and prunes the tokenizer of a language model, and its checkpoint with it
+  tokengraft inspect MODEL                                    known problems
+  tokengraft adapt MODEL --target TEXT --swap auto --out DIR  adapt it to TEXT
+  tokengraft evaluate MODEL DIR --text OTHER_TEXT             what was gained
+MODEL: a folder with weights, or a tokenizer. More: tokengraft --help"""
+"""What is shown without a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,6 +76,9 @@ def _run(arguments: Sequence[str] | None, *, has_stdout: bool) -> int:
         raise OutputError("stdout is closed, and results are printed there", hint="redirect it: `> /dev/null`")
     try:
         given = sys.argv[1:] if arguments is None else arguments
+        if not given:
+            print(START)
+            return 0
         # Only the command that runs is imported. The parser of all is for `--help` and for wrong names.
         options = build_parser(given[:1] if given and given[0] in COMMANDS else COMMANDS).parse_args(given)
         options.arguments = [*given]

@@ -11,7 +11,7 @@ from typing import get_args
 
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
-from tokengraft.checkpoint.model_files import ADAPT_FILES, written_before
+from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, init_name
 from tokengraft.checkpoint.tensors import ITEM_BYTES
@@ -222,7 +222,7 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
     if weighted:
         ours = written_before(out)
         return lambda path: path.as_posix() in ours
-    return lambda path: is_tokenizer_file(path) or path.as_posix() in ADAPT_FILES
+    return lambda path: is_tokenizer_file(path) or path.as_posix() in (*ADAPT_FILES, CARD)
 
 
 def _require_output(job: Job, *, weighted: bool) -> None:

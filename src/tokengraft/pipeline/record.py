@@ -24,7 +24,7 @@ from typing import Any
 from tokengraft import _core
 from tokengraft.checkpoint.ids import CONFIGS
 from tokengraft.checkpoint.layout import has_weights, open_checkpoint
-from tokengraft.checkpoint.model_files import other_files
+from tokengraft.checkpoint.model_files import CARD, other_files
 from tokengraft.checkpoint.rows import FUNCTION, init_name
 from tokengraft.corpus.files import LocalFile, input_without_credentials
 from tokengraft.corpus.open import Corpus, open_corpus, paths_of
@@ -95,8 +95,9 @@ def _model(job: Job, base: Tokenizer, stop: Event) -> Input:
     checkpoint = open_checkpoint(source) if has_weights(job.source) else None
     weights = [file.path for file in checkpoint.files] if checkpoint else []
     size = sum(path.stat().st_size for path in weights)
-    # Without weights, only the configs matter: the tokens that they name are not pruned.
-    others = other_files(checkpoint) if checkpoint else [source / name for name in CONFIGS if (source / name).is_file()]
+    # Without weights, only the configs matter, whose tokens are not pruned, and the card, which the new one contains.
+    alone = (source / name for name in (*CONFIGS, CARD))
+    others = other_files(checkpoint) if checkpoint else [path for path in alone if path.is_file()]
     tokenizer = folder_files(base)
     files: dict[str, str | None] = {name: sha256(tokenizer[name]).hexdigest() for name in tokenizer}
     files |= {path.relative_to(source).as_posix(): _hash(path, stop) for path in others}

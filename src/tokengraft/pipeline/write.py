@@ -1,4 +1,4 @@
-"""`write_result`: writes an adapted model or tokenizer, with `adaptation.json`, `report.html` and `training.json`.
+"""`write_result`: writes an adapted model or tokenizer, with its card, report, record and settings for training.
 
 `adaptation_content`: what the report shows.
 """
@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokengraft.checkpoint.model_files import ADAPT_FILES, TRAINING
+from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, TRAINING
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import Content, ReportText
 from tokengraft.page.page import report_page
+from tokengraft.pipeline.card import adaptation_card
 from tokengraft.pipeline.options import row_options, shown_name
 from tokengraft.pipeline.prepare import Prepared, replaceable
 from tokengraft.pipeline.result import Adaptation
@@ -33,13 +34,15 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         # A dry run gives the tables that will change, which the report shows.
         planned = transplant(job.source, result.tokenizer, None, **rows)
         result = replace(result, transplant=planned, warnings=(*result.warnings, *planned.warnings))
-    files = {ADAPT_FILES[0]: json.dumps(result.as_dict(), ensure_ascii=False, indent=2).encode() + b"\n"}
+    record = json.dumps(result.as_dict(), ensure_ascii=False, indent=2) + "\n"
+    files = {ADAPT_FILES[0]: record.encode(errors="backslashreplace")}  # as in `tokengraft.json`
     if options.report is not False:
         job.start("making the report")
-        files[ADAPT_FILES[1]] = report_page(adaptation_content(job, texts, result)).encode()
+        files[ADAPT_FILES[1]] = report_page(adaptation_content(job, texts, result)).encode(errors="backslashreplace")
     if result.transplant and result.plan.summary.added:
         counts = {name: part.counts for name, part in texts.parts.items()}
         files[TRAINING] = training_file(result, result.transplant, counts)
+    files[CARD] = adaptation_card(job, texts, result)
     job.start("writing")
     if job.weights:
         more: dict[str, Any] = {"force": options.force, "progress": options.progress}

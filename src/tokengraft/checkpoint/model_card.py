@@ -1,0 +1,259 @@
+"""`model_card`: the `README.md` of a model or tokenizer with a changed vocabulary, with front matter that hubs read.
+
+It says what was changed, what was measured and what was not, and how to load it. The card of the source follows below.
+It depends only on the source and the request, and has no path of the machine that made it.
+
+No YAML library is needed: of the front matter of a source, only fields with a plain value or a list of them are read.
+Whatever is not beyond doubt is left out, and named.
+"""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokengraft import _core
+from tokengraft.checkpoint.ids import CONFIG, read_config
+from tokengraft.checkpoint.model_files import CARD
+from tokengraft.checkpoint.result import Transplant
+from tokengraft.checkpoint.sentence_modules import MODULES
+from tokengraft.errors import UnreadableFileError, escaped
+from tokengraft.vocab_plan import VocabPlan
+
+_FRONT_MATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_KEPT = ("language", "license", "license_name", "license_link", "pipeline_tag", "tags")
+"""Fields of a source's card that are still true. Others, such as `model-index`, are about the source alone."""
+_SCALAR = re.compile(r"\"([^\"\\]*)\"|'([^']*)'|([\w./][\w ./:@+()#%=&?~-]*?)(?:\s+#.*)?")
+_REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
+_LANGUAGES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
+    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
+    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
+    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st "
+    "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu code"
+)
+"""What hubs take as a language: ISO 639-1, and `code`. A text with such a name is taken for text in that language."""
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What the step that writes a card knows. Texts are Markdown."""
+
+    made: str
+    """How it was made."""
+    measured: str
+    """What was measured, on what, and what was not."""
+    changes: Sequence[tuple[str, str]] = ()
+    """More rows for the table of changes."""
+    texts: Iterable[str] = ()
+    """The names of the texts that tokens were learned from or kept for."""
+    is_adapter: bool = False
+    """Whether it is an adapter of PEFT for the source, and no model."""
+
+
+def model_card(
+    source: str | os.PathLike[str], changes: VocabPlan, transplant: Transplant | None, facts: CardFacts
+) -> bytes:
+    """The card of a result; without weights, ``transplant`` is None."""
+    path, name = Path(source), base_name(source)
+    raw = _source_card(path / CARD)
+    found = _FRONT_MATTER.match(raw)
+    fields = _fields(found[1].decode(errors="replace")) if found else {}
+    below = raw[found.end() :] if found else raw
+    parts = [
+        _front_matter(path, name, fields, facts),
+        f"# {code(name)} with a changed vocabulary",
+        _state(changes, transplant),
+        "## What was changed",
+        table(["", ""], [*_changes(changes, transplant), *facts.changes]),
+        "## What was measured",
+        facts.measured,
+        "## How to load it",
+        _adapter_loading(name) if facts.is_adapter else _loading(path, weighted=transplant is not None),
+        "## How it was made",
+        facts.made,
+    ]
+    if below.strip():
+        dropped = ", ".join(code(field) for field in fields if field not in _KEPT)
+        left_out = f" Its front matter also had {dropped}, which may not be true of this one." if dropped else ""
+        about = f"What follows is the card of {code(name)}, before the change. Its figures are not of this model."
+        parts += ["## Card of the source", about + left_out]
+    return "\n\n".join(parts).encode() + b"\n" + (b"\n" + below.lstrip() if below.strip() else b"")
+
+
+def _source_card(path: Path) -> bytes:
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError as error:
+        raise UnreadableFileError(f"cannot read `{path}`: {error.strerror}", hint="check its permissions") from error
+
+
+def base_name(source: str | os.PathLike[str]) -> str:
+    """What a card calls the source: the name on the hub if it is known, otherwise that of its folder.
+
+    >>> base_name("org/name"), base_name("/cache/models--org--name/snapshots/0123"), base_name("/models/name")
+    ('org/name', 'org/name', 'name')
+    """
+    path = Path(source)
+    if not path.is_absolute() and not path.exists():
+        return os.fspath(source)
+    whole = path.resolve()
+    cached = [part for part in whole.parts if part.startswith("models--")]
+    if cached:
+        return cached[-1].removeprefix("models--").replace("--", "/")
+    return (whole.parent if whole.is_file() else whole).name
+
+
+def public_command(words: Iterable[str]) -> str:
+    """A command as a block of Markdown. Of paths outside the current folder, only the last part is shown.
+
+    >>> print(public_command(["tokengraft", "adapt", "/home/me/model", "--target", "et=/data/et.txt:2", "en/*.txt"]))
+    ```sh
+    tokengraft adapt model --target et=et.txt:2 'en/*.txt'
+    ```
+    """
+    return block(escaped(shlex.join(map(_public, words))).replace("\n", "\\n"), "sh")
+
+
+def _public(word: str) -> str:
+    name, equals, value = word.partition("=") if re.match(r"[\w.-]+=", word) else ("", "", word)
+    outside = value.startswith(("/", "~", "..", "\\")) or re.match(r"[A-Za-z]:[\\/]", value)
+    return name + equals + (re.split(r"[\\/]", value.rstrip("\\/"))[-1] if outside else value)
+
+
+def code(text: str) -> str:
+    """A text as inline code: nothing in it is markup.
+
+    >>> code("a*b"), code("`"), code("a\\n# b")
+    ('`a*b`', '`` ` ``', '`a\\\\n# b`')
+    """
+    shown = escaped(text).replace("\n", "\\n").strip() or "?"
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    space = " " if shown[0] == "`" or shown[-1] == "`" else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def block(text: str, language: str) -> str:
+    """A text as a block of code, with a fence that is longer than any in it."""
+    fence = "`" * (1 + max(2, *map(len, re.findall("`+", text)), 0))
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown. A bar would end a cell, in code too."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _front_matter(source: Path, name: str, fields: Mapping[str, list[str]], facts: CardFacts) -> str:
+    library = "sentence-transformers" if (source / MODULES).is_file() else "transformers"
+    library = "peft" if facts.is_adapter else library
+    languages = [*fields.get("language", ()), *(text for text in facts.texts if text in _LANGUAGES.split())]
+    lists = {"language": languages, "tags": [*fields.get("tags", ()), "tokengraft"]}
+    values = {"base_model": [name] if _REPOSITORY.fullmatch(name) else [], "library_name": [library]}
+    values |= {field: fields.get(field, []) for field in _KEPT} | lists
+    lines = list[str]()
+    for field, given in values.items():
+        quoted = [_quoted(value) for value in dict.fromkeys(given)]
+        if field in lists or len(quoted) > 1:
+            lines += [f"{field}:", *(f"- {value}" for value in quoted)] if quoted else []
+        else:
+            lines += [f"{field}: {value}" for value in quoted]
+    text = "\n".join(["---", *lines, "---"])
+    if "/" in name:
+        return text
+    return text + "\n\n<!-- Before you publish this, set `base_model` to the name of the source on the hub. -->"
+
+
+def _quoted(text: str) -> str:
+    """A string of YAML. Everything that is not printable is escaped: some of it would end a line."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    """The fields of front matter with their values; no values if a field has others than plain ones."""
+    blocks = re.split(r"^(?=[\w-]+:(?:\s|$))", text, flags=re.MULTILINE)[1:]
+    pairs = (block.partition(":")[::2] for block in blocks)
+    return {name: _values(value) for name, value in pairs}
+
+
+def _values(text: str) -> list[str]:
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+    if lines and all(line.startswith("- ") for line in lines):
+        items = [line[2:] for line in lines]
+    elif len(lines) == 1 and lines[0].startswith("[") and lines[0].endswith("]"):
+        items = lines[0][1:-1].split(",")
+    else:
+        items = lines
+    found = [_SCALAR.fullmatch(item.strip()) for item in items]
+    if (items is lines and len(lines) > 1) or None in found:
+        return []
+    values = [next(filter(None, match.groups()), "") for match in found if match]
+    return [] if any(not value or ": " in value or value.endswith(":") for value in values) else values
+
+
+def _state(changes: VocabPlan, transplant: Transplant | None) -> str:
+    """What must be known before it is used."""
+    added = changes.summary.added
+    if transplant is None:
+        more = f"A model needs {added:,} new rows for it" if added else "A model needs other rows for it"
+        return f"**This is a tokenizer without a model.** {more}: `tokengraft transplant`."
+    if added:
+        return (
+            f"**The rows of {added:,} new tokens are untrained.** They are computed from rows of the source, and the "
+            "model has never seen these tokens. Train it before you use it. Delete this paragraph once it is trained."
+        )
+    return "No row is new. The model has never read the words of removed tokens as shorter tokens."
+
+
+def _changes(changes: VocabPlan, transplant: Transplant | None) -> Iterator[tuple[str, str]]:
+    summary = changes.summary
+    yield "tokens", f"{summary.added:,} new, {summary.removed:,} removed, {summary.kept + summary.moved:,} kept"
+    yield "ids of kept tokens", f"{summary.moved:,} changed" if summary.moved else "unchanged"
+    if transplant is None:
+        yield "ids", f"{summary.rows_before:,} → {summary.rows_after:,}"
+        return
+    yield "embedding rows", f"{transplant.rows_before:,} → {transplant.rows_after:,}, with padding"
+    if summary.added:
+        same = transplant.tied or len({*transplant.init}) == 1
+        first, second = map(code, transplant.init)
+        yield "initialiser of new rows", first if same else f"{first} for the input, {second} for the output"
+    yield "all other weights", "those of the source, byte for byte"
+
+
+def _loading(source: Path, *, weighted: bool) -> str:
+    """Code that loads the folder. The class is that of the config, whose name is only used if it is one."""
+    here = 'folder = "."  # or the name on a hub'
+    tokenizer = "tokenizer = AutoTokenizer.from_pretrained(folder)"
+    if not weighted:
+        return block(f"from transformers import AutoTokenizer\n\n{here}\n{tokenizer}", "python")
+    if (source / MODULES).is_file():
+        load = f"{here}\nmodel = SentenceTransformer(folder)"
+        return block(f"from sentence_transformers import SentenceTransformer\n\n{load}", "python")
+    config = read_config(source / CONFIG)
+    names = config.get("architectures") if isinstance(config, dict) else None
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    kind = "AutoModelForCausalLM" if name.endswith("ForCausalLM") else name if _is_class(name) else "AutoModel"
+    classes = ", ".join(sorted(("AutoTokenizer", kind)))
+    load = f"{here}\nmodel = {kind}.from_pretrained(folder)\n{tokenizer}"
+    return block(f"from transformers import {classes}\n\n{load}", "python")
+
+
+def _adapter_loading(name: str) -> str:
+    load = f"base = AutoModelForCausalLM.from_pretrained({json.dumps(name)})  # the source\n"
+    load += 'model = PeftModel.from_pretrained(base, ".")\ntokenizer = AutoTokenizer.from_pretrained(".")'
+    classes = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    return block(f"from peft import PeftModel\n{classes}\n\n{load}", "python")
+
+
+def _is_class(name: str) -> bool:
+    return bool(re.fullmatch(r"[A-Z][A-Za-z0-9]{2,99}", name))
+
+
+def made_by(how: str, record: str) -> str:
+    """How it was made, and where the record is."""
+    return f"{how}\n\nMade by tokengraft {_core.__version__}. {code(record)} has the inputs with their hashes."
