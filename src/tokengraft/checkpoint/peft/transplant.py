@@ -23,7 +23,15 @@ from tokengraft import _core
 from tokengraft.checkpoint.byte_ranges import copy_bytes, read_into
 from tokengraft.checkpoint.compare_files import ByteComparison, comparisons
 from tokengraft.checkpoint.ids import CONFIG, CONFIGS, Renumbering, id_fields, model_configs, read_config
-from tokengraft.checkpoint.layout import INDEX, SINGLE, Checkpoint, Vocabulary, find_vocabulary, has_weights
+from tokengraft.checkpoint.layout import (
+    INDEX,
+    SINGLE,
+    Checkpoint,
+    Vocabulary,
+    find_vocabulary,
+    has_weights,
+    predicts_tokens,
+)
 from tokengraft.checkpoint.layout import open_checkpoint as open_model
 from tokengraft.checkpoint.model_files import is_old
 from tokengraft.checkpoint.other_tables import require_no_other_tables
@@ -64,7 +72,7 @@ from tokengraft.vocab_plan import VocabPlan, plan
 
 _PICKLED = "adapter_model.bin"
 MAX_PADDING = 1024
-_LINEAR = ("fvt", "length-weighted", "mean")
+_LINEAR = ("fvt-rare", "fvt", "length-weighted", "mean")
 _Writer = Callable[[BinaryIO, BinaryIO], object]
 """Writes a tensor, from the old file to the new one."""
 
@@ -109,9 +117,9 @@ class AdapterJob:
         changed = tuple(part.vocab_tensor for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
         _require_linear(options, tied=vocabulary.tied, needed=bool(changed))
         tables = Vocabulary(changed, rows, vocabulary.tied, "the names of PEFT")
-        job = cls(
-            folder, config, file, parts, checkpoint, new, NewTables(tables, changes, vocabulary.rows, options, unused)
-        )
+        has_output = predicts_tokens(checkpoint.config)
+        new_tables = NewTables(tables, changes, vocabulary.rows, options, unused, has_output=has_output)
+        job = cls(folder, config, file, parts, checkpoint, new, new_tables)
         for part in parts.values():
             if part.suffix == FROZEN:
                 job._require_base(part)
