@@ -273,6 +273,7 @@ def _study_table(rows: Rows, language: str) -> Table:
         key = tuple(row[name] for name in same)
         base = bases.get((*key, row["passes"])) or bases.get((*key, 1))
         besides = [f"{row['passes']:g} passes"] if row["passes"] > 1 else []
+        besides += [f"steps of {row['step_kb']:g} kB"] if row["step_kb"] != RECIPE["step_bytes"] / 1e3 else []
         besides += [row["recipe"]] if row["recipe"] else []
         besides += [row["init"]] if row["arm"] != "base" else []
         lines.append(

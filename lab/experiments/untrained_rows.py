@@ -29,9 +29,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import tokengraft as tg
+from lab.experiments.data import read_documents
 from lab.experiments.rows import Change
-from tokengraft.corpus.read import documents
-from tokengraft.train.score import chunks
 
 
 def main() -> None:
@@ -78,7 +77,7 @@ def load_model(folder: str, *, untie: bool):
 
 def parts(path: str, most: float) -> list[str]:
     """The first parts of a text, of at most so many bytes."""
-    return [*chunks(up_to(documents([path], tg.ReadOptions(documents="lines")), most))]
+    return [*tg.train.score.chunks(up_to(read_documents(Path(path)), most))]
 
 
 def up_to(texts: Iterable[str], most: float) -> Iterator[str]:
