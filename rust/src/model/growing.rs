@@ -124,7 +124,16 @@ impl Growing {
             return Ok(None);
         }
         let rounded = estimate.max(least).min(most) as f32;
-        let score = if f64::from(rounded) < lowest { rounded.next_up() } else { rounded };
+        let score = if f64::from(rounded) < lowest { next_up(rounded) } else { rounded };
         Ok(Some(f64::from(score)).filter(|score| score.is_finite()))
+    }
+}
+
+/// The next larger number in 32 bits.
+fn next_up(number: f32) -> f32 {
+    if number < 0.0 {
+        f32::from_bits(number.to_bits() - 1)
+    } else {
+        f32::from_bits(number.abs().to_bits() + 1)
     }
 }

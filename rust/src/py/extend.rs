@@ -68,6 +68,8 @@ pub(super) fn extend(
 /// A token that was learned for a model without merges: left and right text, how often they were neighbours, and the
 /// score.
 type PyPiece = (String, String, u64, f64);
+/// The scores of given tokens, learned tokens, and refused pairs.
+type PyLearnedPieces = (Vec<Option<f64>>, Vec<PyPiece>, Vec<PyRefused>);
 
 /// Continued training for a model without merges. `given` are tokens to add first.
 ///
@@ -90,7 +92,7 @@ pub(super) fn extend_pieces(
     scripts: Option<Vec<String>>,
     preserved: Option<Bound<'_, PyCounts>>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(Vec<Option<f64>>, Vec<PyPiece>, Vec<PyRefused>)> {
+) -> PyResult<PyLearnedPieces> {
     let (forbidden, rules) = (forbidden.into_iter().collect(), rules.map(PieceRules::from));
     let space_is_last = rules.is_some_and(|rules| rules.treat_whitespace_as_suffix);
     let scripts = scripts.map(|names| py.detach(|| ScriptFilter::new(&names).with_space_last(space_is_last)));
