@@ -164,7 +164,14 @@ def test_the_rows_are_those_of_the_adapted_model_and_nothing_else_is_written(pla
         assert np.array_equal(written[name], expected[table][ids])
     files = {path.name for path in (place / "adapter").iterdir()}
     assert files == {
-        *("README.md", "adapter_config.json", "adapter_model.safetensors", "adaptation.json", "training.json", "tokengraft.json"),
+        *(
+            "README.md",
+            "adapter_config.json",
+            "adapter_model.safetensors",
+            "adaptation.json",
+            "training.json",
+            "tokengraft.json",
+        ),
         *("tokenizer.json", "tokenizer_config.json"),
     }
     assert done.transplant.adapter_rows == tuple(ids)
