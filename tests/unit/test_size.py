@@ -413,7 +413,19 @@ def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, cap
     assert more[2][0].startswith(f"{rare_rows:.0f} of the 40 ")
     assert default[0][-1]["below_10"] == more[0][-1]["below_100"] < default[0][-1]["below_100"] == 1
     assert default[1] < more[1]
-    weights = ["extend", str(folder), "--corpus", str(text), str(text), "--weight", "2", "1", "--documents", "lines"]
+    weights = [
+        "extend",
+        str(folder),
+        "--corpus",
+        str(text),
+        str(text),
+        "--weight",
+        "2",
+        "--weight",
+        "1",
+        "--documents",
+        "lines",
+    ]
     for arguments, message in (
         ([*command, "--add", "4", "--method", "naive-regen"], "--training-text is for continued training"),
         ([*weights, "--add", "4"], "--weight multiplies occurrences"),
