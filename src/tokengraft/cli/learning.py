@@ -122,8 +122,8 @@ def add_size(command: argparse.ArgumentParser) -> None:
         "--training-text",
         type=size,
         metavar="SIZE",
-        help="how much such text the model will be trained on: occurrences are scaled to it, also for warnings with "
-        "--add N (default: the counted text)",
+        help="how much such text the model will be trained on: occurrences are scaled to it, also with --add N "
+        "(default: the counted text)",
     )
 
 
