@@ -197,6 +197,31 @@ def test_charts_have_values_to_point_at_and_words_for_screen_readers(opened, pag
     assert shown.locator("#curve-chart .legend li").all_inner_texts() == ["et", "lv", "keep"]
 
 
+def test_the_curve_shows_tokens_saved_against_rows_that_are_rare_in_the_training_text(opened, folder, tmp_path):
+    model, text = str(folder / MODEL), str(folder / "et.txt")
+    base = tg.load(model)
+    counts = tg.count(base, text, read_options=tg.ReadOptions(documents="lines"))
+    extension = tg.extend(base, counts, 16)
+    before, n_bytes = sum(counts.tokens(base).values()), counts.totals.bytes
+    for number, more in enumerate(([], ["--training-text", f"{n_bytes // 2}"])):
+        page, out = tmp_path / f"{number}.html", str(tmp_path / f"{number}")
+        command = ["extend", model, "--corpus", text, "--documents", "lines", "--add", "16", "--report", str(page)]
+        assert cli.main([*command, "--out", out, *more]) == 0
+        shown = opened(page)
+        heads, *rows = (row.split("\t") for row in shown.locator("#curve-table tr").all_inner_texts())
+        assert heads == ["new tokens", "tokens saved, text", "rare rows"]
+        for size, row in zip((1, 2, 4, 8, 16), rows, strict=True):
+            new = extension[:size].apply(base)
+            seen = counts.tokens(new)
+            rare = sum(seen.get(new.ids[token], 0) < 100 * (1 + number) for token in extension.tokens[:size])
+            saved = 1 - sum(seen.values()) / before
+            assert row == [str(size), f"{100 * saved:.1f} %", f"{100 * rare / size:.1f} %"]
+        where = f"{n_bytes // 2:,} bytes of training text" if more else "the counted text"
+        assert f"fewer than 100 times in {where}" in shown.locator("#curve-note").inner_text()
+        assert (f"expected in {where}" in shown.locator("#support-note").inner_text()) == bool(more)
+        assert f"100: {rows[-1][-1]}" in shown.locator("#support-note").inner_text()
+
+
 def test_the_curve_of_pruning_marks_the_chosen_size(opened, folder, tmp_path):
     model, held_out = str(folder / MODEL), [f"et={folder / 'et.txt'}", str(folder / "en.txt")]
     command = ["prune", model, "--corpus", held_out[1], "--remove", "auto", "--keep-coverage", "0.9", "--held-out"]

@@ -172,7 +172,7 @@ def test_a_text_that_is_no_string_is_an_error_of_python(call, at):
         (tg.Limits, "min_count max_token_bytes"),
         (HoldOut, "one_in max_bytes"),
         (ProbeOptions, "steps step_bytes chunk_bytes seed"),
-        (SizeOptions, "min_support multiple min_size"),
+        (SizeOptions, "min_support multiple min_size training_text"),
         (Sizes, "add remove"),
     ],
 )

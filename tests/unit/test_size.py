@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from fractions import Fraction
 
 import builders
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.measure.choose_size import SizeOptions, grid, supported_size
+from tokengraft.measure.choose_size import SizeOptions, grid, rare_warning, supported_size
 from tokengraft.measure.segments import Text
-from tokengraft.measure.sizes import CurvePoint, encoded_support, knee_of, least_support, support
+from tokengraft.measure.sizes import CurvePoint, encoded_support, expected, knee_of, least_support, support, text_ratio
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
 TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
@@ -206,6 +207,55 @@ def test_no_size_below_the_smallest_is_chosen(base, counts, extension, held_out)
     assert english.size == english.knee == 30
 
 
+def test_a_token_is_rare_by_its_expected_occurrences_in_the_training_text(base, counts, extension):
+    n_bytes = counts.totals.bytes
+    for training_text in (1, n_bytes // 7, n_bytes - 1, n_bytes, 3 * n_bytes + 1, 10**12):
+        ratio = text_ratio(counts, training_text)
+        for below in (1, 8, 100):
+            times = occurring(base, extension, 40)
+            slow = [Fraction(n * training_text, n_bytes) < below for n in times]
+            assert [n < below for n in expected(times, ratio)] == slow
+
+
+def test_the_default_training_text_is_the_counted_text(base, counts, extension, held_out):
+    default, none, same, twice = (
+        tg.measure.choose_size(base, extension, counts, held_out, min_support=16, **options)
+        for options in (
+            {},
+            {"training_text": None},
+            {"training_text": counts.totals.bytes},
+            {"training_text": 2 * counts.totals.bytes},
+        )
+    )
+    assert default == none
+    assert (default.size, default.curve) == (same.size, same.curve)
+    assert "training text" not in default.reason
+    limit = tg.measure.choose_size(base, extension, counts, held_out, min_support=8)
+    assert default.size < twice.size == limit.size
+    assert twice.reason.endswith(f"occur fewer than 16 times in {2 * counts.totals.bytes:,} bytes of training text")
+    for point in twice.curve.points[1:]:
+        assert point.below_10 == rare(base, extension, point.tokens, 5)
+        assert point.below_100 == rare(base, extension, point.tokens, 50)
+    with pytest.raises(errors.CountsError, match=r"fewer than 16 times in 9 bytes of training text: it is too little"):
+        tg.measure.choose_size(base, extension, counts, held_out, min_support=16, training_text=9)
+
+
+def test_weighted_counts_have_no_expected_occurrences(base, counts, extension, held_out):
+    for weighted in (counts.scale(2), counts.scale("1/2")):
+        with pytest.raises(errors.CountsError, match="the counts were weighted") as refused:
+            tg.measure.choose_size(base, extension, weighted, held_out, training_text=10**6)
+        assert "drop `training_text`" in refused.value.hint
+        assert tg.measure.choose_size(base, extension, weighted, held_out, min_support=2).size
+    assert text_ratio(tg.count(base, iter(TRAINING), count_options=tg.CountOptions(min_count=4)), 10**6) == text_ratio(
+        counts, 10**6
+    )
+
+
+def test_the_warning_names_the_training_text():
+    assert "fewer than 100 times in the text:" in rare_warning([1])
+    assert "fewer than 100 times in 5,000 bytes of training text:" in rare_warning([1], 5000)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -216,6 +266,7 @@ def test_no_size_below_the_smallest_is_chosen(base, counts, extension, held_out)
         ({"multiple": 0}, "`multiple` is 0"),
         ({"min_size": 0}, "`min_size` is 0"),
         ({"min_size": 41}, "at least 41 are asked for"),
+        ({"training_text": 0}, "`training_text` is 0"),
     ],
 )
 def test_options_out_of_range_are_refused(base, counts, extension, held_out, options, match):
@@ -336,6 +387,52 @@ def test_the_curve_command_shows_support(base, tmp_path, capsys):
     points = json.loads(capsys.readouterr().out)["points"]
     assert points[0]["below_10"] is None
     assert 0 < points[-1]["below_10"] < points[-1]["below_100"] == 1
+
+
+def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, capsys):
+    folder = tg.save(base, tmp_path / "tok", verify=False)
+    text = tmp_path / "et.txt"
+    text.write_text("\n".join(TRAINING), encoding="utf-8")
+    command = ["extend", str(folder), "--corpus", str(text), "--documents", "lines", "--quiet", "--json"]
+    n_bytes = tg.count(base, iter(TRAINING)).totals.bytes
+    found = {}
+    for size in ("", f"{n_bytes}", f"{10 * n_bytes}"):
+        more = ["--training-text", size] if size else []
+        assert cli.main([*command, "--add", "40", "--curve", "--held-out", str(text), *more]) == 0
+        curve = json.loads(capsys.readouterr().out)["points"]
+        chosen = ["--add", "auto", "--held-out", str(text), "--max-add", "40", "--multiple", "1"]
+        assert cli.main([*command, *chosen, "--min-support", "16", "--out", str(tmp_path / f"auto{size}"), *more]) == 0
+        choice = json.loads(capsys.readouterr().out)["size"]["size"]
+        assert cli.main([*command, "--add", "40", "--out", str(tmp_path / f"add{size}"), *more]) == 0
+        found[size] = curve, choice, json.loads(capsys.readouterr().out)["warnings"]
+    default, same, more = found.values()
+    assert default[:2] == same[:2]
+    rare_rows = 40 * more[0][-1]["below_100"]
+    assert default[2][0].startswith("40 of the 40 new tokens occur fewer than 100 times in the text:")
+    assert same[2][0] == default[2][0].replace("in the text:", f"in {n_bytes:,} bytes of training text:")
+    assert more[2][0].startswith(f"{rare_rows:.0f} of the 40 ")
+    assert default[0][-1]["below_10"] == more[0][-1]["below_100"] < default[0][-1]["below_100"] == 1
+    assert default[1] < more[1]
+    weights = [
+        "extend",
+        str(folder),
+        "--corpus",
+        str(text),
+        str(text),
+        "--weight",
+        "2",
+        "--weight",
+        "1",
+        "--documents",
+        "lines",
+    ]
+    for arguments, message in (
+        ([*command, "--add", "4", "--method", "naive-regen"], "--training-text is for continued training"),
+        ([*weights, "--add", "4"], "--weight multiplies occurrences"),
+    ):
+        assert cli.main([*arguments, "--training-text", "2KB", "--out", str(tmp_path / "no")]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "no").exists()
 
 
 def test_a_few_tokens_that_the_text_lacks_do_not_make_a_knee():

@@ -6,6 +6,7 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
+from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
 
 OPTIONS = tg.AdaptOptions(report=False)
@@ -18,12 +19,12 @@ def texts(tmp_path):
     return tmp_path
 
 
-def adapted(place, **sizes):
+def adapted(place, out="out", options=OPTIONS, **sizes):
     """The adaptation of the model in a folder to Estonian, and its `training.json`."""
     done = tg.adapt(
-        place / "model", target=place / "et.txt", keep=place / "en.txt", out=place / "out", options=OPTIONS, **sizes
+        place / "model", target=place / "et.txt", keep=place / "en.txt", out=place / out, options=options, **sizes
     )
-    return done, json.loads((place / "out" / "training.json").read_bytes())
+    return done, json.loads((place / out / "training.json").read_bytes())
 
 
 @pytest.mark.parametrize("sizes", [{"swap": 30}, {"add": 30}, {"add": 10, "remove": 30}], ids=str)
@@ -40,6 +41,48 @@ def test_it_lists_the_new_rows_with_their_frequency_in_the_counted_text(texts, s
     rare = [i for i, times in zip(found["new_ids"], found["frequency"], strict=True) if times < found["rare_below"]]
     assert found["rare_ids"] == rare
     assert found["embedding_rows"] == done.transplant.rows_after
+
+
+def test_rare_rows_are_those_expected_in_the_training_text(texts, capsys):
+    checkpoint(texts / "model")
+    _, default = adapted(texts, add=30)
+    n_bytes = default["counted"]["target"]
+
+    def of(out, training_text):
+        size = tg.measure.SizeOptions(multiple=64, training_text=training_text)
+        return adapted(texts, out, tg.AdaptOptions(report=False, size=size), add=30)
+
+    (short, little), (_, same), (long, much) = (of(f"{n}", n) for n in (n_bytes // 5, n_bytes, 10**10))
+    assert "training_text" not in default
+    assert same == default | {"training_text": n_bytes}
+    rare = [
+        i for i, n in zip(default["new_ids"], default["frequency"], strict=True) if n * (n_bytes // 5) < 100 * n_bytes
+    ]
+    assert little["rare_ids"] == rare != default["rare_ids"]
+    never = [i for i, n in zip(default["new_ids"], default["frequency"], strict=True) if not n]
+    assert (much["rare_ids"], much["training_text"]) == (never, 10**10)
+    assert little["frequency"] == much["frequency"] == default["frequency"]
+    for done, n in ((short, n_bytes // 5), (long, 10**10)):
+        (found,) = (warning for warning in done.warnings if "new tokens occur fewer than" in warning)
+        assert f"fewer than 100 times in {n:,} bytes of training text" in found
+    command = ["adapt", "model", "--target", "et.txt", "--keep", "en.txt", "--quiet", "--no-report"]
+    command = [str(texts / word) if (texts / word).exists() else word for word in command]
+    assert cli.main([*command, "--add", "30", "--training-text", "10GB", "--out", str(texts / "by-command")]) == 0
+    record = json.loads((texts / "by-command" / "adaptation.json").read_bytes())["request"]
+    assert record["options"]["size"] == {"multiple": 64, "training_text": 10**10}
+    repeat = ["adapt", "--from-record", str(texts / "by-command" / "adaptation.json"), "--quiet"]
+    assert cli.main([*repeat, "--out", str(texts / "again")]) == 0
+    for path in (texts / "by-command").iterdir():
+        assert path.read_bytes() == (texts / "again" / path.name).read_bytes()
+    capsys.readouterr()
+    for more, message in (
+        (["--remove", "5", "--training-text", "1MB"], "options for new tokens were given, but none are learned"),
+        (["--add", "5", "--training-text", "0"], "--training-text is 0"),
+        (["--add", "5", "--training-text", "1MB", "--max-rare", "1"], "--max-rare has no effect"),
+    ):
+        assert cli.main([*command, *more, "--out", str(texts / "no")]) == 2
+        assert message in capsys.readouterr().err
+        assert not (texts / "no").exists()
 
 
 def held_out(texts, name, base):

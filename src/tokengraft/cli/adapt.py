@@ -254,7 +254,7 @@ def _size(options: argparse.Namespace) -> dict[str, Any]:
     """How to choose the number of tokens, if it is not given."""
     if AUTO not in (options.add, options.swap):
         learning.require_no_size(options, *learning.SIZE)
-        return {}
+        return {} if options.training_text is None else {"size": SizeOptions(**learning.size_options(options))}
     return {"size": SizeOptions(**learning.size_options(options)), "max_add": learning.max_add_of(options)}
 
 

@@ -36,7 +36,15 @@ from tokengraft.learn.naive import NAIVE_METHODS, extend_naively
 from tokengraft.learn.preserve import cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.measure.sizes import CurvePoint, curve_of_extension, default_sizes, encoded_support, least_support
+from tokengraft.measure.sizes import (
+    CurvePoint,
+    curve_of_extension,
+    default_sizes,
+    encoded_support,
+    expected,
+    least_support,
+    text_ratio,
+)
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -46,7 +54,10 @@ from tokengraft.verify.loaders import sample_pretokens
 from tokengraft.verify.save import save, save_verified
 from tokengraft.verify.transformers_loader import transformers_started
 
-CONTINUED_ONLY = (*learning.LEARNING, *learning.SIZE, "held_out", "character_coverage", "extension")
+CONTINUED_ONLY = (
+    *(*learning.LEARNING, *learning.SIZE),
+    *("training_text", "held_out", "character_coverage", "extension"),
+)
 
 
 def add(commands: Commands) -> None:
@@ -131,6 +142,7 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     texts = _texts(tokenizer, options)
     first, *others = texts.values()
     counts = sum(others, first)
+    ratio = text_ratio(counts, options.training_text)
     preserve, warnings = learning.preserve_of(tokenizer, texts.values(), options)
     warnings = [*(warning for part in texts.values() for warning in reading_warnings(part.totals)), *warnings]
     warnings += reading.shared_warnings(options)
@@ -154,9 +166,10 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         return _show_curve(tokenizer, largest, counts, held_out, warnings, options)
     extension, choice = cut(largest)
     extended, cost = extension.apply(tokenizer), None
-    support = least_support(extension, has_merges=tokenizer.algorithm == "BPE")
+    support = expected(least_support(extension, has_merges=tokenizer.algorithm == "BPE"), ratio)
     may_be_rare = choice is None and rare_warning(support)
-    if may_be_rare and (rare := rare_warning(encoded_support(extended, extension, counts))):
+    trained = options.training_text
+    if may_be_rare and (rare := rare_warning(encoded_support(extended, extension, counts, ratio), trained)):
         warnings.append(f"{rare}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports")
         print_warnings(warnings[-1:])
     if preserve is not None:
@@ -177,7 +190,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     print_result(options, {"out": options.out, **summary_of(learned), "warnings": warnings}, rows_of(learned))
     if not options.json:
         say(f"wrote `{options.out}`", options)
-    report_if_asked(options, (tokenizer, extended), texts, extension=extension, warnings=warnings)
+    more = {"extension": extension, "warnings": warnings, "training_text": trained}
+    report_if_asked(options, (tokenizer, extended), texts, **more)
     return 0
 
 
@@ -214,7 +228,9 @@ def _show_curve(
     options: argparse.Namespace,
 ) -> int:
     """Prints the gain by number of new tokens, and how often the new tokens occur in the training text."""
-    curve = curve_of_extension(tokenizer, extension, counts, text, default_sizes(options.add))
+    trained = options.training_text
+    sizes = default_sizes(options.add)
+    curve = curve_of_extension(tokenizer, extension, counts, text, sizes, training_text=trained)
     more = [*curve.warnings]
     if len(options.weight or ()) > 1:
         more.append("the shares below 10, 100 and 1,000 are of occurrences multiplied by --weight")
@@ -227,7 +243,8 @@ def _show_curve(
     print_columns(heads, [_curve_row(point) for point in curve.points])
     knee = f"{curve.knee:,} tokens (1,000 more gain less than 1 %)" if curve.knee is not None else "not reached"
     print(f"knee: {knee}")
-    say("below N: the share of new tokens that occur fewer than N times in the text they were learned from", options)
+    where = f"{trained:,} bytes of training text" if trained else "the text they were learned from"
+    say(f"below N: the share of new tokens that occur fewer than N times in {where}", options)
     if len(extension) < extension.asked:
         say(f"note: {extension.stopped}", options)
     return 0
@@ -299,6 +316,9 @@ def _require_curve(options: argparse.Namespace) -> None:
 
 
 def _require_size(options: argparse.Namespace) -> None:
+    if len({*(options.weight or ())}) > 1:
+        why = "has no effect: --weight multiplies occurrences, so those in the training text are unknown"
+        refuse(options, why, "training_text", instead="drop --weight")
     if options.add != AUTO:
         return learning.require_no_size(options, *learning.SIZE, *(() if options.curve else ("held_out",)))
     require(options.method == "continued", f"--add {AUTO} is for continued training", hint="pass --add N")

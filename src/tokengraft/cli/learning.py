@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli.options import AUTO, given, lines_of, number, refuse
+from tokengraft.cli.options import AUTO, given, lines_of, number, refuse, size
 from tokengraft.cli.reading import counts_of_files
 from tokengraft.counts.count import check_text_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -24,7 +24,7 @@ LEARNING = (
 )
 """The options of `add_learning`."""
 SIZE = ("max_add", "min_support", "max_rare", "multiple")
-"""The options of `add_size`."""
+"""The options of `add_size` that have no effect if the number of new tokens is given."""
 MULTIPLE = 64
 """Vocabularies are often padded to a multiple of this."""
 
@@ -100,7 +100,7 @@ def add_learning(command: argparse.ArgumentParser) -> None:
 
 
 def add_size(command: argparse.ArgumentParser) -> None:
-    """Adds `SIZE`. None of them has a default, so that it is known which were given."""
+    """Adds `SIZE` and --training-text. None has a default, so that it is known which were given."""
     group = command.add_argument_group(f"number of new tokens, with --add {AUTO}")
     group.add_argument("--max-add", type=number, metavar="N", help=f"largest number of new tokens (default: {MAX_ADD})")
     group.add_argument(
@@ -118,6 +118,13 @@ def add_size(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--multiple", type=number, metavar="N", help="round the number down to a multiple of N (default: 64)"
     )
+    group.add_argument(
+        "--training-text",
+        type=size,
+        metavar="SIZE",
+        help="how much such text the model will be trained on: occurrences are scaled to it, also with --add N "
+        "(default: the counted text)",
+    )
 
 
 def require_no_size(options: argparse.Namespace, *names: str) -> None:
@@ -128,7 +135,7 @@ def require_no_size(options: argparse.Namespace, *names: str) -> None:
 
 def size_options(options: argparse.Namespace) -> dict[str, Any]:
     """The options that were given for choosing a size, as arguments of `choose_size`."""
-    return {"multiple": MULTIPLE} | given(options, "min_support", "max_rare", "multiple")
+    return {"multiple": MULTIPLE} | given(options, "min_support", "max_rare", "multiple", "training_text")
 
 
 def max_add_of(options: argparse.Namespace) -> int:

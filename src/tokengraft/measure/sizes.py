@@ -7,6 +7,7 @@ to what it was initialised with.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from math import log, log1p
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, positive, require_list, require_type, whole_number
+from tokengraft.errors import CountsError, OptionError, positive, require_list, require_type, whole_number
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits
@@ -42,7 +43,7 @@ class CurvePoint(NamedTuple):
     """Parameters that the new rows add to the model; None if its width was not given."""
     below_10: float | None = None
     """The share of the new tokens that occur fewer than 10 times in the text that they were learned from, as the
-    tokenizer of this size encodes it; None without new tokens."""
+    tokenizer of this size encodes it; None without new tokens. If a training text is stated, in that text."""
     below_100: float | None = None
     """The same for fewer than 100 times."""
     below_1000: float | None = None
@@ -132,9 +133,10 @@ def curve_of_extension(
     sizes: Sequence[int],
     *,
     rows_width: int | None = None,
+    training_text: int | None = None,
 ) -> Curve:
-    """As `curve`, of what was learned already."""
-    occurrences = support(tokenizer, extension, counts)
+    """As `curve`, of what was learned already. Rare tokens are those expected in the training text."""
+    occurrences = support(tokenizer, extension, counts, training_text)
     return measured_curve(tokenizer, extension, occurrences, text, _reached(sizes, extension), rows_width)
 
 
@@ -291,16 +293,19 @@ def base_rate(tokenizer: Tokenizer, text: Text | PretokenCounts, name: str = "he
     return base
 
 
-def support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts) -> Support:
-    """A function from a number of new tokens to the occurrences of each.
+def support(
+    tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts, training_text: int | None = None
+) -> Support:
+    """A function from a number of new tokens to the occurrences of each, or those expected in a training text.
 
     An occurrence inside a longer token does not count, so this is not the frequency of the token's merge. If all new
     merges rank after those of the base, one encoding of the text serves all sizes. Otherwise each size needs its own.
     """
     extended = extension.apply(tokenizer)
     counts.require(extended)
+    ratio = text_ratio(counts, training_text)
     if not _ranks_last(tokenizer, extended, extension):
-        return cache(lambda size: encoded_support(extension[:size].apply(tokenizer), extension[:size], counts))
+        return cache(lambda size: encoded_support(extension[:size].apply(tokenizer), extension[:size], counts, ratio))
     ids = [extended.ids[token] for token in extension.tokens]
     numbers = [number for number, merge in enumerate(extension.merges) if merge.new]
     changes = counts.table.growth(
@@ -317,15 +322,44 @@ def support(tokenizer: Tokenizer, extension: Extension, counts: PretokenCounts) 
             if number > last:
                 break
             occurring[places[token_id]] += change
-        return occurring
+        return expected(occurring, ratio)
 
     return occurrences
 
 
-def encoded_support(extended: Tokenizer, extension: Extension, counts: PretokenCounts) -> list[int]:
-    """How often each token of an extension occurs, by encoding the text with the extended tokenizer."""
+def encoded_support(
+    extended: Tokenizer, extension: Extension, counts: PretokenCounts, ratio: Fraction = Fraction(1)
+) -> list[int]:
+    """How often each token of an extension is expected, by encoding the text with the extended tokenizer."""
     total = counts.tokens(extended)
-    return [total.get(extended.ids[token], 0) for token in extension.tokens]
+    return expected((total.get(extended.ids[token], 0) for token in extension.tokens), ratio)
+
+
+def text_ratio(counts: PretokenCounts, training_text: int | None) -> Fraction:
+    """Bytes of the text that a model will be trained on, divided by those that were counted; 1 if it is not stated.
+
+    Weights change counts, but not the bytes of the text: weighted counts are refused.
+    """
+    if training_text is None:
+        return Fraction(1)
+    ratio = Fraction(positive("training_text", training_text), max(counts.totals.bytes, 1))
+    total, pretokens = counts.table.total(), counts.totals.pretokens
+    if total > pretokens or (total < pretokens and counts.min_count <= 1):
+        raise CountsError(
+            "the counts were weighted, so they do not say how often a token occurs in the training text",
+            hint="drop --training-text, or count the text without --weight",
+        )
+    return ratio
+
+
+def expected(occurring: Iterable[int], ratio: Fraction) -> list[int]:
+    """Occurrences in the training text, given those in the counted text, rounded down.
+
+    >>> expected([3, 10, 250], Fraction(5, 2))
+    [7, 25, 625]
+    """
+    numerator, denominator = ratio.as_integer_ratio()
+    return [times * numerator // denominator for times in occurring]
 
 
 def least_support(extension: Extension, *, has_merges: bool = True) -> list[int]:

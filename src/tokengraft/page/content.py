@@ -81,6 +81,8 @@ class Content:
     extension: Extension | None = None
     size_reason: str | None = None
     """How the number of tokens was chosen."""
+    training_text: int | None = None
+    """Bytes of target text that the model will be trained on; None if it is the counted text."""
     prune_curve: tuple[PrunePoint, ...] = ()
     """What it costs to remove more or fewer tokens."""
     transplant: Transplant | None = None

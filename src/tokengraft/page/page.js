@@ -10,12 +10,13 @@ function showSupport(data, table) {
   $("support").hidden = false;
   const targets = data.texts.map((text, at) => [text, at]).filter(([text]) => text.role === "target");
   const used = targets.length ? targets : data.texts.map((text, at) => [text, at]);
-  const values = added.map(row => used.reduce((sum, [, at]) => sum + table.frequency(row, at), 0));
+  const counted = used.reduce((sum, [text]) => sum + text.countedBytes, 0), trained = data.trainingText ?? counted;
+  const values = added.map(row => Math.floor(used.reduce((sum, [, at]) => sum + table.frequency(row, at), 0) * trained / (counted || 1)));
   const below = limit => percent(values.filter(value => value < limit).length / values.length);
   const where = used.map(([text]) => `${text.name} (${megabytes(text.countedBytes)})`).join(", ");
   const rare = `Fewer than 10 times: ${below(10)} of the new tokens; 100: ${below(100)}; 1,000: ${below(1000)}`;
   histogram($("support-chart"), {values, xName: "occurrences", yName: "new tokens", summary: rare});
-  $("support-note").textContent = `${rare}. Counted in ${where}, as the new tokenizer encodes it. The row of a token that is rarely seen in training stays close to where it started.`;
+  $("support-note").textContent = `${rare}. Counted in ${where}, as the new tokenizer encodes it${data.trainingText ? `, and expected in ${megabytes(trained)} of training text` : ""}. The row of a token that is rarely seen in training stays close to where it started.`;
 }
 
 async function main() {

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from importlib import resources
@@ -11,8 +11,10 @@ from math import isfinite
 from typing import Any
 
 from tokengraft import _core
+from tokengraft.learn.extension import Extension
+from tokengraft.measure.choose_size import MIN_SUPPORT
 from tokengraft.measure.sample_texts import sample_changes
-from tokengraft.measure.sizes import CurvePoint, curves, knee_of, most_frequent_in
+from tokengraft.measure.sizes import CurvePoint, curves, knee_of, most_frequent_in, rare_share, support
 from tokengraft.page.content import BASE, NEW, Content, ReportText, changes, examples, samples
 from tokengraft.page.pack import compressed, packed_tokenizers, tokenizer_settings, varints
 from tokengraft.pruning.summary import removed_summary
@@ -63,6 +65,7 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "curve": _curve(content),
         "pruneCurve": _prune_curve(content),
         "size": content.size_reason,
+        "trainingText": content.training_text,
         "checks": [asdict(finding) for finding in content.check.findings] if content.check else None,
         "warnings": [*dict.fromkeys((*content.warnings, *content.evaluation.warnings, *content.evaluation.notes))],
         "next": [content.next_step.what, content.next_step.why, content.next_step.lines] if content.next_step else None,
@@ -180,9 +183,22 @@ def _curve(content: Content) -> dict[str, Any] | None:
     if not texts:
         return None
     points = curves(content.pruned or content.base, extension, texts, curve_sizes(len(extension))).points
-    rates = [{"tokens": point.tokens, "rates": dict(point.bytes_per_token)} for point in points]
+    rare = _rare_shares(content, extension)
+    rates = [
+        {"tokens": point.tokens, "rates": dict(point.bytes_per_token), "rare": rare(point.tokens)} for point in points
+    ]
     targets = [text.name for text in content.texts if text.role == "target" and text.name in texts] or [*texts]
     return {"base": base, "points": rates, "targets": targets, "knee": _knee(rates, base, targets)}
+
+
+def _rare_shares(content: Content, extension: Extension) -> Callable[[int], float | None]:
+    """A function from a number of new tokens to the share that is rare in the training text; None if unknown."""
+    counted = [text.counts for text in content.texts if text.role == "target" and text.counts is not None]
+    if not counted:
+        return lambda _: None
+    counts = sum(counted[1:], counted[0])
+    occurrences = support(content.pruned or content.base, extension, counts, content.training_text)
+    return lambda size: rare_share(occurrences(size), MIN_SUPPORT)
 
 
 def _prune_curve(content: Content) -> dict[str, Any] | None:

@@ -115,7 +115,7 @@ function showRecord(record) {
   $("asked").hidden = !inputs.length && !others.length;
 }
 
-function showCurve({curve, size}) {
+function showCurve({curve, size, trainingText}) {
   if (!curve) return;
   $("curve").hidden = false;
   const names = Object.keys(curve.points[0].rates);
@@ -126,7 +126,13 @@ function showCurve({curve, size}) {
   const last = after[after.length - 1];
   const summary = `Change of bytes per token by number of new tokens. With ${number(last.tokens)}: ` + names.map(name => `${name} ${change(gain(last, name))}`).join(", ");
   lineChart($("curve-chart"), {series, xName: "new tokens", yName: "bytes per token, change", yText: value => change(value, 0), mark, summary});
+  const isKnown = after[0].rare !== null, where = trainingText ? `${megabytes(trainingText)} of training text` : "the counted text";
+  const heads = ["new tokens", ...names.map(name => `tokens saved, ${name}`), ...(isKnown ? ["rare rows"] : [])];
+  fillTable("curve-table", heads.map(head => [head, "number"]), after.map(point => [
+    number(point.tokens), ...names.map(name => percent(1 - curve.base[name] / point.rates[name])), ...(isKnown ? [percent(point.rare)] : []),
+  ]));
   const notes = [size ? `Chosen size: ${size}.` : "", "The tokens are learned once; a smaller size is the beginning of the same list."];
+  if (isKnown) notes.push(`Rare rows are new tokens that ${trainingText ? "are expected to " : ""}occur fewer than 100 times in ${where}: they are hardly trained.`);
   notes.push(curve.knee === null ? "There is no knee up to this size: 1,000 more tokens still gain 1 % or more."
     : `The knee is at ${number(curve.knee)} tokens: from there on, 1,000 more gain less than 1 %${curve.targets.length > 1 ? ", on average over the targets" : ""}.`);
   if (curve.points[0].tokens === 0 && names.some(name => gain(curve.points[0], name) < NO_LOSS)) {

@@ -166,7 +166,7 @@ def _require_options(job: Job, *, weighted: bool) -> None:
         "--preserve-exactly has no effect without text to preserve",
         "pass --preserve TEXT or --preserve-keep, or drop --preserve-exactly",
     )
-    for_new = (options.include, options.init, options.output_init)
+    for_new = (options.include, options.init, options.output_init, options.size.training_text)
     learning = options.limits != Limits() or options.balance == "parity" or any(one is not None for one in for_new)
     message = "options for new tokens were given, but none are learned"
     require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")

@@ -5,7 +5,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -14,10 +14,11 @@ from tokengraft import _core
 from tokengraft.checkpoint.model_files import TRAINING
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.tensors import ITEM_BYTES
-from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.measure.choose_size import MIN_SUPPORT
+from tokengraft.measure.sizes import expected, text_ratio
 from tokengraft.page.content import NextStep
 from tokengraft.pipeline.result import Adaptation
+from tokengraft.pipeline.texts import Texts
 
 RARE_BELOW = MIN_SUPPORT
 """Tokens that occur less often are rare: a training run that reads the text once hardly changes their rows."""
@@ -30,8 +31,12 @@ LORA = {"task_type": "CAUSAL_LM", "r": 64, "lora_alpha": 128, "lora_dropout": 0.
 _LIBRARIES = ("torch", "transformers", "peft")
 
 
-def training_file(result: Adaptation, transplant: Transplant, counts: Mapping[str, PretokenCounts]) -> bytes:
-    """The content of `training.json`, by the counts of every text without held-out documents."""
+def training_file(result: Adaptation, transplant: Transplant, texts: Texts, training_text: int | None) -> bytes:
+    """The content of `training.json`, by the counts of every text without held-out documents.
+
+    Text to keep is expected to have the same share of the training text as of the counted text.
+    """
+    counts = {name: part.counts for name, part in texts.parts.items()}
     new = [row for row, source in enumerate(result.plan.sources) if isinstance(source, tuple)]
     # Of an adapter, all its rows: trained with LoRA layers, they again are a complete adapter of the base.
     rows = [*transplant.adapter_rows] or new
@@ -39,6 +44,7 @@ def training_file(result: Adaptation, transplant: Transplant, counts: Mapping[st
     for part in counts.values():
         seen.update(part.tokens(result.tokenizer))
     frequency = [seen[token_id] for token_id in new]
+    trained = expected(frequency, text_ratio(texts.support, training_text))
     settings = {
         "versions": _versions(),
         "embedding_rows": transplant.rows_after,
@@ -47,8 +53,9 @@ def training_file(result: Adaptation, transplant: Transplant, counts: Mapping[st
         "counted_tokens": seen.total(),
         "new_ids": new,
         "frequency": frequency,
+        **({"training_text": training_text} if training_text else {}),
         "rare_below": RARE_BELOW,
-        "rare_ids": [token_id for token_id, times in zip(new, frequency, strict=True) if times < RARE_BELOW],
+        "rare_ids": [token_id for token_id, times in zip(new, trained, strict=True) if times < RARE_BELOW],
         "lora": LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
         "stages": _stages(transplant),
     }

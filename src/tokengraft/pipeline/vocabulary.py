@@ -15,7 +15,7 @@ from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, sample_warnings
-from tokengraft.measure.sizes import most_frequent_in
+from tokengraft.measure.sizes import expected, most_frequent_in, text_ratio
 from tokengraft.pipeline.options import shown_name
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.result import Adaptation, TargetResult
@@ -167,7 +167,9 @@ def _rare(job: Prepared, texts: Texts, made: NewVocabulary) -> Iterator[str]:
     if made.extension is None or made.choice is not None:
         return
     base, ids, seen = job.base, made.tokenizer.ids, texts.support.tokens(made.tokenizer)
-    found = rare_warning([seen.get(ids[token], 0) for token in made.extension.tokens if token not in base.ids])
+    training_text = job.options.size.training_text
+    occurring = (seen.get(ids[token], 0) for token in made.extension.tokens if token not in base.ids)
+    found = rare_warning(expected(occurring, text_ratio(texts.support, training_text)), training_text)
     if not found:
         return
     try:

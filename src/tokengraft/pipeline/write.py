@@ -40,8 +40,7 @@ def write_result(job: Prepared, texts: Texts, result: Adaptation) -> Adaptation:
         job.start("making the report")
         files[ADAPT_FILES[1]] = report_page(adaptation_content(job, texts, result)).encode(errors="backslashreplace")
     if result.transplant and result.plan.summary.added:
-        counts = {name: part.counts for name, part in texts.parts.items()}
-        files[TRAINING] = training_file(result, result.transplant, counts)
+        files[TRAINING] = training_file(result, result.transplant, texts, options.size.training_text)
     files[CARD] = adaptation_card(job, texts, result)
     job.start("writing")
     if job.weights:
@@ -80,6 +79,7 @@ def adaptation_content(job: Prepared, texts: Texts, result: Adaptation) -> Conte
         pruned=result.order.apply(result.base) if result.order and extension else None,
         extension=extension,
         size_reason=result.size_reason,
+        training_text=job.options.size.training_text,
         prune_curve=result.prune_curve,
         transplant=result.transplant,
         next_step=next_step(result, "adapted"),  # not the path: the same request gives the same page
