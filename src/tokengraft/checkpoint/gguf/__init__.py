@@ -1,0 +1,1 @@
+"""GGUF files: their tables, keys and vocabulary."""

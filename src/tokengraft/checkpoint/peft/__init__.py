@@ -1,0 +1,1 @@
+"""Adapters of PEFT: read and written without PEFT."""
