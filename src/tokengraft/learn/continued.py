@@ -198,7 +198,8 @@ def _extend_pieces(
     )
     if not listed:
         return extension
-    extended = extension.apply(tokenizer)
+    # Tokens that are learned later may take their places: the first ones alone are those of a shorter training.
+    extended = extension[: extension.n_listed].apply(tokenizer)
     made = dict(counts.table.tokens(extended.core_model, by_merges=False, uses=False))
     counted = [merge._replace(frequency=made.get(extended.ids[merge.left + merge.right], 0)) for merge in listed]
     return replace(extension, merges=(*counted, *extension.merges[len(listed) :]))
