@@ -77,6 +77,29 @@ def test_words_of_a_list_become_tokens(base):
         extended(base, 1, include=["kassikatus", "kassidele"])
 
 
+def test_words_of_a_list_do_not_change_the_first_tokens(base):
+    words = ["kassi", "istu"]
+    extension = extended(base, 20, include=words)
+    first = extension.n_listed
+    assert extension[:first] == extended(base, first, include=words)
+
+
+def test_a_word_that_is_too_long_for_word_piece_is_not_added(tmp_path):
+    base = tg.load(builders.write(tmp_path / "base", builders.word_piece()))
+    (word,) = extended(base, 5, include=["kas" * 50]).included
+    assert word.token is None
+    assert "unreachable" in word.reason
+
+
+def test_tokens_of_one_frequency_have_scores_that_every_library_tells_apart(tmp_path):
+    document = builders.unigram()
+    vocab = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], *([c, -3.0 - place / 7] for place, c in enumerate("▁abcd"))]
+    document["model"]["vocab"] = vocab
+    base = tg.load(builders.write(tmp_path / "base", document))
+    scores = extended(base, 12, text=["ab", "bc", "cd", "da", "ac", "bd"] * 4).scores
+    assert min(abs(one - other) for place, one in enumerate(scores) for other in scores[:place]) > 1e-5
+
+
 def test_preserved_text_keeps_its_tokens(base):
     keep = ["kassid ja katsed", "the cat"]
     counts = tg.count(base, iter(keep))

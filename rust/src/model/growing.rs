@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 /// How far the score of a new token stays from the scores at which its text would be split in another way. SentencePiece
 /// adds scores in 32 bits, and must find the same path.
 const MARGIN: f64 = 1e-3;
+/// Scores of new tokens differ by multiples of this, at random. Tokens of one frequency, or of the least score, would
+/// otherwise make paths with equal sums, of which libraries choose by how they round.
+const STEP: f64 = 1.0 / 16384.0;
 
 /// A copy of a model, with new tokens after those of the base.
 #[derive(Debug)]
@@ -107,11 +110,18 @@ impl Growing {
 
     /// The score for a new token, as near to an estimate as can be: its own text becomes the token, and the texts of the
     /// tokens that contain it still become those. None if there is no such score. It has 32 bits, and is not below the
-    /// lowest, because unknown characters are scored by that. A model without scores gives 0.
+    /// lowest, because unknown characters are scored by that. A model without scores gives 0; None if words with the
+    /// token are too long for it.
     pub(crate) fn score_for(&self, string: &str, estimate: f64, containing: &[u32]) -> Result<Option<f64>> {
-        let Model::Unigram(unigram) = &self.model else { return Ok(Some(0.0)) };
+        let unigram = match &self.model {
+            Model::Unigram(unigram) => unigram,
+            Model::WordPiece(pieces) => return Ok(pieces.has_room(string).then_some(0.0)),
+            Model::Bpe(_) => return Ok(None),
+        };
         let lowest = unigram.lowest_score();
-        let least = (unigram.score(string)? + MARGIN).max(lowest);
+        let apart =
+            STEP * f64::from(string.bytes().fold(0u16, |sum, byte| sum.wrapping_mul(31) ^ u16::from(byte)) % 1024);
+        let least = (unigram.score(string)? + MARGIN).max(lowest) + apart;
         let mut most = f64::INFINITY;
         for &token in containing {
             let whole = self.string(token);
@@ -123,7 +133,7 @@ impl Growing {
         if least > most {
             return Ok(None);
         }
-        let rounded = estimate.max(least).min(most) as f32;
+        let rounded = (estimate + apart).max(least).min(most) as f32;
         let score = if f64::from(rounded) < lowest { rounded.next_up() } else { rounded };
         Ok(Some(f64::from(score)).filter(|score| score.is_finite()))
     }

@@ -56,6 +56,12 @@ impl WordPiece {
         self.tokens().string(token) == self.unknown
     }
 
+    /// Whether a word with a token may be short enough to be split.
+    pub(super) fn has_room(&self, string: &str) -> bool {
+        let front = usize::from(string.starts_with(CONTINUATION));
+        string.strip_prefix(CONTINUATION).unwrap_or(string).chars().count() + front <= self.longest
+    }
+
     pub(super) fn find(&self, string: &str) -> Option<u32> {
         self.trie.find(string)
     }
