@@ -272,3 +272,16 @@ def test_a_card_that_cannot_be_read_is_an_error(texts, monkeypatch):
 def test_a_card_given_by_the_caller_is_not_replaced(texts, new):
     tg.transplant("model", new, "out", others={"README.md": b"mine"})
     assert (texts / "out" / "README.md").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("et=file:///home/me/et.txt", "et=et.txt"),
+        ("https://me:secret@host/et.txt", "https://host/et.txt"),
+        ("et=https://host/et.txt?signature=secret", "et=https://host/et.txt"),
+        ("hf://datasets/org/name/et.txt", "hf://datasets/org/name/et.txt"),
+    ],
+)
+def test_a_command_has_no_path_of_the_machine_and_no_password(word, shown):
+    assert public_command([word]) == f"```sh\n{shown}\n```"

@@ -121,7 +121,7 @@ impl Growing {
         let lowest = unigram.lowest_score();
         let apart =
             STEP * f64::from(string.bytes().fold(0u16, |sum, byte| sum.wrapping_mul(31) ^ u16::from(byte)) % 1024);
-        let least = (unigram.score(string)? + MARGIN + apart).max(lowest);
+        let least = (unigram.score(string)? + MARGIN).max(lowest) + apart;
         let mut most = f64::INFINITY;
         for &token in containing {
             let whole = self.string(token);

@@ -120,7 +120,9 @@ def public_command(words: Iterable[str]) -> str:
 
 def _public(word: str) -> str:
     name, equals, value = word.partition("=") if re.match(r"[\w.-]+=", word) else ("", "", word)
-    outside = value.startswith(("/", "~", "..", "\\")) or re.match(r"[A-Za-z]:[\\/]", value)
+    value = re.sub(r"^(\w+://)[^/]*@", r"\1", value)  # a name and a password
+    value = re.sub(r"^(https?://[^?]*)\?.*", r"\1", value)  # may be a signature
+    outside = value.startswith(("/", "~", "..", "\\", "file:")) or re.match(r"[A-Za-z]:[\\/]", value)
     return name + equals + (re.split(r"[\\/]", value.rstrip("\\/"))[-1] if outside else value)
 
 
