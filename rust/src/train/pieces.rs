@@ -264,7 +264,12 @@ impl<'t> PieceLearner<'t> {
             let (left, right) = best.pair;
             let count = self.pairs.get(&pair_key(left, right)).copied().unwrap_or_default();
             let string = self.model.joined(left, right);
-            let Ok(effect) = self.effect(&string, count)? else { break }; // it was possible in this state
+            let Ok(effect) = self.effect(&string, count)? else {
+                // Another new token may have narrowed the limits of its score.
+                self.refused.insert(pair_key(left, right));
+                self.known.remove(&pair_key(left, right));
+                continue;
+            };
             let piece = LearnedPiece {
                 left: self.model.string(left).to_string(),
                 right: self.model.text(self.model.string(right)).to_string(),

@@ -28,6 +28,10 @@ RARER = 2.0
 """How far the output of new tokens is moved: so many differences between the later and the earlier half of all ids."""
 
 
+MUCH_LONGER = 100
+"""A row that is so many times as long as most is no row of a token."""
+
+
 class NewToken(NamedTuple):
     """A token that needs a row."""
 
@@ -79,6 +83,8 @@ class TableInfo:
     plan: VocabPlan | None = None
     predicts: bool = False
     """Whether logits are computed from the rows: those of an output, or of an input that is tied to it."""
+    of_changes: bool = False
+    """Whether the rows are those of an adapter, which are added to the rows of a model."""
 
     @cached_property
     def kept(self) -> Ids:
@@ -104,13 +110,26 @@ class TableInfo:
         """The mean row of the later half of all ids, less that of the earlier half.
 
         Ids follow the order in which tokens were learned, so later ones are rarer. By Zipf's law, their logits are
-        lower by 2 log 2 = 1.4 on average; in SmolLM2 they are, with little difference between contexts. Zeros if a row
-        is not finite: it must not spread to new rows.
+        lower by 2 log 2 = 1.4 on average; in SmolLM2 they are, with little difference between contexts. Rows that no
+        text has trained say nothing, and are left out: zeros, several equal ones, and those that are not finite or far
+        too long.
         """
         ids = self.ids[:: max(1, len(self.ids) // SAMPLE)]
+        ids = ids if self.of_changes else self._trained(ids)
         earlier, later = ids[: len(ids) // 2], ids[len(ids) // 2 :]
-        apart = self._mean(later) - self._mean(earlier)
-        return apart if len(earlier) and np.isfinite(apart).all() else np.zeros(self.width, np.float32)
+        return self._mean(later) - self._mean(earlier) if len(earlier) else np.zeros(self.width, np.float32)
+
+    def _trained(self, ids: Ids) -> Ids:
+        """The ids whose rows look trained."""
+        lengths = [np.linalg.norm(block.astype(np.float64), axis=1) for block in self.blocks(ids)]
+        length = np.concatenate(lengths) if lengths else np.zeros(0)
+        usual = np.isfinite(length) & (length > 0)
+        if usual.any():
+            usual &= length <= MUCH_LONGER * np.median(length[usual])
+        if self.width > 1:  # equal rows have equal lengths, and other rows hardly ever
+            _, group, size = np.unique(length, return_inverse=True, return_counts=True)
+            usual &= size[group] < 3
+        return ids[usual]
 
     def _mean(self, ids: Ids) -> Rows:
         total = np.zeros(self.width)

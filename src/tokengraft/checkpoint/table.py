@@ -100,6 +100,8 @@ class NewTables:
     """The standard deviation of the model's initial weights."""
     has_output: bool = True
     """Whether the model computes logits of tokens; an encoder of texts does not."""
+    of_changes: bool = False
+    """Whether the tables are those of an adapter."""
 
     @cached_property
     def copies(self) -> Ids:
@@ -139,6 +141,7 @@ class NewTables:
             table="input" if as_input else "output",
             plan=self.plan,
             predicts=self._predicts(tensor),
+            of_changes=self.of_changes,
         )
         is_bias, init = tensor.role == "bias", self.options.inits[0 if as_input else 1]
         if is_bias and init != DEFAULT:

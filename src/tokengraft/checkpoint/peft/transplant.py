@@ -118,7 +118,9 @@ class AdapterJob:
         _require_linear(options, tied=vocabulary.tied, needed=bool(changed))
         tables = Vocabulary(changed, rows, vocabulary.tied, "the names of PEFT")
         has_output = predicts_tokens(checkpoint.config)
-        new_tables = NewTables(tables, changes, vocabulary.rows, options, unused, has_output=has_output)
+        new_tables = NewTables(
+            tables, changes, vocabulary.rows, options, unused, has_output=has_output, of_changes=True
+        )
         job = cls(folder, config, file, parts, checkpoint, new, new_tables)
         for part in parts.values():
             if part.suffix == FROZEN:
