@@ -38,6 +38,7 @@ def test_it_lists_the_new_rows_with_their_frequency_in_the_counted_text(texts, s
     ids = [token for line in documents if line not in held for token in new.encode(line)]
     assert found["frequency"] == [ids.count(token_id) for token_id in found["new_ids"]]
     assert found["counted_tokens"] == len(ids)
+    assert found["kept_share"] == 0.1
     rare = [i for i, times in zip(found["new_ids"], found["frequency"], strict=True) if times < found["rare_below"]]
     assert found["rare_ids"] == rare
     assert found["embedding_rows"] == done.transplant.rows_after
