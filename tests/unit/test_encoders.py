@@ -86,10 +86,21 @@ def tokenizer_json(algorithm):
     return tokenizer.to_str()
 
 
-def model_folder(folder, name, **settings):
+def listed(document):
+    """The tokenizer with all added tokens in the list of its vocabulary, as T5 and XLM-R have them."""
+    vocab = document["model"]["vocab"]
+    for token in document["added_tokens"][-len(LANGUAGES) :]:
+        if isinstance(vocab, dict):
+            vocab[token["content"]] = token["id"]
+        else:
+            vocab.append([token["content"], 0.0])
+    return document
+
+
+def model_folder(folder, name, change=lambda document: document, **settings):
     """A folder with a tiny random model and its tokenizer; returns the tokenizer and the class of the model."""
     model_class, config_class, algorithm, config = MODELS[name]
-    base = tg.load(builders.write(folder, json.loads(tokenizer_json(algorithm))))
+    base = tg.load(builders.write(folder, change(json.loads(tokenizer_json(algorithm)))))
     pad, end = (base.ids[token] for token in (("[PAD]", "[SEP]") if algorithm == "WordPiece" else ("<pad>", "</s>")))
     ids = {"pad_token_id": pad, "bos_token_id": end, "eos_token_id": end, "cls_token_id": end, "sep_token_id": end}
     # Languages are tokens after the vocabulary, whose ids change.
@@ -159,6 +170,16 @@ def test_kept_tokens_have_the_logits_or_hidden_states_that_they_had(name, tmp_pa
         assert generation["decoder_start_token_id"] == new.ids["en_XX"]
         assert generation["forced_bos_token_id"] == new.ids["et_EE"]
         assert generation["bad_words_ids"] == [[new.ids["en_XX"]]]
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name][2] != "BPE"])
+def test_new_tokens_change_nothing_for_the_others(name, tmp_path):
+    base, kind = model_folder(tmp_path / "model", name, listed)
+    joined = [text.replace(" ", "")[:60] for text in builders.TEXT] * 2
+    new = tg.extend(base, tg.count(base, iter(joined)), 6).apply(base)
+    done = tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert (done.rows_after, done.plan.summary.moved) == (base.n_rows + 6, 0)
+    assert_says_the_same(tmp_path, base, new, kind)
 
 
 @pytest.mark.parametrize("name", ["bert-Model", "bert-ForMaskedLM", "t5", "t5-encoder", "bart-without-head", "whisper"])
