@@ -24,6 +24,7 @@ __all__ = [
     "documents",
     "edit_distances",
     "extend",
+    "extend_pieces",
     "of_scripts",
     "pairs",
     "script_properties",
