@@ -21,7 +21,6 @@ import argparse
 import copy
 import json
 import math
-from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from transformers import AutoModelForCausalLM
 import tokengraft as tg
 from lab.experiments.data import read_documents
 from lab.experiments.rows import Change
+from lab.experiments.training.data import up_to
 
 
 def main() -> None:
@@ -78,14 +78,6 @@ def load_model(folder: str, *, untie: bool):
 def parts(path: str, most: float) -> list[str]:
     """The first parts of a text, of at most so many bytes."""
     return [*tg.train.score.chunks(up_to(read_documents(Path(path)), most))]
-
-
-def up_to(texts: Iterable[str], most: float) -> Iterator[str]:
-    for text in texts:
-        most -= len(text.encode())
-        if most < 0:
-            return
-        yield text
 
 
 class Scorer:

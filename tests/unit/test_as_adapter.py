@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from checkpoints import add_tensor, checkpoint, set_config, tables, write_texts
+from peft_models import UsesPeft
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -30,16 +31,8 @@ def config_of(folder):
     return json.loads((folder / "adapter_config.json").read_bytes())
 
 
-class TestPeft:
+class TestPeft(UsesPeft):
     """What PEFT makes of the folder."""
-
-    @pytest.fixture(autouse=True)
-    def libraries(self):
-        self.torch = pytest.importorskip("torch", reason="torch is not installed")
-        self.peft = pytest.importorskip("peft", reason="peft is not installed: `pip install peft` to run this")
-        import tiny_models
-
-        self.tiny = tiny_models
 
     def logits(self, model, tokenizer):
         ids = tokenizer.encode("põdrad põõsas õunad õues ja kassid the cat sat")

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from checkpoints import checkpoint, tables, tensor, write_safetensors, write_texts
+from peft_models import UsesPeft
 
 import tokengraft as tg
 from tokengraft import cli, errors
@@ -353,16 +354,8 @@ CHANGES = {"swap": {"remove": 20, "add": 20}, "add": {"add": 30}, "remove": {"re
 
 
 @pytest.mark.filterwarnings("ignore")
-class TestPeft:
+class TestPeft(UsesPeft):
     """Adapters that PEFT writes, before and after."""
-
-    @pytest.fixture(autouse=True)
-    def libraries(self):
-        self.torch = pytest.importorskip("torch", reason="torch is not installed")
-        self.peft = pytest.importorskip("peft", reason="peft is not installed: `pip install peft` to run this")
-        import tiny_models
-
-        self.tiny = tiny_models
 
     def trained(self, model, **options):
         """A model with an adapter that is not 0."""

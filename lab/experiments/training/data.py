@@ -51,12 +51,18 @@ class Sizes:
     """Pruned, and as many inserted by `naive-regen`."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the model, the texts and FLORES."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="folder of the model, or of its tokenizer")
     parser.add_argument("--target", required=True, metavar="LANGUAGE=PARQUET")
     parser.add_argument("--keep", required=True, metavar="LANGUAGE=PARQUET")
     parser.add_argument("--flores", type=Path, required=True, help="folder of FLORES-200 devtest")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
     parser.add_argument("--target-bytes", type=int, default=45_000_000)
     parser.add_argument("--keep-bytes", type=int, default=5_000_000)
     for name in ("swap", "add", "naive"):

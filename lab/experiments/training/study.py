@@ -8,7 +8,6 @@ An arm is named by kind, number of tokens, megabytes of the target it was learne
 on their text, so that a run reads the first megabytes of each (`Run.target_bytes`, `Run.keep_share`).
 """
 
-import argparse
 import json
 import tempfile
 from collections import Counter
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 import tokengraft as tg
 from lab.experiments.languages import language_of
-from lab.experiments.training.data import Corpus, chunks, corpus, digest, save_arm, up_to, write_json
+from lab.experiments.training.data import Corpus, chunks, corpus, digest, parser_of, save_arm, up_to, write_json
 from tokengraft import _core
 
 SIZES = (250, 500, 1_000, 2_000, 4_000, 8_000)
@@ -35,11 +34,7 @@ MAX_SHARE = 0.2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="folder of the model, or of its tokenizer")
-    parser.add_argument("--target", required=True, metavar="LANGUAGE=PARQUET")
-    parser.add_argument("--keep", required=True, metavar="LANGUAGE=PARQUET")
-    parser.add_argument("--flores", type=Path, required=True, help="folder of FLORES-200 devtest")
+    parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=int, nargs="+", default=(11, 45), help="of the target, to learn tokens on")
     parser.add_argument("--keep-bytes", type=int, default=22_000_000)
     parser.add_argument("--out", type=Path, required=True)

@@ -29,7 +29,7 @@ RARER = 2.0
 
 
 MUCH_LONGER = 100
-"""A row that is so many times as long as most is no row of a token."""
+"""Rows that are longer than the median by this factor are not used."""
 
 
 class NewToken(NamedTuple):
