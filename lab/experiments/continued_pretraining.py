@@ -60,13 +60,13 @@ def models_of(folder: Path) -> Any:
 @lru_cache(maxsize=2)
 def data_folder(setup: Setup, language: str) -> Path:
     """The text and the tokenizers of a language, made once."""
-    from lab.experiments.training.data import Sizes, corpus, write_data
+    from lab.experiments.training.data import CHOICE_BYTES, HELD_BYTES, Sizes, corpus, write_data
 
     out = Path(tempfile.mkdtemp(prefix="continued-pretraining-")) / language
     target, keep = setup.documents(language), setup.documents(ENGLISH)
     size = sum(len(text.encode()) for text in target.train)
     parts = [
-        corpus(name, found.train, found.held_out, setup.data.sentences(name), most)
+        corpus(name, found.train, found.held_out, setup.data.sentences(name), most, CHOICE_BYTES + HELD_BYTES)
         for name, found, most in ((language, target, size), (ENGLISH, keep, round(size * KEPT_SHARE)))
     ]
     write_data(out, tg.load(setup.model_folder), *parts, Sizes(setup.sizes, (), setup.sizes))

@@ -23,7 +23,9 @@ import tokengraft as tg
 from lab.experiments.languages import language_of
 
 HELD_BYTES = 600_000
-"""The most bytes of held-out text of each language."""
+"""The most bytes of held-out text of each language that are scored at the end."""
+CHOICE_BYTES = 300_000
+"""The most bytes of other held-out text, on which recipes are chosen."""
 CHUNK = 1_500
 """The most bytes that are scored together."""
 
@@ -46,9 +48,9 @@ class Sizes:
     swap: Sequence[int] = (8_000,)
     """Pruned, and as many learned."""
     add: Sequence[int] = ()
-    """Learned."""
+    """Learned, with text of the kept language preserved."""
     naive: Sequence[int] = ()
-    """Pruned, and as many inserted by `naive-regen`."""
+    """The same tokens pruned as for `swap`, and as many inserted by `naive-regen`."""
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
@@ -76,16 +78,23 @@ def main() -> None:
         lines = (options.flores / f"{language_of(language).flores}.devtest").read_text(encoding="utf-8").splitlines()
         # One document in 20 is a candidate to be scored.
         parts = texts[len(texts) // 20 :], texts[: len(texts) // 20]
-        corpora.append(corpus(language, *parts, lines, size))
+        corpora.append(corpus(language, *parts, lines, size, CHOICE_BYTES + HELD_BYTES))
     write_data(options.out, tg.load(options.model), *corpora, Sizes(options.swap, options.add, options.naive))
 
 
-def corpus(language: str, train: Iterable[str], held_out: Iterable[str], sentences: Iterable[str], size: int) -> Corpus:
+def corpus(
+    language: str,
+    train: Iterable[str],
+    held_out: Iterable[str],
+    sentences: Iterable[str],
+    size: int,
+    held_bytes: int = HELD_BYTES,
+) -> Corpus:
     """So many bytes of text to train on, and held-out documents that are not nearly among them."""
     chosen = list(up_to(train, size))
     seen = {sequence for text in chosen for sequence in sequences(text)}
     apart = [text for text in held_out if share(text, seen) < 1 / 3]
-    found = Corpus(language, chosen, list(up_to(apart, HELD_BYTES)), [*sentences])
+    found = Corpus(language, chosen, list(up_to(apart, held_bytes)), [*sentences])
     sizes = [sum(len(text.encode()) for text in texts) for texts in (found.train, found.held_out)]
     print(f"{language}: {len(chosen):,} documents, {sizes[0]:,} bytes; {len(found.held_out):,}, {sizes[1]:,} held out")
     return found
@@ -94,10 +103,15 @@ def corpus(language: str, train: Iterable[str], held_out: Iterable[str], sentenc
 def write_data(out: Path, base: tg.Tokenizer, target: Corpus, keep: Corpus, sizes: Sizes) -> None:
     """Writes the folder that `train.py` reads."""
     out.mkdir(parents=True)
+    document_of = {}
     for text in (target, keep):
-        scored = [chunk for document in text.held_out for chunk in chunks(document)]
-        write_json(out / f"{text.language}_held.json", scored)
+        first = list(up_to(text.held_out, sum(len(document.encode()) for document in text.held_out) // 3))
+        for part, documents in (("held", first), ("test", text.held_out[len(first) :])):
+            parts = [(chunk, place) for place, document in enumerate(documents) for chunk in chunks(document)]
+            write_json(out / f"{text.language}_{part}.json", [chunk for chunk, _ in parts])
+            document_of[f"{text.language}_{part}"] = [place for _, place in parts]
         write_json(out / f"{text.language}_flores.json", text.sentences)
+    write_json(out / "documents.json", document_of)
     texts = target.train + keep.train
     random.Random(0).shuffle(texts)
     with lzma.open(out / "train.json.xz", "wt", encoding="utf-8") as file:
@@ -151,21 +165,20 @@ def write_arms(arms: Path, base: tg.Tokenizer, target: list[str], keep: list[str
     counts.save(arms / "counts.parquet")
     save_arm(base, base, arms / "base")
     with tempfile.TemporaryDirectory() as scratch:
-        for kind in ("swap", "add"):
+        for kind in ("swap", "add", "naive"):
             for size in getattr(sizes, kind):
-                name = f"{kind}-{size}"
-                save_arm(base, adapted(Path(scratch), base, target, keep, name, **{kind: size}), arms / name)
-    bare = tg.Protection(defaults=False)
-    read = tg.count(base, iter(target + keep)) if sizes.naive else None
-    order = tg.prune_order(base, read, "leaf-frequency", protection=bare) if read else []
-    for size in sizes.naive:
-        save_arm(base, tg.learn.extend_naively(order[:size].apply(base), counts, size), arms / f"naive-{size}")
+                option = "add" if kind == "add" else "swap"
+                made = adapted(Path(scratch), base, target, keep, f"{kind}-{size}", **{option: size})
+                tokenizer = made.tokenizer
+                if kind == "naive":
+                    tokenizer = tg.learn.extend_naively(made.order.apply(base), counts, size)
+                save_arm(base, tokenizer, arms / f"{kind}-{size}")
 
 
 def adapted(
     folder: Path, base: tg.Tokenizer, target: list[str], keep: list[str], name: str, **size: int
-) -> tg.Tokenizer:
-    """The tokenizer that `tg.adapt` makes."""
+) -> tg.Adaptation:
+    """What `tg.adapt` makes. Tokens that are added leave the kept text as it is."""
     if not (folder / "tokenizer").exists():
         tg.save(base, folder / "tokenizer")
         for role, texts in (("target", target), ("keep", keep)):
@@ -173,9 +186,11 @@ def adapted(
             (folder / f"{role}.jsonl").write_text("".join(lines), encoding="utf-8")
     text = {role: folder / f"{role}.jsonl" for role in ("target", "keep")}
     options = tg.AdaptOptions(
-        hold_out=tg.counts.HoldOut(one_in=max(2, min(50, len(keep) // 8)))
-    )  # 50 unless there is little
-    return tg.adapt(folder / "tokenizer", out=folder / name, options=options, **text, **size).tokenizer
+        hold_out=tg.counts.HoldOut(one_in=max(2, min(50, len(keep) // 8))),  # 50 unless there is little
+        preserve_keep="add" in size,
+        report=False,
+    )
+    return tg.adapt(folder / "tokenizer", out=folder / name, options=options, **text, **size)
 
 
 def save_arm(base: tg.Tokenizer, tokenizer: tg.Tokenizer, folder: Path) -> None:

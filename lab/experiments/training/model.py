@@ -143,5 +143,11 @@ def next_token_loss(states: torch.Tensor, weight: torch.Tensor, labels: torch.Te
     return F.cross_entropy(F.linear(states, weight).float(), labels, reduction="sum", ignore_index=-1)
 
 
+def token_losses(states: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The same, for each token; 0 where there is no label."""
+    return F.cross_entropy(F.linear(states, weight).float(), labels, reduction="none", ignore_index=-1)
+
+
 if DEVICE == "cuda":
     next_token_loss = torch.compile(next_token_loss, dynamic=True)
+    token_losses = torch.compile(token_losses, dynamic=True)

@@ -29,14 +29,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lab.experiments.training.choices import solved
 from lab.experiments.training.distill import distill
-from lab.experiments.training.model import DEVICE, Arm, Models, hidden, next_token_loss
+from lab.experiments.training.model import DEVICE, Arm, Models, hidden, next_token_loss, token_losses
 from lab.experiments.training.shared import SharedRows
 from lab.experiments.training.states import state_rows
 
 LENGTH = 1024
 PART = int(os.environ.get("TRAIN_SEQUENCES", "24"))
 """Sequences in memory at once."""
+PARTS = ("held", "test", "flores")
+"""Of the text that is scored: recipes are chosen on the first, and reported on the others."""
 LARGEST_KEEP_SHARE = 0.3
 SECONDS_PER_TOKEN = 12e-6
 """What a run needs at most beside others, before the first one is measured."""
@@ -61,6 +64,8 @@ class Run:
     step_bytes: float = 178e3
     table_lr: float = 1.0
     """Learning rate of the embedding, relative to ``lr``."""
+    table_decay: float = 0.0
+    """Weight decay of the embedding. That of all other matrices is 0.1."""
     row_lr: float = 1.0
     """Learning rate of the rows of new tokens, relative to that of the embedding."""
     share: float = 0.0
@@ -79,10 +84,14 @@ class Run:
     hidden_weight: float = 1.0
     """Weight of the hidden states against the next token, for distillation."""
     warm_up: float = 0.05
+    floor: float | None = None
+    """The rate falls to this part of its highest value by a cosine; None: to 0, in a line."""
     beta2: float = 0.95
     max_steps: int = 0
     curve: int = 8
     """In how many parts the training is scored."""
+    detailed: bool = False
+    """Whether the bits of every scored line and document are written, and how tasks of `choices.py` are solved."""
 
 
 def main() -> None:
@@ -172,10 +181,12 @@ class Data:
         else:
             with lzma.open(folder / "train.json.xz", "rt", encoding="utf-8") as file:
                 self.documents = json.load(file)
-            names = sorted(folder.glob("*_held.json")) + sorted(folder.glob("*_flores.json"))
+            names = [path for part in PARTS for path in sorted(folder.glob(f"*_{part}.json"))]
             self.scored = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in names}
             self.n_target = len(self.documents)
         self.sizes = np.array([len(text.encode()) for text in self.documents])
+        listed = folder / "documents.json"
+        self.document_of = json.loads(listed.read_text()) if listed.exists() else {}
         self.arms: dict[str, Arm] = {}
         self.cache = cache and cache / f"{folder.name}-{target_bytes:.0f}"
 
@@ -193,6 +204,10 @@ class Data:
             most = ends[n - 1] * LARGEST_KEEP_SHARE / (1 - LARGEST_KEEP_SHARE)
             scored |= {f"{language}_held": text["held"], f"{language}_flores": text["flores"]}
         return scored, n_target
+
+    def by_document(self, name: str, bits: np.ndarray) -> np.ndarray:
+        """The bits of the documents of a scored text; of its lines, if its documents are not known."""
+        return np.bincount(self.document_of[name], bits) if name in self.document_of else bits
 
     def chosen(self, run: Run) -> list[int]:
         """The documents that a run reads: those of the target, and the first of the kept language."""
@@ -260,9 +275,16 @@ def train(run: Run, models: Models, data: Data) -> dict:
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     spent = time.monotonic() - spent - aside + distilling
-    scores = {name: bits_per_byte(model, arm, texts) for name, texts in data.scored.items()}
+    bits = {name: bits_of(model, arm, texts) for name, texts in data.scored.items()}
+    scores = {name: float(bits[name].sum() / size_of(texts)) for name, texts in data.scored.items()}
     curve.append((float(read), *score_some(model, arm, data)))
     tokens = sum(batch.numel() for batch in batches[:steps])
+    details = {}
+    if run.detailed:
+        reported = {name: data.by_document(name, found) for name, found in bits.items() if not name.endswith("_held")}
+        details["bits"] = {name: [round(float(value), 3) for value in found] for name, found in reported.items()}
+        details["moved"] = moved(first_rows, model.get_input_embeddings().weight.detach()[new])
+        details["choices"] = solved(lambda texts, before=None: bits_of(model, arm, texts, before), data.scored)
     return {
         **asdict(run),
         "bytes": float(read) if run.passes else run.bytes,
@@ -274,6 +296,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
         "seconds": spent,
         "tokens_per_second": tokens / spent,
         "bytes_read": int(read),
+        **details,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu",
     }
@@ -339,11 +362,20 @@ def drift(before: torch.Tensor, after: torch.Tensor, arm: Arm, order: list[int])
     return {name: [int(part.sum()), float(np.median(far[part]))] for name, part in parts.items() if part.any()}
 
 
+def moved(before: torch.Tensor, after: torch.Tensor) -> dict[str, list[float]]:
+    """Percentiles 0 to 100 of how far rows of new tokens went, and of how much their norms changed."""
+    if not len(before):
+        return {}
+    changes = {"distance": (after - before).norm(dim=1), "norm": after.norm(dim=1) - before.norm(dim=1)}
+    percentiles = np.linspace(0, 1, 101)
+    return {name: np.quantile(x.cpu().numpy(), percentiles).round(4).tolist() for name, x in changes.items()}
+
+
 def optimizer_of(run: Run, model: torch.nn.Module, shared: SharedRows | None) -> torch.optim.Optimizer:
     table = model.get_input_embeddings().weight
     others = [weight for weight in model.parameters() if weight is not table]
     groups = [
-        {"params": [table], "relative": run.table_lr, "weight_decay": 0.0, "body": False},
+        {"params": [table], "relative": run.table_lr, "weight_decay": run.table_decay, "body": False},
         {"params": [w for w in others if w.ndim > 1], "relative": 1.0, "weight_decay": 0.1, "body": True},
         {"params": [w for w in others if w.ndim <= 1], "relative": 1.0, "weight_decay": 0.0, "body": True},
     ]
@@ -354,12 +386,15 @@ def optimizer_of(run: Run, model: torch.nn.Module, shared: SharedRows | None) ->
 
 
 def set_rates(optimizer: torch.optim.Optimizer, run: Run, step: int, steps: int, rows_steps: int) -> None:
-    """Linear warm-up, then linear to zero. While only rows are trained, their rate is constant."""
+    """Linear warm-up, then linear or by a cosine. While only rows are trained, their rate is constant."""
     first = step < rows_steps
     place, length = step - rows_steps, steps - rows_steps
     rise = min(1.0, (place + 1) / max(1, run.warm_up * length))
+    fall = (length - place) / length
+    if run.floor is not None:
+        fall = run.floor + (1 - run.floor) * (1 + math.cos(math.pi * (1 - fall))) / 2
     for group in optimizer.param_groups:
-        rate = min(rise, (length - place) / length)
+        rate = min(rise, fall)
         if first:
             rate = 0.0 if group["body"] else min(1.0, (step + 1) / 5)
         group["lr"] = run.lr * group["relative"] * rate
@@ -410,27 +445,44 @@ def add_gradients(model: torch.nn.Module, batch: torch.Tensor) -> None:
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
-@torch.no_grad()
 def bits_per_byte(model: torch.nn.Module, arm: Arm, texts: list[str]) -> float:
-    encoded = arm.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    items = sorted(([arm.separator, *item.ids] for item in encoded), key=len)
-    table, nats = model.get_input_embeddings().weight, 0.0
-    for batch in padded_batches(items, 32_768 if DEVICE == "cuda" else 4_096):
-        width = -(-max(map(len, batch)) // 64) * 64
-        ids = torch.tensor([item + [arm.separator] * (width - len(item)) for item in batch], device=DEVICE)
-        known = torch.tensor([len(item) for item in batch], device=DEVICE)[:, None]
+    return float(bits_of(model, arm, texts).sum() / size_of(texts))
+
+
+def size_of(texts: list[str]) -> int:
+    """In bytes."""
+    return sum(len(text.encode()) for text in texts)
+
+
+@torch.no_grad()
+def bits_of(model: torch.nn.Module, arm: Arm, texts: list[str], before: list[str] | None = None) -> np.ndarray:
+    """The bits of each text after the separator, and after another text if one is given. Texts are split apart."""
+    encode = arm.tokenizer.encode_batch_fast
+    starts = encode(before, add_special_tokens=False) if before else None
+    items = []
+    for place, item in enumerate(encode(texts, add_special_tokens=False)):
+        start = [arm.separator, *(starts[place].ids if starts else ())]
+        items.append(([*start, *item.ids], len(start), place))
+    table, bits = model.get_input_embeddings().weight, np.zeros(len(texts))
+    for batch in padded_batches(sorted(items, key=lambda item: len(item[0])), 32_768 if DEVICE == "cuda" else 4_096):
+        width = -(-max(len(ids) for ids, _, _ in batch) // 64) * 64
+        ids = torch.tensor([ids + [arm.separator] * (width - len(ids)) for ids, _, _ in batch], device=DEVICE)
+        first, end = (
+            torch.tensor(n, device=DEVICE)[:, None] for n in zip(*((b, len(a)) for a, b, _ in batch), strict=True)
+        )
         places = torch.arange(1, width + 1, device=DEVICE)[None]
-        labels = torch.where(places < known, ids.roll(-1, 1), -1)
+        labels = torch.where((places >= first) & (places < end), ids.roll(-1, 1), -1)
         with torch.autocast(DEVICE, torch.bfloat16):
             states = hidden(model, ids)
-            nats += float(next_token_loss(states.flatten(0, 1), table.to(states.dtype), labels.flatten()))
-    return nats / math.log(2) / sum(len(text.encode()) for text in texts)
+            losses = token_losses(states.flatten(0, 1), table.to(states.dtype), labels.flatten())
+        bits[[place for _, _, place in batch]] = losses.reshape(ids.shape).sum(1).double().cpu().numpy() / math.log(2)
+    return bits
 
 
-def padded_batches(items: list[list[int]], most: int) -> list[list[list[int]]]:
-    made: list[list[list[int]]] = [[]]
+def padded_batches(items: list[tuple[list[int], int, int]], most: int) -> list[list[tuple[list[int], int, int]]]:
+    made: list[list[tuple[list[int], int, int]]] = [[]]
     for item in items:
-        if made[-1] and (len(made[-1]) + 1) * len(item) > most:
+        if made[-1] and (len(made[-1]) + 1) * len(item[0]) > most:
             made.append([])
         made[-1].append(item)
     return made
