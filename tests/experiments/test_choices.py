@@ -39,6 +39,6 @@ def test_tasks_of_two_languages():
         "en_flores": ["a b"] * 4,
         "et_held": [],
     }
-    found = solved(lambda texts, before=None: np.zeros(len(texts)), scored)
+    found = solved(lambda texts, _=None: np.zeros(len(texts)), scored)
     assert {*found} == {"continuation-et", "continuation-en", "to-et", "from-et"}
     assert all(len(digits) == 4 for digits in found.values())
