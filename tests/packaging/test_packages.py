@@ -3,6 +3,7 @@
 `maturin build` takes seconds after `pip install --editable .`, which has compiled the same crates, otherwise minutes.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -84,6 +85,24 @@ def test_the_sdist_has_every_file_that_building_needs(tmp_path):
         files = {name.partition("/")[2] for name in archive.getnames()}
     assert tracked("src", "rust/src", "rust/Cargo.toml", "rust/Cargo.lock") - files == set()
     assert {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"} <= files
+
+
+def test_a_release_has_absolute_links_and_urls(tmp_path):
+    """On PyPI a relative link leads nowhere. The release workflow knows the URL, the repository does not."""
+    for name in ("README.md", "pyproject.toml", ".ci/release_links.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    names = {"GITHUB_SERVER_URL": "https://host", "GITHUB_REPOSITORY": "me/it", "GITHUB_REF_NAME": "v1"}
+    command = [sys.executable, ".ci/release_links.py"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, **names}, check=True)
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    inside = [link for link in links if link.startswith("https://host/me/it/")]
+    assert len(inside) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert [link for link in inside if not (ROOT / re.sub(r"^\S+/(raw|blob)/v1/|#.*", "", link)).exists()] == []
+    assert text.count("](https://host/me/it/raw/v1/docs/") == 2
+    assert '\n[project.urls]\nSource = "https://host/me/it"\n' in (tmp_path / "pyproject.toml").read_text()
 
 
 def test_every_python_of_the_classifiers_is_tested():

@@ -1,0 +1,90 @@
+"""Writes the tables of `docs/comparison.md` from `results.csv`, and for pruning from `lab/trim_peers.csv`.
+
+python -m lab.comparison.page
+"""
+
+import csv
+import re
+from pathlib import Path
+from statistics import mean
+
+HERE = Path(__file__).parent
+RESULTS, PRUNING = HERE / "results.csv", HERE.parent / "trim_peers.csv"
+PAGE = HERE.parents[1] / "docs" / "comparison.md"
+PART = re.compile(r"(<!-- comparison (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+Row = dict[str, str]
+
+LABELS = {
+    "unchanged": "unchanged model",
+    "tokengraft": "tokengraft",
+    "tokenizer_extension": "the paper's toolkit",
+    "skeletoken": "skeletoken",
+    "add_tokens": "`add_tokens`, learned",
+    "add_words": "`add_tokens`, words",
+    "train_new": "`train_new_from_iterator`",
+    "tokensurgeon": "the same, tokensurgeon",
+}
+COLUMNS = {
+    "CPU s": "{cpu_seconds:.1f}",
+    "MB": "{megabytes:.0f}",
+    "code": "{lines:.0f}",
+    "bytes/token": "{estonian:.2f}/{english:.2f}",
+    "unreachable": "{unreachable:.0f}",
+    "lines changed": "{changed_english_percent:.1f}/{changed_code_percent:.1f}%",
+    "decoded wrong": "{decoded_wrong:.0f}",
+    "rows kept": "{kept_rows_percent:.1f}%",
+    "bits/byte": "{estonian_bits_per_byte:.2f}/{english_bits_per_byte:.2f}",
+}
+TEXTS = ("tool", "version", "machine", "versions")
+
+
+def rows_of(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def cells(row: Row) -> list[str]:
+    if not row["rows"]:
+        return ["not installed", *[""] * (len(COLUMNS) - 1)]
+    numbers = {name: float(value) for name, value in row.items() if value and name not in TEXTS}
+    return [form.format(**numbers) if numbers.keys() >= _fields(form) else "" for form in COLUMNS.values()]
+
+
+def _fields(form: str) -> set[str]:
+    return {*re.findall(r"{(\w+)", form)}
+
+
+def tools() -> str:
+    return table(["", *COLUMNS], [[LABELS[row["tool"]], *cells(row)] for row in rows_of(RESULTS)])
+
+
+def pruning() -> str:
+    """Of all tokenizers together, by tool."""
+    arms = dict[str, list[Row]]()
+    for row in rows_of(PRUNING):
+        arms.setdefault(row["arm"], []).append(row)
+    heads = ["", "seconds", "MB", "more tokens", "new unknown", "lines changed"]
+    return table(heads, [[f"`{arm}`", *_summed(rows)] for arm, rows in arms.items()])
+
+
+def _summed(rows: list[Row]) -> list[str]:
+    def column(name: str) -> list[float]:
+        return [float(row[name]) for row in rows]
+
+    lost = [f"{sum(column(name)):.0f}" for name in ("new_unknown", "changed_lines")]
+    more = f"{mean(column('tokens_percent')):.1f}%"
+    return [f"{sum(column('seconds')):.0f}", f"{max(column('megabytes')):.0f}", more, *lost]
+
+
+def filled(page: str) -> str:
+    parts = {"tools": tools, "pruning": pruning}
+    return PART.sub(lambda found: f"{found[1]}\n{parts[found[2]]()}\n\n{found[3]}", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

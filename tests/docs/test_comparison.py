@@ -1,0 +1,48 @@
+"""The comparison page has the measured numbers, and its scripts do what they say."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checkpoints import checkpoint
+
+import tokengraft as tg
+from lab.comparison import __main__ as measuring
+from lab.comparison import page, tools
+
+
+def test_the_page_has_the_measured_numbers():
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert {found[2] for found in page.PART.finditer(text)} == {"tools", "pruning"}
+    assert page.filled(text) == text, "run `python -m lab.comparison.page`"
+
+
+def test_every_tool_has_a_row_with_its_lines_of_code():
+    rows = {row["tool"]: row for row in page.rows_of(page.RESULTS)}
+    assert [*rows] == ["unchanged", *tools.TOOLS] == [*page.LABELS]
+    assert tools.TOOLS.keys() == measuring.PACKAGES.keys()
+    counted = {name: str(measuring.lines_of_code(name)) for name in tools.TOOLS}
+    assert {name: rows[name]["lines"] for name in tools.TOOLS if rows[name]["lines"]} == counted
+
+
+def test_a_tool_that_is_not_installed_has_a_row_that_says_so():
+    assert page.cells({"tool": "skeletoken", "rows": ""})[0] == "not installed"
+
+
+def test_the_input_is_the_first_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "TEXT_BYTES", 5)
+    pq.write_table(pa.table({"source": ["a"] * 4, "text": ["õ", "bcd", "e", "f"]}), tmp_path / "all.parquet")
+    measuring.first_documents(tmp_path / "all.parquet", tmp_path / "first.parquet")
+    assert tools.documents(tmp_path / "first.parquet") == ["õ", "bcd"]
+
+
+@pytest.mark.parametrize("tokens", [5, 9])
+def test_our_own_lines_do_the_task(tmp_path, tokens):
+    checkpoint(tmp_path / "model")
+    text = pa.table({"text": ["kassid ja koerad istuvad aknal"] * 9})
+    pq.write_table(text, tmp_path / "text.parquet")
+    tools.tokengraft(tmp_path / "model", tmp_path / "text.parquet", tokens, tmp_path / "out")
+    old, new = tg.load(tmp_path / "model"), tg.load(tmp_path / "out")
+    assert len(new.tokens) - len(old.tokens) == tokens
+    assert Path(tmp_path, "out", "model.safetensors").exists()
