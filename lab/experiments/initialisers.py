@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tokengraft as tg
-from lab.experiments.continued_pretraining import RECIPE, ROW_FACTOR, data_folder, models_of
+from lab.experiments.continued_pretraining import data_folder, models_of
 from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
 from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.plots import Panel, Series
@@ -29,6 +29,7 @@ INITIALISERS = (
     "mean-cov",
     "random",
 )
+RECIPE = {"lr": 2.4e-3, "step_bytes": 89e3, "row_lr": 4}
 PROBE = {"steps": 50, "step_bytes": 89_000, "learning_rate": 1.2e-3}
 COLUMNS = {"before": "before training", "probe": "after 50 steps", "held_out": "held out", "flores": "FLORES"}
 
@@ -41,8 +42,7 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     models, folder = models_of(setup.model_folder), data_folder(setup, cell.language)
     data = Data(folder, models.separator)
     arm = f"swap-{size}"
-    text = {"bytes": float(data.sizes.sum()), "row_lr": ROW_FACTOR}
-    result = train(Run(cell.part, cell.language, arm, init=cell.part, **RECIPE, **text), models, data)
+    result = train(Run(cell.part, cell.language, arm, init=cell.part, passes=1, **RECIPE), models, data)
     yield row_of(result, cell.language, _probe(setup, folder, arm, cell))
 
 

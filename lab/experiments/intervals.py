@@ -1,13 +1,15 @@
-"""Paired bootstrap intervals of the ratio of two sums, such as the bits of two models for the same lines."""
+"""Paired bootstrap intervals of two sums, such as the bits of two models for the same lines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from lab.experiments.tables import percent
 
 SAMPLES = 10_000
+RUN_SAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,12 @@ class Interval:
         return self.high < 0
 
     def __str__(self) -> str:
-        low, high = (percent(x, signed=True).removesuffix(" %") for x in (self.low, self.high))
-        return f"{percent(self.value, signed=True)} [{low}, {high}]"
+        return self.points().replace(" [", " % [")
+
+    def points(self) -> str:
+        """In percentage points, without a unit."""
+        value, low, high = (percent(x, signed=True).removesuffix(" %") for x in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
 
 
 def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0) -> Interval:
@@ -52,3 +58,41 @@ def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0)
     low, high = np.quantile(changes, (0.025, 0.975))
     total = pairs.sum(axis=0)
     return Interval(float(total[0] / total[1] - 1), float(low), float(high))
+
+
+def change_of_runs(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Interval:
+    """The same of several runs with other seeds. Runs are drawn with replacement too, apart for both sides.
+
+    >>> change_of_runs([[2.0, 4.0]], [[1.0, 2.0]])
+    Interval(value=1.0, low=1.0, high=1.0)
+    """
+    return _of_runs(ours, theirs, lambda above, below: above / below - 1)
+
+
+def points_of_runs(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Interval:
+    """The difference of two means of several runs, such as shares of solved items."""
+    n = np.shape(ours)[1]
+    return _of_runs(ours, theirs, lambda above, below: (above - below) / n)
+
+
+def _of_runs(
+    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], compared: Callable[..., np.ndarray]
+) -> Interval:
+    sides = [np.asarray(side, float) for side in (ours, theirs)]
+    n = sides[0].shape[1]
+    if n != sides[1].shape[1]:
+        raise ValueError(f"{n} and {sides[1].shape[1]} values cannot be paired")
+    generator = np.random.default_rng(0)
+    sums = []
+    for side in sides:
+        runs = generator.multinomial(len(side), np.full(len(side), 1 / len(side)), size=RUN_SAMPLES) / len(side)
+        sums.append((_drawn(n) @ side.T * runs).sum(axis=1))
+    low, high = np.quantile(compared(*sums), (0.025, 0.975))
+    value = compared(*(side.sum(axis=1).mean() for side in sides))
+    return Interval(float(value), float(low), float(high))
+
+
+@lru_cache(maxsize=8)
+def _drawn(n: int) -> np.ndarray:
+    """How often each of n lines is drawn, for every sample."""
+    return np.random.default_rng(1).multinomial(n, np.full(n, 1 / n), size=RUN_SAMPLES).astype(float)

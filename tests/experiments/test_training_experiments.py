@@ -16,8 +16,8 @@ def run(data_folder, tmp_path, monkeypatch):
     from tiny_models import tiny_llama
 
     tiny_llama(tmp_path / "model")
-    for module in (continued_pretraining, initialisers):
-        monkeypatch.setattr(module, "RECIPE", {"lr": 1e-3, "step_bytes": 4e3})
+    monkeypatch.setattr(continued_pretraining, "STEP_BYTES", 4e3)
+    monkeypatch.setattr(initialisers, "RECIPE", {"lr": 1e-3, "step_bytes": 4e3, "row_lr": 4})
 
     def run(name, parts):
         module = {"continued-pretraining": continued_pretraining, "initialisers": initialisers}[name]
@@ -33,18 +33,25 @@ def run(data_folder, tmp_path, monkeypatch):
 
 
 def test_every_tokenizer_reads_the_same_text_and_is_scored_in_bits_per_byte(run):
-    rows = run("continued-pretraining", ("unchanged-s0", "adapted-s0", "naive-s0", "adapted-twice-s0"))
+    parts = ("unchanged-paper-0.001-s0", "adapted-rows-0.001-s0", "naive-rows-0.001-s0", "adapted-paper-0.001-s1")
+    rows = run("continued-pretraining", parts)
     ends = {row["run"]: row for row in rows if row["kind"] == "end"}
-    once = {name: row for name, row in ends.items() if "twice" not in name}
-    assert len({row["read_mb"] for row in once.values()}) == 1
-    assert int(ends["adapted-s0"]["tokens"]) <= int(ends["unchanged-s0"]["tokens"])
-    assert float(ends["adapted-twice-s0"]["passes"]) == 2
-    assert float(ends["adapted-s0"]["row_factor"]) == 4
-    assert float(ends["unchanged-s0"]["row_factor"]) == 1
-    assert int(ends["adapted-s0"]["new"]) == 16
-    assert all(0 < float(row["held_out"]) < 100 for row in rows)
+    assert len({row["read_mb"] for row in ends.values()}) == 1
+    base, ours = ends[parts[0]], ends[parts[1]]
+    assert int(ours["tokens"]) <= int(base["tokens"])
+    assert [float(ends[name]["row_factor"]) for name in parts] == [1, 4, 4, 1]
+    assert [ends[name]["recipe"] for name in parts] == ["paper", "", "", "paper"]
+    assert int(ours["new"]) == 16
+    scores = ("held_out", "flores", "kept_held_out", "choice")
+    assert all(0 < float(row[name]) < 100 for row in ends.values() for name in scores)
     begins = {row["run"]: float(row["held_out"]) for row in rows if row["kind"] == "way" and float(row["read_mb"]) == 0}
     assert all(float(row["held_out"]) < begins[name] for name, row in ends.items())
+    lines = {(row["run"], row["text"]): row["values"].split() for row in rows if row["kind"] == "lines"}
+    assert len(lines[parts[1], "et_flores"]) == len(lines[parts[0], "to-et"]) == 20
+    tokenizers = {row["arm"]: row for row in rows if row["kind"] == "tokenizer"}
+    assert float(tokenizers["swap"]["flores"]) > float(tokenizers["base"]["flores"])
+    moved = [row for row in rows if row["kind"] == "moved" and row["run"] == parts[3]]
+    assert [len(row["values"].split()) for row in moved] == [101, 101]
 
 
 def test_an_initialiser_is_trained_and_probed(run):
@@ -58,9 +65,11 @@ def test_the_committed_rows_are_those_of_the_committed_runs():
     folder = cli.RESULTS / "continued-pretraining"
     runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
     rows = [row for row in docs.rows_of(cli.RESULTS, "continued-pretraining") if row["kind"] == "end"]
-    assert {row["run"]: row["held_out"] for row in rows} == {
-        run["name"]: pytest.approx(run["scores"][f"{run['data']}_held"], rel=1e-5) for run in runs
-    }
+    scores = {run["name"]: {f"{run['data']}_{part}": "" for part in ("test", "held")} for run in runs}
+    for run in runs:
+        name = next(name for name in scores[run["name"]] if name in run["scores"])
+        scores[run["name"]] = pytest.approx(run["scores"][name], rel=1e-5)
+    assert {row["run"]: row["held_out"] for row in rows} == scores
     assert {run["name"] for run in json.loads((folder / "runs.json").read_text())} == {run["name"] for run in runs}
 
 

@@ -1,0 +1,344 @@
+"""Tables, plots and claims of `continued-pretraining`."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+import numpy as np
+
+from lab.experiments.experiment import Claim, Row, Rows
+from lab.experiments.intervals import Interval, change_of_runs, points_of_runs
+from lab.experiments.languages import ENGLISH, language_of
+from lab.experiments.plots import Panel, Series
+from lab.experiments.tables import NOTHING, Table, distinct, number, percent, select
+
+LABELS = {"base": "unchanged", "swap": "adapted", "naive": "naive"}
+PAPER = "paper"
+USUAL_STEP = 89
+"""Of the earlier runs, in kB."""
+
+
+def tables(rows: Rows) -> list[Table]:
+    """For each language: bits per byte, tasks, all recipes. Then tokenizers, rows of new tokens, and earlier runs."""
+    named = [name for name in distinct(rows, "language") if _chosen(rows, name, "base")]
+    found = [make(rows, name) for make in (_bits_table, _tasks_table) for name in named]
+    found += [_tokenizer_table(rows), _moved_table(rows)]
+    found += [_recipes_table(rows, name) for name in named]
+    found += [table for name in distinct(rows, "language") if (table := _earlier_table(rows, name)).rows]
+    return found + [table for name in distinct(rows, "language") if (table := _study_table(rows, name)).rows]
+
+
+def _tuned(rows: Rows, language: str) -> list[Row]:
+    """Finished runs with text to choose on, of one pass."""
+    ends = select(rows, kind="end", language=language)
+    return [row for row in ends if row.get("choice") is not None and row["passes"] < 1.5]
+
+
+def _chosen(rows: Rows, language: str, arm: str, recipe: str | None = None) -> list[Row]:
+    """All seeds of the recipe that is best on the text to choose on, with the first seed."""
+    mine = [r for r in _tuned(rows, language) if r["arm"] == arm and recipe in (None, r["recipe"] or "")]
+    first = min((row for row in mine if row["seed"] == 0), key=lambda row: row["choice"], default=None)
+    return [row for row in mine if first and all(row[name] == first[name] for name in ("recipe", "rate"))]
+
+
+def _arms(rows: Rows, language: str) -> list[tuple[str, list[Row]]]:
+    """What is compared: the best recipe of every arm, and the paper's recipe where that is another one."""
+    found = [(label, _chosen(rows, language, arm)) for arm, label in LABELS.items()]
+    for arm, label in LABELS.items():
+        by_paper = _chosen(rows, language, arm, PAPER)
+        if by_paper and by_paper != _chosen(rows, language, arm):
+            found.append((f"{label}, the paper's recipe", by_paper))
+    return [(label, mine) for label, mine in found if mine]
+
+
+def _lines(rows: Rows, runs: Rows, text: str) -> list[np.ndarray]:
+    """The values of every line, for each run; nothing if they are not known."""
+    names = [row["run"] for row in runs]
+    known = {row["run"]: row["values"] for row in select(rows, kind="lines", text=text, language=runs[0]["language"])}
+    return [np.array(str(known[name]).split(), float) for name in names if name in known]
+
+
+def compared(
+    rows: Rows, ours: Rows, theirs: Rows, text: str, by: Callable[..., Interval] = change_of_runs
+) -> Interval | None:
+    """The change from one group of runs to another on a text."""
+    sides = [_lines(rows, runs, text) for runs in (ours, theirs)]
+    return by(*sides) if all(sides) else None
+
+
+def _each(rows: Rows, name: str, show: Callable[[float], str] = number) -> str:
+    return " / ".join(show(row[name]) for row in rows)
+
+
+def _recipe(row: Row) -> str:
+    """The recipe and the learning rate."""
+    name = "the paper's" if row["recipe"] == PAPER else "new rows × 4" if row["row_factor"] == 4 else "linear"
+    return f"{name}, {row['rate']:g}"
+
+
+def _bits_table(rows: Rows, language: str) -> Table:
+    texts = {
+        "held_out": ("held out", f"{language}_test"),
+        "flores": ("FLORES", f"{language}_flores"),
+        "kept_held_out": ("English held out", f"{ENGLISH}_test"),
+        "kept_flores": ("English FLORES", f"{ENGLISH}_flores"),
+    }
+    base = _chosen(rows, language, "base")
+    lines = []
+    for label, mine in _arms(rows, language):
+        cells = []
+        for column, (_, text) in texts.items():
+            change = compared(rows, mine, base, text) if mine != base else None
+            cells.append(_each(mine, column) + (f"; {change}" if change else ""))
+        lines.append((label, _recipe(mine[0]), number(mean(r["tokens"] for r in mine) / 1e6, 1), *cells))
+    return Table(
+        f"{language_of(language).name}: bits per byte after training",
+        ("", "recipe", "tokens, M", *(head for head, _ in texts.values())),
+        lines,
+        "Each seed; then the change of the mean against the unchanged model, with its 95 % interval.",
+    )
+
+
+def _tasks_table(rows: Rows, language: str) -> Table:
+    tasks = {
+        "continuation": (f"continuation, {language_of(language).name}", f"continuation-{language}"),
+        "to": ("translation from English", f"to-{language}"),
+        "from": ("translation to English", f"from-{language}"),
+        "kept_continuation": ("continuation, English", f"continuation-{ENGLISH}"),
+    }
+    base = _chosen(rows, language, "base")
+    lines = []
+    for label, mine in _arms(rows, language):
+        cells = []
+        for column, (_, text) in tasks.items():
+            change = compared(rows, mine, base, text, points_of_runs) if mine != base else None
+            known = all(row.get(column) is not None for row in mine)
+            after = f"; {change.points()}" if change else ""
+            cells.append(_each(mine, column, _points) + after if known else NOTHING)
+        lines.append((label, *cells))
+    return Table(
+        f"{language_of(language).name}: right choices among four texts",
+        ("", *(head for head, _ in tasks.values())),
+        lines,
+        "Percent of 1,012 items made from FLORES: the second half of a sentence, or its translation, among those of "
+        "three sentences of similar length (`training/choices.py`). Chance is 25. The change is in percentage points.",
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _tokenizer_table(rows: Rows) -> Table:
+    lines = []
+    for language in distinct(rows, "language"):
+        for arm, label in LABELS.items():
+            row = next(iter(select(rows, kind="tokenizer", language=language, arm=arm)), None)
+            runs = _chosen(rows, language, arm)
+            if row and runs:
+                tokens = number(mean(r["tokens"] for r in runs) / 1e6, 1)
+                rates = [number(row[name], 2) for name in ("flores", "kept_flores")]
+                numbers = f"{row['size']:,}", f"{row['unreachable']:,}"
+                lines.append((language_of(language).name, label, *numbers, *rates, tokens))
+    heads = ("language", "", "tokens", "unreachable", "bytes per token", "English", "tokens of the training text, M")
+    return Table("The tokenizers", heads, lines, "Bytes per token on FLORES. The paper's Table 9.")
+
+
+def _moved_table(rows: Rows) -> Table:
+    shown = (1, 5, 25, 50, 75, 95)
+    lines = []
+    for language in distinct(rows, "language"):
+        for arm in ("swap", "naive"):
+            runs = [row["run"] for row in _chosen(rows, language, arm, PAPER)]
+            for text, label in (("distance", "distance"), ("norm", "change of the norm")):
+                found = [r["values"] for r in select(rows, kind="moved", text=text) if r["run"] in runs]
+                if found:
+                    values = np.mean([np.array(str(x).split(), float) for x in found], axis=0)
+                    cells = [
+                        f"{values[percentile]:+.2f}" if text == "norm" else number(values[percentile], 2)
+                        for percentile in shown
+                    ]
+                    lines.append((language_of(language).name, LABELS[arm], label, *cells))
+    heads = ("language", "", "", *(f"{percentile} %" for percentile in shown))
+    return Table(
+        "How far rows of new tokens moved",
+        heads,
+        lines,
+        "Percentiles over the new tokens, one pass by the paper's recipe with its weight decay, means of the seeds: L2 "
+        "distance from the first value, and change of the L2 norm (the paper's Figure 8, which has no numbers).",
+    )
+
+
+def _recipes_table(rows: Rows, language: str) -> Table:
+    lines = []
+    for arm, label in LABELS.items():
+        mine = [row for row in _tuned(rows, language) if row["arm"] == arm and row["seed"] == 0]
+        for row in sorted(mine, key=lambda row: row["choice"]):
+            values = [number(row[name]) for name in ("choice", "held_out", "flores", "kept_held_out")]
+            tasks = [_points(row[name]) for name in ("continuation", "to", "from", "kept_continuation")]
+            lines.append((label, _recipe(row), *values, *tasks))
+    heads = ("", "recipe", "to choose on", "held out", "FLORES", "English held out")
+    return Table(
+        f"{language_of(language).name}: every recipe, seed 0",
+        (*heads, "continuation", "from English", "to English", "continuation, English"),
+        lines,
+    )
+
+
+def _earlier_table(rows: Rows, language: str) -> Table:
+    """Runs that were chosen and reported on the same text."""
+    ends = [r for r in select(rows, kind="end", language=language) if not r.get("target_mb") and r["init"] == "fvt"]
+    ends = [row for row in ends if row.get("choice") is None]
+    lines = [
+        (
+            f"{row['arm']} {row['size']:,}" if row["size"] else row["arm"],
+            f"{row['step_kb']:g}",
+            f"{row['rate']:g}",
+            f"× {row['row_factor']:g}",
+            number(row["read_mb"], 1),
+            row["recipe"],
+            row["seed"],
+            number(row["held_out"]),
+            number(row["flores"]),
+            number(row["kept_held_out"]),
+        )
+        for row in sorted(ends, key=lambda row: (row["passes"] > 1.5, row["held_out"]))
+    ]
+    heads = ("tokenizer", "step, kB", "rate", "new rows", "read, MB", "besides", "seed", "held out", "FLORES")
+    return Table(
+        f"{language_of(language).name}: earlier runs",
+        (*heads, "English held out"),
+        lines,
+        "On other held-out documents, which served to choose and to report: too good for the arm with more recipes.",
+    )
+
+
+def _study_table(rows: Rows, language: str) -> Table:
+    """Every run beside the unchanged model with the same text, rate and seed."""
+    mine = [row for row in select(rows, kind="end", language=language) if row.get("target_mb")]
+    same = ("target_mb", "kept_share", "rate", "step_kb", "seed")
+    bases = {tuple(row[name] for name in (*same, "passes")): row for row in mine if row["arm"] == "base"}
+    scores = ("held_out", "flores", "kept_held_out", "kept_flores")
+    lines = []
+    for row in sorted(mine, key=lambda row: (*(row[name] for name in same[:4]), row["arm"] != "base", row["size"])):
+        key = tuple(row[name] for name in same)
+        base = bases.get((*key, row["passes"])) or bases.get((*key, 1))
+        besides = [f"{row['passes']:g} passes"] if row["passes"] > 1 else []
+        besides += [f"steps of {row['step_kb']:g} kB"] if row["step_kb"] != USUAL_STEP else []
+        besides += [row["recipe"]] if row["recipe"] else []
+        besides += [row["init"]] if row["arm"] != "base" else []
+        lines.append(
+            (
+                f"{row['target_mb']:g}",
+                percent(row["kept_share"], 0),
+                f"{row['rate']:g}",
+                f"{row['arm']} {row['size']:,}" if row["size"] else "unchanged",
+                ", ".join(besides),
+                row["seed"],
+                number(base and base["tokens"] / row["tokens"], 2),
+                *(
+                    f"{number(row[name])} ({percent(row[name] / base[name] - 1, signed=True)})"
+                    if base and base is not row
+                    else number(row[name])
+                    for name in scores
+                ),
+            )
+        )
+    heads = ("MB", "English", "rate", "tokenizer", "besides", "seed", "times fewer tokens", "held out", "FLORES")
+    return Table(
+        f"{language_of(language).name}: number of tokens, share of English and learning rate",
+        (*heads, "English held out", "English FLORES"),
+        lines,
+        "MB of the target, beside which English is read. In brackets: against the unchanged model with the same text, "
+        "rate and seed. `add`: `--add N --preserve-keep`; `free`: `--add N`; `swap`: `--swap N`.",
+    )
+
+
+def panels(rows: Rows) -> list[Panel]:
+    """Bits per byte on the way by text and by tokens, and how far rows of new tokens moved."""
+    found = []
+    for language in [name for name in distinct(rows, "language") if _chosen(rows, name, "base")]:
+        for column, label, scale in (("read_mb", "MB of text read", 1.0), ("tokens", "million tokens read", 1e-6)):
+            series = []
+            for arm, name in LABELS.items():
+                end = next(iter(_chosen(rows, language, arm)), None)
+                way = [] if end is None else select(rows, kind="way", language=language, run=end["run"])[1:]
+                if way:
+                    series.append(Series(name, [scale * row[column] for row in way], [row["held_out"] for row in way]))
+            title = f"{language_of(language).name}, text to choose on"
+            found.append(Panel(title, label, "bits per byte", series))
+        for text, label in (("distance", "L2 distance"), ("norm", "change of the L2 norm")):
+            series = _moved_series(rows, language, text)
+            found.append(
+                Panel(f"{language_of(language).name}, new rows", "percentile of the new tokens", label, series)
+            )
+    return found
+
+
+def _moved_series(rows: Rows, language: str, text: str) -> list[Series]:
+    found = []
+    for arm in ("swap", "naive"):
+        run = next(iter(_chosen(rows, language, arm, PAPER)), None)
+        for row in select(rows, kind="moved", text=text, run=run["run"]) if run else ():
+            values = [float(value) for value in str(row["values"]).split()]
+            found.append(Series(LABELS[arm], range(len(values)), values))
+    return found
+
+
+def claims(rows: Rows) -> list[Claim]:
+    """The statements of the paper's Section "Continued pre-training" and of its analysis of undertrained tokens."""
+    found = []
+    for language in distinct(rows, "language"):
+        arms = [_chosen(rows, language, arm) for arm in LABELS]
+        if not all(arms):
+            continue
+        base, ours, naive = arms
+        name, texts = language_of(language).name, (f"{language}_test", f"{language}_flores")
+        against = [compared(rows, ours, base, text) for text in texts]
+        beside = [compared(rows, naive, ours, text) for text in texts]
+        if None in (*against, *beside):
+            continue
+        found.append(
+            Claim(
+                f"{name}: no substantial difference between naive and continued training of the tokenizer (within 1 %)",
+                all(change.low > -0.01 and change.high < 0.01 for change in beside),
+                f"bits per byte of naive: {_both(beside)}",
+            )
+        )
+        found.append(
+            Claim(
+                f"{name}: at equal text, the changed tokenizer is as good as the unchanged one (1B model; within 1 %)",
+                all(change.high < 0.01 for change in against),
+                f"bits per byte: {_both(against)}",
+            )
+        )
+        tokens = [mean(row["tokens"] for row in runs) for runs in (base, ours)]
+        found.append(
+            Claim(
+                f"{name}: the same text is fewer tokens to train on (26 % fewer in the paper)",
+                tokens[1] < tokens[0],
+                f"{percent(1 - tokens[1] / tokens[0])} fewer",
+            )
+        )
+        found += _moved_claims(rows, language)
+    return found
+
+
+def _both(changes: Sequence[Interval | None]) -> str:
+    return f"held out {changes[0]}, FLORES {changes[1]}"
+
+
+def _moved_claims(rows: Rows, language: str) -> list[Claim]:
+    distances = {s.label: s.ys for s in _moved_series(rows, language, "distance")}
+    norms = {s.label: s.ys for s in _moved_series(rows, language, "norm")}
+    if len(distances) < 2:
+        return []
+    (ours, naive), (our_norms, naive_norms) = ([found["adapted"], found["naive"]] for found in (distances, norms))
+    name = language_of(language).name
+    return [
+        Claim(
+            f"{name}: the naive method leaves more undertrained tokens: its rows move less and more of them shrink",
+            naive[5] < ours[5] and naive_norms[5] < our_norms[5],
+            f"5th percentile of the distance {naive[5]:.2f} against {ours[5]:.2f}, of the change of norms "
+            f"{naive_norms[5]:+.2f} against {our_norms[5]:+.2f}",
+        )
+    ]
