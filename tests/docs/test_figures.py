@@ -56,6 +56,7 @@ GIVEN = {
         "at least 1 % of the letters": LIMIT,
         "less than 1 % of the preserved letters": LIMIT,
         "less than 1 % of the letters": LIMIT,
+        "(0.001 % are words in Hindi": "in the table after it",
     },
     "docs/guides/shrink-a-model.md": {
         "63 % of Gemma-3-270M's parameters": "by the shapes of its tensors",
