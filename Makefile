@@ -38,9 +38,8 @@ format: .venv/dev
 benchmark: .venv/dev  ## speed beside peers: make benchmark TEXT=FILE.txt [OPTIONS='--peers']; TEXT of 100 MB or more
 	$(BIN)/python lab/benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
 
-experiments: .venv/experiments  ## all experiments that need no GPU, and docs/reproduce.md: make experiments DATA=DIR [OPTIONS='--model DIR']
+experiments: .venv/experiments  ## all experiments that need no GPU, in build/experiments: make experiments DATA=DIR [OPTIONS='--model DIR']
 	$(BIN)/python -m lab.experiments all --data $(DATA) $(OPTIONS)
-	$(BIN)/python -m lab.experiments docs
 
 wheel: .venv/dev  ## an abi3 wheel in dist/ that installs without Rust
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .

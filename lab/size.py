@@ -2,7 +2,8 @@
 
     python lab/size.py
 
-Prints a table in Markdown. Lines are those of `wc -l`, words those of `wc -w`.
+Prints a table in Markdown. Lines are those of `wc -l`, words those of `wc -w`, without comments (`<!-- ... -->`): they
+hold the markers of figures, which no reader sees.
 """
 
 import ast
@@ -21,7 +22,8 @@ def lines(paths: Iterable[Path]) -> int:
 
 
 def words(paths: Iterable[Path]) -> int:
-    return sum(len(path.read_text(encoding="utf-8").split()) for path in paths)
+    texts = (path.read_text(encoding="utf-8") for path in paths)
+    return sum(len(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split()) for text in texts)
 
 
 def first_options(command: str) -> int:

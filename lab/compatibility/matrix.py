@@ -3,14 +3,14 @@
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 import tokengraft as tg
 from lab.compatibility.collect import Entry
-from lab.compatibility.steps import NEEDS, STEPS, Case, DifferenceError
+from lab.compatibility.steps import NEEDS, STEPS, Case, DifferenceError, convert
 from lab.compatibility.texts import Texts
 from tokengraft import TokengraftError, Tokenizer
 
@@ -35,30 +35,46 @@ class Row:
     facts: dict[str, Any]
     """File, library, kind, engine, number of tokens and hash of the vocabulary; empty if it is refused."""
     results: dict[str, Result]
+    converted: dict[str, Result] = field(default_factory=dict)
+    """The results of the tokenizer as a `tokenizer.json`, if its own format cannot express new tokens."""
 
     @property
     def bugs(self) -> dict[str, Result]:
         """Everything that is neither equal to the library nor a clear refusal."""
-        return {step: result for step, result in self.results.items() if result.outcome in ("different", "failed")}
+        found = {**self.results, **{f"{step} after conversion": result for step, result in self.converted.items()}}
+        return {step: result for step, result in found.items() if result.outcome in ("different", "failed")}
+
+    @property
+    def passes(self) -> bool:
+        """Whether all steps were run and are equal, if need be after a conversion."""
+        return all((self.converted or self.results)[step].outcome == "equal" for step in STEPS)
 
     def as_dict(self) -> dict[str, Any]:
         """The row as JSON-ready data."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value or name != "converted"}
 
 
 def run(entry: Entry, texts: Texts) -> Row:
     """The row of a tokenizer."""
     with tempfile.TemporaryDirectory(prefix="compatibility-") as work:
-        case = Case(entry, texts, Path(work))
-        loaded = _outcome(lambda: case.base and "")
-        results = {"load": loaded}
-        for name, step in STEPS.items():
-            needed = results[NEEDS.get(name, "load")]
-            usable = needed.outcome == "equal"
-            results[name] = _outcome(lambda step=step: step(case)) if usable else Result("not run")
+        case = Case(entry, texts, Path(work) / "own")
+        results = _results(case)
         facts = _facts(case) if results["encode"].outcome in ("equal", "different") else {}
-    named = {step: replace(each, detail=each.detail.replace(f"{entry.folder}/", "")) for step, each in results.items()}
-    return Row(entry.name, entry.source, entry.note, facts, named)
+        converted = {}
+        if results["swap"].outcome == "refused" and case.base.rank_file:
+            other = Case(entry._replace(folder=Path(work) / "folder", encoding=""), texts, Path(work) / "converted")
+            converted = {"convert": _outcome(lambda: convert(case, other.entry.folder)), **_results(other)}
+    return Row(entry.name, entry.source, entry.note, facts, results, converted)
+
+
+def _results(case: Case) -> dict[str, Result]:
+    """The results of all steps."""
+    results = {"load": _outcome(lambda: case.base and "")}
+    for name, step in STEPS.items():
+        usable = results[NEEDS.get(name, "load")].outcome == "equal"
+        results[name] = _outcome(lambda step=step: step(case)) if usable else Result("not run")
+    folder = f"{case.entry.folder}/"
+    return {step: replace(each, detail=each.detail.replace(folder, "")) for step, each in results.items()}
 
 
 def _outcome(step: Callable[[], str]) -> Result:

@@ -22,6 +22,8 @@ def page(libraries: dict[str, str], rows: Sequence[Row]) -> str:
         n_tokenizers=len(edited),
         n_vocabularies=len({row.facts["vocabulary"] for row in edited}),
         n_rejected=len(rows) - len(edited),
+        n_own=sum(row.passes and not row.converted for row in edited),
+        n_converted=sum(row.passes and bool(row.converted) for row in edited),
         n_steps=len(STEPS),
         n_cells=sum(
             result.outcome == "equal" for row in edited for step, result in row.results.items() if step in STEPS
@@ -51,7 +53,7 @@ def _described(row: Row, kinds: Sequence[str]) -> str:
 
 
 def _outcome(row: Row, kinds: Sequence[str]) -> str:
-    """A tick if every step was equal, else the steps that were not. Steps after a refusal are not run."""
+    """A tick if every step was equal, else the steps that were not, and how the converted tokenizer did."""
     found = []
     for step in STEPS:
         result = row.results[step]
@@ -59,7 +61,7 @@ def _outcome(row: Row, kinds: Sequence[str]) -> str:
             found.append(f"{step} refused ({kinds.index(_kind(result.detail)) + 1})")
         elif result.outcome in FAILURES:
             found.append(f"{step} {FAILURES[result.outcome]}")
-    return ", ".join(found) or "✓"
+    return ", ".join([*found, *["converted: ✓"] * (row.passes and bool(found))]) or "✓"
 
 
 def _refusals(rows: Sequence[Row]) -> dict[str, str]:

@@ -24,5 +24,6 @@ def read_results(path: Path) -> tuple[dict[str, str], list[Row]]:
     return content["libraries"], [_row(**row) for row in content["rows"]]
 
 
-def _row(results: dict[str, dict[str, str]], **row: Any) -> Row:
-    return Row(**row, results={step: Result(**result) for step, result in results.items()})
+def _row(results: dict[str, Any], converted: dict[str, Any] | None = None, **row: Any) -> Row:
+    ours, other = ({step: Result(**each) for step, each in found.items()} for found in (results, converted or {}))
+    return Row(**row, results=ours, converted=other)

@@ -35,6 +35,7 @@ class Case:
 
     def __init__(self, entry: Entry, texts: Texts, work: Path) -> None:
         self.entry, self.texts, self.work = entry, texts, work
+        work.mkdir(parents=True, exist_ok=True)
         self.written: dict[str, Library] = {}
 
     @cached_property
@@ -236,6 +237,14 @@ def evaluate(case: Case) -> str:
         require(tokens == expected, f"{library.name} has {expected:,} tokens with {name}, evaluate {tokens:,}")
     gain = found["swapped", "text"].gain
     return f"{gain:+.1%} bytes per token"
+
+
+def convert(case: Case, folder: Path) -> str:
+    """Writes the tokenizer as a `tokenizer.json`, which has the ids that the library gives."""
+    tg.save(tg.convert(case.base, "huggingface"), folder, verify=False)
+    texts = case.samples(case.library, case.base)
+    _same_ids(case.library, tg.load(folder), texts)
+    return f"{len(texts):,} texts"
 
 
 STEPS: dict[str, Callable[[Case], str]] = {

@@ -7,13 +7,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tokengraft as tg
-from lab.experiments.data import BUDGET, open_data
+from lab.experiments.data import BUDGET, MissingDataError, open_data
 from lab.experiments.docs import write_docs
 from lab.experiments.experiment import Experiment, Setup
 from lab.experiments.registry import MODULES, experiment_of
 from lab.experiments.run import Request, run_experiment
 
 RESULTS = Path(__file__).parent / "results"
+"""The committed results, which docs/reproduce.md shows."""
+OUT = Path("build/experiments")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +34,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="?", help="an experiment; `all` that need no GPU and no model; or `docs`")
     parser.add_argument("--list", action="store_true", help="name all experiments, and end")
     parser.add_argument("--data", help="a folder (its layout is in lab/experiments/README.md), or `fineweb2`")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (lab/experiments/results)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--out", type=Path, default=OUT, help=f"folder of results ({OUT})")
+    update = "replace the committed results, lab/experiments/results"
+    where.add_argument("--update", action="store_const", dest="out", const=RESULTS, help=update)
     parser.add_argument("--flores", help="folder of FLORES-200 devtest, if it is not in DATA")
     parser.add_argument("--tokenizers", help="folder of tokenizer folders, if they are not in DATA")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="tokenizers, instead of those of the experiment")
@@ -65,7 +70,12 @@ def _run(options: argparse.Namespace) -> int:
         if options.name == "all" and (lacking := _lacking(experiment, options)):
             print(f"{name}: left out, it needs {lacking}")
             continue
-        run_experiment(experiment, _request(options))
+        try:
+            run_experiment(experiment, _request(options))
+        except MissingDataError as error:
+            if options.name != "all":
+                raise
+            print(f"{name}: skipped, {error.message}")
     return 0
 
 
@@ -91,7 +101,8 @@ def _request(options: argparse.Namespace) -> Request:
         options.budget,
         options.model,
     )
-    return Request(setup, options.out, options.models, options.languages, options.parts, _command(options))
+    asked = (options.models, options.languages, options.parts)
+    return Request(setup, options.out, *asked, _command(options), skip_missing=options.name == "all")
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -182,8 +182,8 @@ EXPERIMENT = Experiment(
         "SmolLM2-135M-Instruct, from 4-bit weights, trained on 23 MB of the target language and 2.6 MB of English, all "
         "weights, the same documents in the same order for every tokenizer, in steps of 45 kB. `adapted` replaces "
         "8,000 tokens by `tokengraft adapt --swap 8000`; `naive` prunes the same tokens and inserts 8,000 of a newly "
-        "trained tokenizer. Every arm has the same five recipes; the best on a part of the held-out documents is reported on "
-        "the others, on FLORES, and on tasks made from FLORES. Intervals are of lines or documents, and of seeds."
+        "trained tokenizer. Every arm has the same five recipes; the best on a part of the held-out documents is "
+        "reported on the others, on FLORES, and on tasks made from FLORES. Intervals are of lines or documents, and of seeds."
     ),
     measure=measure,
     tables=tables,

@@ -27,6 +27,10 @@ HELD_OUT_ONE_IN = 20
 FLORES_FOLDERS = ("flores200", "flores200/devtest", "devtest", "flores")
 
 
+class MissingDataError(tg.TokengraftError):
+    """Text, sentences or a tokenizer are missing, or there is too little text. `all` goes on without them."""
+
+
 @dataclass(frozen=True)
 class Documents:
     """The text of a language."""
@@ -117,11 +121,13 @@ class Data:
         """A tokenizer by the name of its folder."""
         return _loaded(self.tokenizer_folder(name))
 
-    def describe(self, languages: Iterable[str], models: Iterable[str], budget: int) -> dict[str, object]:
-        """Hashes of everything that is read for some languages and tokenizers."""
+    def describe(
+        self, languages: Iterable[str], models: Iterable[str], budget: int, others: Iterable[str] = ()
+    ) -> dict[str, object]:
+        """Hashes of everything that is read for some languages, tokenizers and other corpora."""
         languages = list(languages)
         return {
-            "corpora": {name: self.source.identity(name, budget) for name in languages},
+            "corpora": {name: self.source.identity(name, budget) for name in (*languages, *others)},
             "flores": {name: file_hash(self._flores_file(name)) for name in languages},
             "tokenizers": {name: self.tokenizer(name).content_hash for name in models},
         }
@@ -194,9 +200,9 @@ def file_hash(path: Path) -> str:
         )
 
 
-def missing(path: Path, what: str, hint: str) -> tg.TokengraftError:
+def missing(path: Path, what: str, hint: str) -> MissingDataError:
     """The error for data that is not there."""
-    return tg.TokengraftError(f"there is {what} at `{path}`", hint=hint)
+    return MissingDataError(f"there is {what} at `{path}`", hint=hint)
 
 
 def _hash(data: bytes) -> str:

@@ -102,6 +102,8 @@ class Experiment:
     needs_model: bool = False
     needs_english: bool = True
     """Whether every cell reads English text too."""
+    other_texts: tuple[str, ...] = ()
+    """Corpora without evaluation sentences that are read too, if the data has them."""
     needs_text: bool = True
     """Whether cells read text of `Setup.data`; otherwise the names of models and languages are only labels."""
     gpu: bool = False

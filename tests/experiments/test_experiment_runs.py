@@ -185,6 +185,36 @@ def test_all_leaves_out_what_it_cannot_run(data_folder, tmp_path, monkeypatch, c
     assert "downstream: left out, it needs a hub; run it by its name" in lines
 
 
+def test_all_skips_what_has_no_data_says_so_and_goes_on(data_folder, tmp_path, capsys):
+    data = tmp_path / "data"
+    (data / "corpora").mkdir(parents=True)
+    for name in ("en", "et.parquet", "ar.jsonl"):
+        (data / "corpora" / name).symlink_to(data_folder / "corpora" / name)
+    (data / "corpora" / "medical.txt").write_text("no language of FLORES", encoding="utf-8")
+    (data / "flores200").symlink_to(data_folder / "flores200")
+    (data / "tokenizers").mkdir()
+    (data / "tokenizers" / "llama3").symlink_to(data_folder / "tokenizers" / "tiny")
+    assert cli.main(["all", "--data", str(data), "--out", str(tmp_path / "out"), "--sizes", "8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for start in (
+        "extension llama3/medical: skipped, there is no evaluation sentences",
+        "extension llama2/et: skipped, there is no tokenizer",
+        "guarantees llama3/hi/sizes: skipped, there is no text",
+        "guarantees llama3/et/balance: skipped, there is no text",
+        "pieces: skipped, no cell could be run",
+    ):
+        assert any(line.startswith(start) for line in lines), start
+    assert {path.name for path in (tmp_path / "out").iterdir() if (path / "table.md").exists()} == {*RUNS} - {"pieces"}
+    record = json.loads((tmp_path / "out" / "guarantees" / "run.json").read_text(encoding="utf-8"))
+    assert record["options"]["languages"] == ["et", "ar"]
+    assert record["options"]["models"] == ["llama3"]
+
+
+def test_committed_results_are_replaced_only_if_that_is_asked_for():
+    options = cli.parser().parse_args(["order"]), cli.parser().parse_args(["order", "--update"])
+    assert [option.out for option in options] == [cli.OUT, cli.RESULTS]
+
+
 def test_the_list_names_every_experiment(capsys):
     assert cli.main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*registry.MODULES]
