@@ -16,7 +16,7 @@ import tokengraft as tg
 from lab.experiments.experiment import Cell, Experiment, Row, Setup
 from lab.experiments.languages import ENGLISH
 from lab.experiments.tables import from_csv, to_csv
-from lab.experiments.training_tables import claims, panels, tables
+from lab.experiments.training_tables import claims, interval_rows, panels, tables
 
 ARMS = {"unchanged": "base", "adapted": "swap", "naive": "naive"}
 RATES = (0.00085, 0.0017, 0.0034)
@@ -183,7 +183,8 @@ EXPERIMENT = Experiment(
         "weights, the same documents in the same order for every tokenizer, in steps of 45 kB. `adapted` replaces "
         "8,000 tokens by `tokengraft adapt --swap 8000`; `naive` prunes the same tokens and inserts 8,000 of a newly "
         "trained tokenizer. Every arm has the same five recipes; the best on a part of the held-out documents is "
-        "reported on the others, on FLORES, and on tasks made from FLORES. Intervals are of lines or documents, and of seeds."
+        "reported on the others, on FLORES, and on tasks made from FLORES. Intervals are of lines or documents, and "
+        "of seeds."
     ),
     measure=measure,
     tables=tables,
@@ -230,6 +231,7 @@ def add_runs(paths: Sequence[Path], folder: Path) -> None:
     (folder / "runs.jsonl").write_text(text, encoding="utf-8")
     (folder / "runs.json").write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
     (folder / "results.csv").write_text(to_csv(rows), encoding="utf-8")
+    (folder / "intervals.csv").write_text(to_csv(interval_rows(rows)), encoding="utf-8")
 
 
 def _kind(run: dict[str, Any]) -> tuple[Any, ...]:

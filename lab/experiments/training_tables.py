@@ -75,41 +75,65 @@ def _recipe(row: Row) -> str:
     return f"{name}, {row['rate']:g}"
 
 
-def _bits_table(rows: Rows, language: str) -> Table:
-    texts = {
+def interval_rows(rows: Rows) -> list[Row]:
+    """All changes against the unchanged model and between arms that tables and claims show."""
+    found = []
+    for language in [name for name in distinct(rows, "language") if _chosen(rows, name, "base")]:
+        arms = dict(_arms(rows, language))
+        pairs = [(label, "unchanged") for label in arms if label != "unchanged"] + [("naive", "adapted")]
+        for label, other in pairs:
+            for by, texts in ((change_of_runs, _texts(language)), (points_of_runs, _tasks(language))):
+                for _, text in texts.values():
+                    change = compared(rows, arms[label], arms[other], text, by)
+                    if change:
+                        where = {"language": language, "arm": label, "against": other, "text": text}
+                        found.append({**where, "change": change.value, "low": change.low, "high": change.high})
+    return found
+
+
+def _texts(language: str) -> dict[str, tuple[str, str]]:
+    """What is scored in bits per byte: by column, its name and the text."""
+    return {
         "held_out": ("held out", f"{language}_test"),
         "flores": ("FLORES", f"{language}_flores"),
         "kept_held_out": ("English held out", f"{ENGLISH}_test"),
         "kept_flores": ("English FLORES", f"{ENGLISH}_flores"),
     }
+
+
+def _tasks(language: str) -> dict[str, tuple[str, str]]:
+    """The same for tasks."""
+    return {
+        "continuation": (f"continuation, {language_of(language).name}", f"continuation-{language}"),
+        "to": ("translation from English", f"to-{language}"),
+        "from": ("translation to English", f"from-{language}"),
+        "kept_continuation": ("continuation, English", f"continuation-{ENGLISH}"),
+    }
+
+
+def _bits_table(rows: Rows, language: str) -> Table:
     base = _chosen(rows, language, "base")
     lines = []
     for label, mine in _arms(rows, language):
         cells = []
-        for column, (_, text) in texts.items():
+        for column, (_, text) in _texts(language).items():
             change = compared(rows, mine, base, text) if mine != base else None
             cells.append(_each(mine, column) + (f"; {change}" if change else ""))
         lines.append((label, _recipe(mine[0]), number(mean(r["tokens"] for r in mine) / 1e6, 1), *cells))
     return Table(
         f"{language_of(language).name}: bits per byte after training",
-        ("", "recipe", "tokens, M", *(head for head, _ in texts.values())),
+        ("", "recipe", "tokens, M", *(head for head, _ in _texts(language).values())),
         lines,
         "Each seed; then the change of the mean against the unchanged model, with its 95 % interval.",
     )
 
 
 def _tasks_table(rows: Rows, language: str) -> Table:
-    tasks = {
-        "continuation": (f"continuation, {language_of(language).name}", f"continuation-{language}"),
-        "to": ("translation from English", f"to-{language}"),
-        "from": ("translation to English", f"from-{language}"),
-        "kept_continuation": ("continuation, English", f"continuation-{ENGLISH}"),
-    }
     base = _chosen(rows, language, "base")
     lines = []
     for label, mine in _arms(rows, language):
         cells = []
-        for column, (_, text) in tasks.items():
+        for column, (_, text) in _tasks(language).items():
             change = compared(rows, mine, base, text, points_of_runs) if mine != base else None
             known = all(row.get(column) is not None for row in mine)
             after = f"; {change.points()}" if change else ""
@@ -117,7 +141,7 @@ def _tasks_table(rows: Rows, language: str) -> Table:
         lines.append((label, *cells))
     return Table(
         f"{language_of(language).name}: right choices among four texts",
-        ("", *(head for head, _ in tasks.values())),
+        ("", *(head for head, _ in _tasks(language).values())),
         lines,
         "Percent of 1,012 items made from FLORES: the second half of a sentence, or its translation, among those of "
         "three sentences of similar length (`training/choices.py`). Chance is 25. The change is in percentage points.",

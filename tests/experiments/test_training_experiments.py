@@ -6,6 +6,8 @@ import json
 import pytest
 
 from lab.experiments import cli, continued_pretraining, docs, initialisers
+from lab.experiments.tables import from_csv, to_csv
+from lab.experiments.training_tables import interval_rows
 
 pytestmark = pytest.mark.usefixtures("plotting")
 
@@ -71,6 +73,13 @@ def test_the_committed_rows_are_those_of_the_committed_runs():
         scores[run["name"]] = pytest.approx(run["scores"][name], rel=1e-5)
     assert {row["run"]: row["held_out"] for row in rows} == scores
     assert {run["name"] for run in json.loads((folder / "runs.json").read_text())} == {run["name"] for run in runs}
+
+
+def test_the_committed_intervals_are_those_of_the_committed_rows():
+    rows = docs.rows_of(cli.RESULTS, "continued-pretraining")
+    listed = from_csv((cli.RESULTS / "continued-pretraining" / "intervals.csv").read_text(encoding="utf-8"))
+    assert len(listed) == 80
+    assert listed == from_csv(to_csv(interval_rows(rows)))
 
 
 def test_documents_are_separated_as_in_pre_training():
