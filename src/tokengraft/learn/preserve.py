@@ -13,7 +13,8 @@ import numpy as np
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import OptionError, require_type
-from tokengraft.learn.continued import CHARACTER_COVERAGE, WordListError, extend
+from tokengraft.learn.allowed import CHARACTER_COVERAGE, WordListError
+from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits, Parity, languages_of
