@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,11 +45,16 @@ def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0)
     if len(ours) != len(theirs) or not len(ours):
         raise ValueError(f"{len(ours)} and {len(theirs)} values cannot be paired")
     pairs = np.column_stack([ours, theirs]).astype(float)
-    generator = np.random.default_rng(seed)
-    changes = np.empty(SAMPLES)
-    for sample in range(SAMPLES):
-        above, below = pairs[generator.integers(len(pairs), size=len(pairs))].sum(axis=0)
-        changes[sample] = above / below - 1
-    low, high = np.quantile(changes, (0.025, 0.975))
+    above, below = (_times_drawn(len(pairs), seed) @ pairs).T
+    low, high = np.quantile(above / below - 1, (0.025, 0.975))
     total = pairs.sum(axis=0)
     return Interval(float(total[0] / total[1] - 1), float(low), float(high))
+
+
+@lru_cache(maxsize=2)
+def _times_drawn(lines: int, seed: int) -> np.ndarray:
+    """How often each sample draws each line."""
+    generator, counts = np.random.default_rng(seed), np.empty((SAMPLES, lines))
+    for sample in counts:
+        sample[:] = np.bincount(generator.integers(lines, size=lines), minlength=lines)
+    return counts

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import reduce
+from operator import add
 
 import tokengraft as tg
 from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
@@ -16,14 +18,16 @@ METHODS = (*COUNTED, "last-id-leaf", "last-id", "unreachable")
 
 
 def mixed(setup: Setup, cell: Cell) -> tg.PretokenCounts:
-    """The counts of a language and of English, each with the weight that gives both the same number of bytes."""
+    """The counts of a language and of English, in equal parts."""
     ours = setup.train_counts(cell.model, cell.language)
-    english = setup.train_counts(cell.model, ENGLISH)
-    if cell.language == ENGLISH:
-        return ours
-    larger = max(ours.totals.bytes, english.totals.bytes)
-    parts = [counts.scale(Fraction(larger, counts.totals.bytes)) for counts in (ours, english)]
-    return parts[0] + parts[1]
+    return ours if cell.language == ENGLISH else equal_parts(ours, setup.train_counts(cell.model, ENGLISH))
+
+
+def equal_parts(*texts: tg.PretokenCounts) -> tg.PretokenCounts:
+    """The counts of all texts, each with the weight that gives all the same number of bytes."""
+    larger = max(counts.totals.bytes for counts in texts)
+    first, *others = (counts.scale(Fraction(larger, counts.totals.bytes)) for counts in texts)
+    return reduce(add, others, first)
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
