@@ -13,6 +13,7 @@ import pytest
 
 import tokengraft as tg
 from lab.experiments import cli, plots, registry
+from lab.experiments.data import open_data
 from lab.experiments.results import FinishedCells
 
 pytestmark = pytest.mark.usefixtures("plotting")
@@ -191,6 +192,34 @@ def test_scores_are_those_of_the_transplanted_model(small_model):
         with torch.no_grad():
             scores = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
         assert bits == pytest.approx(-float(scores.gather(1, ids[0, 1:, None]).sum()) / math.log(2), rel=1e-3)
+
+
+def test_more_text_leaves_fewer_tokens_unseen(data_folder, monkeypatch):
+    from lab.experiments import unseen
+
+    monkeypatch.setattr(unseen, "OTHERS", ("de", "ar"))
+    monkeypatch.setattr(unseen, "SIZES", (10,))
+    data = open_data(str(data_folder))
+    base = data.tokenizer("tiny")
+    found = [unseen.row(name, base, counts) for name, counts in unseen.texts(data, base)]
+    numbers = [row["unseen"] for row in found]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] > numbers[-1]
+    assert all(row["removed 10"] >= 0 for row in found)
+
+
+def test_frequency_must_be_ahead_of_every_method_at_every_size():
+    from lab.experiments.prune import most_unreachable
+
+    found = {("frequency", 8): 5, ("merge", 8): 0, ("last-id", 8): 4, ("frequency", 16): 3, ("last-id", 16): 3}
+    rows = [
+        {"model": "m", "language": "et", "method": method, "size": size, "unreachable": count}
+        for (method, size), count in found.items()
+    ]
+    claim = most_unreachable(rows, "method", "unreachable")
+    assert not claim.holds
+    assert claim.here == "up to 5; not more at 16 (3, `last-id` 3)"
+    assert most_unreachable(rows[:3], "method", "unreachable").holds
 
 
 @pytest.mark.parametrize("name", ["extension", "prune"])
