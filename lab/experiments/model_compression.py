@@ -9,7 +9,7 @@ score there in between; OPTIONS are those of the experiment:
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -126,31 +126,35 @@ def chunks(text: str) -> Iterator[str]:
 
 
 def tables(rows: Rows) -> list[Table]:
-    """Every method against the unpruned model, against two of the methods, and with little text."""
-    found = [_table(rows, METHODS, "base", "Bits per byte, change against the unpruned model")]
-    for reference in METHODS[:2]:
-        others = [method for method in METHODS if method != reference]
-        found.append(_table(rows, others, reference, f"Bits per byte, change against `{reference}`"))
+    """Every method against the unpruned model, and against leaf orders; then the same with little text."""
+    found = [_table(rows, _alike(rows, METHODS), "base", "Bits per byte, change against the unpruned model")]
+    for reference in _alike(rows, METHODS[:2]):
+        others = _alike(rows, [method for method in METHODS if method not in reference])
+        found.append(_table(rows, others, reference[0], f"Bits per byte, change against {_names(reference)}"))
     ours, theirs = LITTLE
-    found.append(_table(rows, (ours, theirs), "base", "Pruned by 1 MB, change against the unpruned model"))
-    found.append(_table(rows, (ours,), theirs, f"Pruned by 1 MB, change against `{LITTLE[theirs]}`"))
+    found.append(_table(rows, [[ours], [theirs]], "base", "Pruned by 1 MB, change against the unpruned model"))
+    found.append(_table(rows, [[ours]], theirs, f"Pruned by 1 MB, change against {_names([theirs])}"))
     return found
 
 
-def _table(rows: Rows, methods: Sequence[str], reference: str, title: str) -> Table:
+def _table(rows: Rows, columns: Sequence[Sequence[str]], reference: str, title: str) -> Table:
     lines = []
     for language, text in _texts(rows):
         mine = select(rows, language=language, text=text)
         whole = only(mine, method="base")
         for size in _sizes(mine):
-            changes = [change(mine, method, reference, size) for method in methods]
+            changes = [change(mine, methods[0], reference, size) for methods in columns]
             if any(changes) and whole:
                 share = select(mine, size=size)[0]["removed"]
                 cells = (NOTHING if found is None else str(found) for found in changes)
                 scored = f"{TEXTS[text]} ({number(whole['bits_per_byte'])})"
                 lines.append((_pruned_by(language), scored, percent(share), *cells))
-    heads = ("pruned by", "scored on (unpruned)", "removed", *(f"`{LITTLE.get(method, method)}`" for method in methods))
-    return Table(title, heads, lines, "With the paired 95 % interval. Minus is better.")
+    heads = ("pruned by", "scored on (unpruned)", "removed", *map(_names, columns))
+    return Table(title, heads, lines, "With paired 95 % intervals.")
+
+
+def _names(methods: Sequence[str]) -> str:
+    return " and ".join(f"`{LITTLE.get(method, method)}`" for method in methods)
 
 
 def change(rows: Rows, method: str, reference: str, size: int) -> Interval | None:
@@ -186,47 +190,83 @@ def panels(rows: Rows) -> list[Panel]:
             chosen = [row for row in mine if row["method"] in ("base", method)]
             xs, ys = [100 * row["removed"] for row in chosen], [row["bits_per_byte"] for row in chosen]
             series.append(Series(method, xs, ys))
-        title = f"{TEXTS[text]}, pruned by {_pruned_by(language)}"
-        found.append(Panel(title, "percent of the tokens removed", "bits per byte", series))
+        found.append(Panel(_name(language, text), "percent of the tokens removed", "bits per byte", series))
     return found
 
 
 def claims(rows: Rows) -> list[Claim]:
-    """The statements of the paper's Section "Model Compression via Pruning", for each text."""
-    found = []
-    for language, text in _texts(rows):
-        mine = select(rows, language=language, text=text)
-        where = f"{TEXTS[text]}, pruned by {_pruned_by(language)}"
-        found += [*_loss(mine, where), *_overlap(mine, where)]
-        for methods in _alike(mine, METHODS[3:]):
-            names = " and ".join(f"`{method}`" for method in methods)
-            found += _better(mine, "leaf-frequency", methods[0], f"`leaf-frequency` is better than {names}: {where}")
-        ours, theirs = LITTLE
-        found += _better(mine, ours, theirs, f"By 1 MB, `leaf-expected` is better than `leaf-frequency`: {where}")
-    return found
+    """The statements of the paper's Section "Model Compression via Pruning", and one about the default order."""
+    by_text = {_name(*place): select(rows, language=place[0], text=place[1]) for place in _texts(rows)}
+    found = [*_loss(by_text), *_overlap(by_text)]
+    for methods in _alike(rows, METHODS[3:]):
+        found += _better(by_text, methods)
+    return [*found, *_little(by_text)]
 
 
-def _loss(rows: Rows, where: str) -> Iterator[Claim]:
-    at = [row["size"] for row in select(rows, method="leaf-frequency") if 0.6 < row["removed"] < 0.65]
-    if at and (loss := change(rows, "leaf-frequency", "base", at[0])):
-        yield Claim(f"62.5 % of the tokens can be removed without a loss of 1 %: {where}", loss.high < 0.01, str(loss))
+def _name(language: str, text: str) -> str:
+    if text == "flores_english":
+        return f"English FLORES (pruned by {_pruned_by(language)})"
+    return f"{language_of(language).name} {TEXTS[text]}"
 
 
-def _overlap(rows: Rows, where: str) -> Iterator[Claim]:
-    found = [one for size in _sizes(rows) if (one := change(rows, "merge", "leaf-frequency", size))]
+ByText = Mapping[str, Rows]
+"""The rows of each text, by the name of the text."""
+
+
+def _loss(by_text: ByText) -> Iterator[Claim]:
+    sizes = {row["size"] for rows in by_text.values() for row in rows if 0.6 < row["removed"] < 0.65}
+    found = {text: change(rows, "leaf-frequency", "base", size) for text, rows in by_text.items() for size in sizes}
+    if found and all(found.values()):
+        holds = all(one.high < 0.01 for one in found.values() if one)
+        measured = ", ".join(f"{text} {one}" for text, one in found.items())
+        yield Claim("62.5 % of the tokens can be removed for less than 1 % more bits", holds, measured)
+
+
+def _overlap(by_text: ByText) -> Iterator[Claim]:
+    found = [one for rows in by_text.values() for one in _changes(rows, "merge", "leaf-frequency").values()]
     if found:
         widest = max(found, key=lambda one: max(-one.low, one.high))
         holds = max(-widest.low, widest.high) < OVERLAP
-        yield Claim(f"`merge` and `leaf-frequency` overlap (within 0.5 %): {where}", holds, f"at most {widest}")
+        yield Claim("`merge` and `leaf-frequency` overlap (within 0.5 %)", holds, f"at most {widest}")
 
 
-def _better(rows: Rows, method: str, other: str, text: str) -> Iterator[Claim]:
-    """Whether the whole interval is below zero, at every size."""
+def _better(by_text: ByText, methods: Sequence[str]) -> Iterator[Claim]:
+    """Whether the whole interval is below zero, at every size and on every text."""
+    found = {text: _changes(rows, "leaf-frequency", methods[0]) for text, rows in by_text.items()}
+    if all(found.values()):
+        behind = _listed(found, lambda one: not one.below_zero)
+        least = max((one for changes in found.values() for one in changes.values()), key=lambda one: one.high)
+        yield Claim(
+            f"`leaf-frequency` is better than {_names(methods)}",
+            not behind,
+            f"not on {behind}" if behind else f"everywhere, {least} at least",
+        )
+
+
+def _little(by_text: ByText) -> Iterator[Claim]:
+    """Whether the default order is nowhere worse than the paper's, by little text."""
+    ours, theirs = LITTLE
+    found = {text: _changes(rows, ours, theirs) for text, rows in by_text.items()}
+    if all(found.values()):
+        worse = _listed(found, lambda one: one.above_zero)
+        text = f"By 1 MB, {_names([ours])} is nowhere worse than {_names([theirs])}"
+        yield Claim(text, not worse, f"worse on {worse or 'no text'}")
+
+
+def _listed(found: Mapping[str, Mapping[str, Interval]], wanted: Callable[[Interval], bool]) -> str:
+    """By text, where the changes are as wanted, and the largest of those."""
+    parts = []
+    for text, changes in found.items():
+        if chosen := {share: one for share, one in changes.items() if wanted(one)}:
+            shares = ", ".join(share.removesuffix(" %") for share in chosen)
+            parts.append(f"{text} at {shares} % (up to {max(chosen.values(), key=lambda one: one.value)})")
+    return "; ".join(parts)
+
+
+def _changes(rows: Rows, method: str, other: str) -> dict[str, Interval]:
+    """By the share of removed tokens."""
     pairs = [(size, change(rows, method, other, size)) for size in _sizes(rows)]
-    found = {percent(select(rows, size=size)[0]["removed"]): one for size, one in pairs if one}
-    if found:
-        measured = "; ".join(f"{share}: {one}" for share, one in found.items())
-        yield Claim(text, all(one.below_zero for one in found.values()), measured)
+    return {percent(select(rows, size=size)[0]["removed"]): one for size, one in pairs if one}
 
 
 def _alike(rows: Rows, methods: Sequence[str]) -> list[list[str]]:
@@ -241,10 +281,7 @@ def _alike(rows: Rows, methods: Sequence[str]) -> list[list[str]]:
 EXPERIMENT = Experiment(
     name="compression",
     title="What pruning costs the model",
-    source=(
-        "Figures 5 and 11 (smaller: bits per byte of SmolLM2-135M-Instruct, not downstream tasks of Llama-3.1-8B; "
-        "English alone, not Estonian and English)"
-    ),
+    source="Figures 5 and 11 (smaller: bits per byte of SmolLM2-135M-Instruct, no downstream tasks, no Estonian)",
     about=(
         "SmolLM2-135M-Instruct pruned by text of English, and by German and English in equal parts, without training: "
         f"bits of all 1,012 sentences of FLORES, and of held-out documents that the pruning has not seen "
@@ -265,7 +302,7 @@ EXPERIMENT = Experiment(
     needs_model=True,
     caveat=(
         "Weights in bfloat16; the weights of this copy of SmolLM2 were 4-bit before. One model. `results.csv` has the "
-        "bits of every sentence and document (`units`)."
+        "bits of every sentence and document (`units`). `run.json` has a note on where they were scored."
     ),
 )
 
