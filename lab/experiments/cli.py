@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{name}: left out, it needs {lacking}")
             continue
         try:
-            run_experiment(experiment, _request(options))
+            run_experiment(experiment, request(options))
         except MissingDataError as error:
             if options.name != "all":
                 raise
@@ -88,7 +88,8 @@ def _lacking(experiment: Experiment, options: argparse.Namespace) -> str | None:
     return next((name for name in experiment.needs if find_spec(name) is None), None)
 
 
-def _request(options: argparse.Namespace) -> Request:
+def request(options: argparse.Namespace) -> Request:
+    """What the options ask for."""
     if options.data is None:
         raise tg.TokengraftError(
             "no data was given", hint="pass --data DIR; the layout is in lab/experiments/README.md"

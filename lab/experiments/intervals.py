@@ -9,7 +9,6 @@ import numpy as np
 from lab.experiments.tables import percent
 
 SAMPLES = 10_000
-RUN_SAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,8 @@ def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0)
     if len(ours) != len(theirs) or not len(ours):
         raise ValueError(f"{len(ours)} and {len(theirs)} values cannot be paired")
     pairs = np.column_stack([ours, theirs]).astype(float)
-    generator = np.random.default_rng(seed)
-    changes = np.empty(SAMPLES)
-    for sample in range(SAMPLES):
-        above, below = pairs[generator.integers(len(pairs), size=len(pairs))].sum(axis=0)
-        changes[sample] = above / below - 1
-    low, high = np.quantile(changes, (0.025, 0.975))
+    above, below = (_times_drawn(len(pairs), seed) @ pairs).T
+    low, high = np.quantile(above / below - 1, (0.025, 0.975))
     total = pairs.sum(axis=0)
     return Interval(float(total[0] / total[1] - 1), float(low), float(high))
 
@@ -82,17 +77,20 @@ def _of_runs(
     n = sides[0].shape[1]
     if n != sides[1].shape[1]:
         raise ValueError(f"{n} and {sides[1].shape[1]} values cannot be paired")
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(1)
     sums = []
     for side in sides:
-        runs = generator.multinomial(len(side), np.full(len(side), 1 / len(side)), size=RUN_SAMPLES) / len(side)
-        sums.append((_drawn(n) @ side.T * runs).sum(axis=1))
+        runs = generator.multinomial(len(side), np.full(len(side), 1 / len(side)), size=SAMPLES) / len(side)
+        sums.append((_times_drawn(n, 0) @ side.T * runs).sum(axis=1))
     low, high = np.quantile(compared(*sums), (0.025, 0.975))
     value = compared(*(side.sum(axis=1).mean() for side in sides))
     return Interval(float(value), float(low), float(high))
 
 
-@lru_cache(maxsize=8)
-def _drawn(n: int) -> np.ndarray:
-    """How often each of n lines is drawn, for every sample."""
-    return np.random.default_rng(1).multinomial(n, np.full(n, 1 / n), size=RUN_SAMPLES).astype(float)
+@lru_cache(maxsize=4)
+def _times_drawn(lines: int, seed: int) -> np.ndarray:
+    """How often each sample draws each line."""
+    generator, counts = np.random.default_rng(seed), np.empty((SAMPLES, lines))
+    for sample in counts:
+        sample[:] = np.bincount(generator.integers(lines, size=lines), minlength=lines)
+    return counts

@@ -1,68 +1,110 @@
-"""`compression`: bits per byte of a model whose vocabulary was pruned, without training."""
+"""`compression`: bits per byte of a model whose vocabulary was pruned, without training.
 
-import copy
-import math
-from collections.abc import Iterator, Sequence
+On one machine, `python -m lab.experiments compression` does everything. If the machine with the GPU lacks tokengraft,
+score there in between; OPTIONS are those of the experiment:
+
+    python -m lab.experiments.model_compression OPTIONS --write-arms ARMS.xz
+    python -m lab.experiments.training.score MODEL ARMS.xz SCORES.json
+    python -m lab.experiments.model_compression OPTIONS --scores SCORES.json
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
 
 import tokengraft as tg
+from lab.experiments.data import up_to
 from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
-from lab.experiments.languages import ENGLISH
+from lab.experiments.intervals import Interval, paired_change
+from lab.experiments.languages import ENGLISH, language_of
 from lab.experiments.plots import Panel, Series
-from lab.experiments.tables import Table, distinct, number, only, percent, select
+from lab.experiments.prune import equal_parts
+from lab.experiments.run import run_experiment
+from lab.experiments.tables import NOTHING, Table, distinct, number, only, percent, select
+from lab.experiments.training.score import Arm, score, write_arms
 
-METHODS = ("leaf-frequency", "merge", "frequency", "last-id-leaf", "last-id")
-SIZES = (12_288, 24_576, 30_720, 39_322)
-"""25, 50, 62.5 and 80 % of the 49,152 tokens of SmolLM2."""
-HELD_OUT_BYTES = 60_000
-FLORES_LINES = 200
+METHODS = ("leaf-expected", "leaf-frequency", "merge", "frequency", "last-id-leaf", "last-id")
+SIZES = (12_288, 24_576, 30_720, 36_864, 39_322)
+"""25, 50, 62.5, 75 and 80 % of the 49,152 tokens of SmolLM2."""
+LITTLE = {f"{method} by 1 MB": method for method in METHODS[:2]}
+"""The same methods, by the first million characters of text."""
+HELD_OUT_BYTES = 1_000_000
 CHUNK = 2_000
 """Bytes of text that are scored at once."""
-TEXTS = ("held_out", "flores")
+TEXTS = {"held_out": "held-out documents", "flores": "FLORES", "flores_english": "English FLORES"}
+OVERLAP = 0.005
+"""A relative difference that is no difference."""
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
-    """A row for each size; the part of the cell is the method, or `base`."""
-    model = _load_model(setup)
-    base = tg.load(setup.model_folder)
-    texts = scored_texts(setup)
+    """A row for each size and text; the part of the cell is the method, or `base`."""
+    made = arms(setup, cell)
+    return rows_of(setup, cell, made, score(setup.model_folder, made))
+
+
+def arms(setup: Setup, cell: Cell) -> dict[str, Arm]:
+    """The pruned vocabularies of a method, by the number of removed tokens."""
+    base, texts = tg.load(setup.model_folder), scored_texts(setup, cell.language)
     if cell.part == "base":
-        yield {"method": "base", "size": 0, "removed": 0.0, "tokens": len(base.tokens), **_scores(model, base, texts)}
-        return
-    counts = tg.count(base, iter(setup.documents(ENGLISH).train))
-    order = tg.prune_order(base, counts, cell.part, protection=tg.Protection(defaults=False))
-    for size in (size for size in setup.sizes if size <= len(order)):
-        pruned, smaller = order[:size].apply(base), copy.deepcopy(model)
-        tg.transplant_model(smaller, tg.plan(base, pruned))
-        removed = size / len(base.tokens)
-        yield {"method": cell.part, "size": size, "removed": removed, **_scores(smaller, pruned, texts)}
+        return {"0": _arm(base, texts)}
+    counts = _counts(setup, cell.language, 1_000_000 if cell.part in LITTLE else setup.budget)
+    method = LITTLE.get(cell.part, cell.part)
+    order = tg.prune_order(base, counts, method, protection=tg.Protection(defaults=False))
+    sizes = (size for size in setup.sizes if size <= len(order))
+    return {str(size): _arm(order[:size].apply(base), texts) for size in sizes}
 
 
-def _load_model(setup: Setup):
-    import torch
-    from transformers import AutoModelForCausalLM
+@lru_cache(maxsize=2)
+def _counts(setup: Setup, language: str, budget: int) -> tg.PretokenCounts:
+    """The text that decides what is removed: so many characters of a language, and of English in equal parts."""
+    base, languages = tg.load(setup.model_folder), dict.fromkeys([language, ENGLISH])
+    return equal_parts(*(tg.count(base, up_to(setup.documents(name).train, budget)) for name in languages))
 
-    return AutoModelForCausalLM.from_pretrained(setup.model_folder, dtype=torch.bfloat16).eval()
+
+def _arm(pruned: tg.Tokenizer, texts: Mapping[str, Sequence[Sequence[str]]]) -> Arm:
+    kind = np.uint16 if pruned.n_rows <= 1 << 16 else np.uint32
+    parts = {name: [part for unit in units for part in unit] for name, units in texts.items()}
+    encoded = {name: [np.array(ids, kind) for ids in pruned.encode_batch(found)] for name, found in parts.items()}
+    return Arm(np.array(sorted(token.id for token in pruned.tokens), kind), encoded)
 
 
-def scored_texts(setup: Setup) -> dict[str, list[str]]:
-    """Held-out English, which the pruning counts have not seen, and English FLORES; in chunks."""
+def rows_of(
+    setup: Setup, cell: Cell, made: Mapping[str, Arm], scores: Mapping[str, Mapping[str, Sequence[float]]]
+) -> Iterator[Row]:
+    """The rows of a cell, with the bits of every unit: of a sentence, or of a document."""
+    total = len(tg.load(setup.model_folder).tokens)
+    for size, arm in made.items():
+        for name, units in scored_texts(setup, cell.language).items():
+            left = iter(scores[size][name])
+            bits = [sum(next(left) for _ in unit) for unit in units]
+            text_bytes = sum(len(part.encode()) for unit in units for part in unit)
+            yield {
+                "method": cell.part,
+                "size": int(size),
+                "removed": int(size) / total,
+                "kept": len(arm.kept),
+                "text": name,
+                "bytes": text_bytes,
+                "bits_per_byte": sum(bits) / text_bytes,
+                "units": " ".join(f"{x:.2f}" for x in bits),
+            }
+
+
+@lru_cache(maxsize=2)
+def scored_texts(setup: Setup, language: str) -> dict[str, list[list[str]]]:
+    """The parts of every unit: held-out documents, which the pruning has not seen, and sentences of FLORES."""
     held_out, size = [], 0
-    for document in setup.documents(ENGLISH).held_out:
-        if size >= HELD_OUT_BYTES:
-            break
-        held_out.append(document)
-        size += len(document.encode())
-    sentences = setup.data.sentences(ENGLISH)[:FLORES_LINES]
-    parts = (chunk for text in held_out for chunk in chunks(text))
-    return {"held_out": list(_up_to(parts, HELD_OUT_BYTES)), "flores": [*sentences]}
-
-
-def _up_to(texts: Iterator[str], size: int) -> Iterator[str]:
-    for text in texts:
-        if size <= 0:
-            return
-        size -= len(text.encode())
-        yield text
+    for document in setup.documents(language).held_out:
+        if size < HELD_OUT_BYTES:
+            held_out.append([*chunks(document)])
+            size += len(document.encode())
+    sentences = {"flores": language} | ({"flores_english": ENGLISH} if language != ENGLISH else {})
+    flores = {name: [[line] for line in setup.data.sentences(code)] for name, code in sentences.items()}
+    return {"held_out": held_out, **flores}
 
 
 def chunks(text: str) -> Iterator[str]:
@@ -83,111 +125,212 @@ def chunks(text: str) -> Iterator[str]:
         yield text
 
 
-def _scores(model, tokenizer: tg.Tokenizer, texts: dict[str, list[str]]) -> Row:
-    return {name: bits_per_byte(model, tokenizer, parts) for name, parts in texts.items()}
-
-
-def bits_per_byte(model, tokenizer: tg.Tokenizer, texts: Sequence[str]) -> float:
-    """The bits that a model needs for texts, each after the token that begins texts, by byte."""
-    import torch
-
-    start, bits = model.config.bos_token_id, 0.0
-    for text in texts:
-        ids = torch.tensor([[start, *tokenizer.encode(text)]])
-        with torch.no_grad():
-            scores = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
-        bits -= float(scores.gather(1, ids[0, 1:, None]).sum()) / math.log(2)
-    return bits / sum(len(text.encode()) for text in texts)
-
-
 def tables(rows: Rows) -> list[Table]:
-    """A row for each size, a column for each method."""
-    base = only(rows, method="base")
-    methods = [method for method in METHODS if select(rows, method=method)]
-    found = []
-    for text, title in zip(TEXTS, ("held-out documents", "FLORES"), strict=True):
-        lines = [("0 %", f"{_kept(base):,}", *[number(base[text])] * len(methods))] if base and _kept(base) else []
-        for size in sorted(size for size in distinct(rows, "size") if size):
-            mine = select(rows, size=size)
-            cells = []
-            for method in methods:
-                row = only(mine, method=method)
-                change = percent(row[text] / base[text] - 1, signed=True) if row and base else ""
-                cells.append(f"{number(row[text])} ({change})" if row else "–")
-            removed = mine[0]["removed"]
-            lines.append((f"{100 * removed:.1f} %", f"{round(size / removed) - size:,}", *cells))
-        heads = ("removed", "kept", *(f"`{method}`" for method in methods))
-        found.append(Table(f"Bits per byte of English, {title}", heads, lines))
+    """Every method against the unpruned model, and against leaf orders; then the same with little text."""
+    found = [_table(rows, _alike(rows, METHODS), "base", "Bits per byte, change against the unpruned model")]
+    for reference in _alike(rows, METHODS[:2]):
+        others = _alike(rows, [method for method in METHODS if method not in reference])
+        found.append(_table(rows, others, reference[0], f"Bits per byte, change against {_names(reference)}"))
+    ours, theirs = LITTLE
+    found.append(_table(rows, [[ours], [theirs]], "base", "Pruned by 1 MB, change against the unpruned model"))
+    found.append(_table(rows, [[ours]], theirs, f"Pruned by 1 MB, change against {_names([theirs])}"))
     return found
 
 
-def _kept(base: Row) -> int:
-    return base.get("tokens") or 0
+def _table(rows: Rows, columns: Sequence[Sequence[str]], reference: str, title: str) -> Table:
+    lines = []
+    for language, text in _texts(rows):
+        mine = select(rows, language=language, text=text)
+        whole = only(mine, method="base")
+        for size in _sizes(mine):
+            changes = [change(mine, methods[0], reference, size) for methods in columns]
+            if any(changes) and whole:
+                share = select(mine, size=size)[0]["removed"]
+                cells = (NOTHING if found is None else str(found) for found in changes)
+                scored = f"{TEXTS[text]} ({number(whole['bits_per_byte'])})"
+                lines.append((_pruned_by(language), scored, percent(share), *cells))
+    heads = ("pruned by", "scored on (unpruned)", "removed", *map(_names, columns))
+    return Table(title, heads, lines, "With paired 95 % intervals.")
+
+
+def _names(methods: Sequence[str]) -> str:
+    return " and ".join(f"`{LITTLE.get(method, method)}`" for method in methods)
+
+
+def change(rows: Rows, method: str, reference: str, size: int) -> Interval | None:
+    """How many more bits the units of a text need with a method than with another; None if one was not run."""
+    ours = only(rows, method=method, size=size)
+    theirs = only(rows, method=reference, size=size if reference != "base" else 0)
+    return paired_change(_units(ours), _units(theirs)) if ours and theirs else None
+
+
+def _units(row: Row) -> list[float]:
+    return [float(bits) for bits in str(row["units"]).split()]
+
+
+def _texts(rows: Rows) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((row["language"], row["text"]) for row in rows))
+
+
+def _sizes(rows: Rows) -> list[int]:
+    return sorted(size for size in distinct(rows, "size") if size)
+
+
+def _pruned_by(language: str) -> str:
+    return " and ".join(language_of(name).name for name in dict.fromkeys([language, ENGLISH]))
 
 
 def panels(rows: Rows) -> list[Panel]:
     """Bits per byte by share of removed tokens."""
     found = []
-    for text, title in zip(TEXTS, ("Held-out English", "English FLORES"), strict=True):
+    for language, text in _texts(rows):
+        mine = select(rows, language=language, text=text)
         series = []
-        for method in (method for method in METHODS if select(rows, method=method)):
-            chosen = [row for row in rows if row["method"] in ("base", method)]
-            series.append(Series(method, [100 * row["removed"] for row in chosen], [row[text] for row in chosen]))
-        found.append(Panel(title, "percent of the tokens removed", "bits per byte", series))
+        for method in (method for method in METHODS if select(mine, method=method)):
+            chosen = [row for row in mine if row["method"] in ("base", method)]
+            xs, ys = [100 * row["removed"] for row in chosen], [row["bits_per_byte"] for row in chosen]
+            series.append(Series(method, xs, ys))
+        found.append(Panel(_name(language, text), "percent of the tokens removed", "bits per byte", series))
     return found
 
 
 def claims(rows: Rows) -> list[Claim]:
-    """The statement of the paper's Section "Model Compression via Pruning"."""
-    base = only(rows, method="base")
-    at = [row for row in select(rows, method="leaf-frequency") if 0.6 < row["removed"] < 0.65]
-    others = [row for row in rows if row["method"] not in ("base", "leaf-frequency", "merge")]
-    leaf = {row["size"]: row for row in select(rows, method="leaf-frequency")}
-    if base is None or not at or not others:
-        return []
-    changes = [at[0][text] / base[text] - 1 for text in TEXTS]
-    better = [
-        f"{row['method']} at {row['size']:,} ({text.replace('_', '-')})"
-        for row in others
-        for text in TEXTS
-        if row[text] < leaf[row["size"]][text]
-    ]
-    names = " and ".join(f"`{method}`" for method in distinct(others, "method"))
-    return [
-        Claim(
-            "62.5 % of the tokens can be removed without a noticeable loss",
-            max(changes) < 0.01,
-            f"bits per byte {percent(changes[0], signed=True)} on held-out text, {percent(changes[1], signed=True)} on "
-            "FLORES, without training",
-        ),
-        Claim(
-            f"`leaf-frequency` is better than {names}, at every size and on both texts",
-            not better,
-            f"better: {', '.join(better) or 'none'}",
-        ),
-    ]
+    """The statements of the paper's Section "Model Compression via Pruning", and one about the default order."""
+    by_text = {_name(*place): select(rows, language=place[0], text=place[1]) for place in _texts(rows)}
+    found = [*_loss(by_text), *_overlap(by_text)]
+    for methods in _alike(rows, METHODS[3:]):
+        found += _better(by_text, methods)
+    return [*found, *_little(by_text)]
+
+
+def _name(language: str, text: str) -> str:
+    if text == "flores_english":
+        return f"English FLORES (pruned by {_pruned_by(language)})"
+    return f"{language_of(language).name} {TEXTS[text]}"
+
+
+ByText = Mapping[str, Rows]
+"""The rows of each text, by the name of the text."""
+
+
+def _loss(by_text: ByText) -> Iterator[Claim]:
+    sizes = {row["size"] for rows in by_text.values() for row in rows if 0.6 < row["removed"] < 0.65}
+    found = {text: change(rows, "leaf-frequency", "base", size) for text, rows in by_text.items() for size in sizes}
+    if found and all(found.values()):
+        holds = all(one.high < 0.01 for one in found.values() if one)
+        measured = ", ".join(f"{text} {one}" for text, one in found.items())
+        yield Claim("62.5 % of the tokens can be removed for less than 1 % more bits", holds, measured)
+
+
+def _overlap(by_text: ByText) -> Iterator[Claim]:
+    found = [one for rows in by_text.values() for one in _changes(rows, "merge", "leaf-frequency").values()]
+    if found:
+        widest = max(found, key=lambda one: max(-one.low, one.high))
+        holds = max(-widest.low, widest.high) < OVERLAP
+        yield Claim("`merge` and `leaf-frequency` overlap (within 0.5 %)", holds, f"at most {widest}")
+
+
+def _better(by_text: ByText, methods: Sequence[str]) -> Iterator[Claim]:
+    """Whether the whole interval is below zero, at every size and on every text."""
+    found = {text: _changes(rows, "leaf-frequency", methods[0]) for text, rows in by_text.items()}
+    if all(found.values()):
+        behind = _listed(found, lambda one: not one.below_zero)
+        least = max((one for changes in found.values() for one in changes.values()), key=lambda one: one.high)
+        yield Claim(
+            f"`leaf-frequency` is better than {_names(methods)}",
+            not behind,
+            f"not on {behind}" if behind else f"everywhere, {least} at least",
+        )
+
+
+def _little(by_text: ByText) -> Iterator[Claim]:
+    """Whether the default order is nowhere worse than the paper's, by little text."""
+    ours, theirs = LITTLE
+    found = {text: _changes(rows, ours, theirs) for text, rows in by_text.items()}
+    if all(found.values()):
+        worse = _listed(found, lambda one: one.above_zero)
+        text = f"By 1 MB, {_names([ours])} is nowhere worse than {_names([theirs])}"
+        yield Claim(text, not worse, f"worse on {worse or 'no text'}")
+
+
+def _listed(found: Mapping[str, Mapping[str, Interval]], wanted: Callable[[Interval], bool]) -> str:
+    """By text, where the changes are as wanted, and the largest of those."""
+    parts = []
+    for text, changes in found.items():
+        if chosen := {share: one for share, one in changes.items() if wanted(one)}:
+            shares = ", ".join(share.removesuffix(" %") for share in chosen)
+            parts.append(f"{text} at {shares} % (up to {max(chosen.values(), key=lambda one: one.value)})")
+    return "; ".join(parts)
+
+
+def _changes(rows: Rows, method: str, other: str) -> dict[str, Interval]:
+    """By the share of removed tokens."""
+    pairs = [(size, change(rows, method, other, size)) for size in _sizes(rows)]
+    return {percent(select(rows, size=size)[0]["removed"]): one for size, one in pairs if one}
+
+
+def _alike(rows: Rows, methods: Sequence[str]) -> list[list[str]]:
+    """The methods, those together that need the same bits everywhere."""
+    by_units: dict[tuple[str, ...], list[str]] = {}
+    for method in methods:
+        units = tuple(row["units"] for row in select(rows, method=method))
+        by_units.setdefault(units, []).append(method)
+    return [found for units, found in by_units.items() if units]
 
 
 EXPERIMENT = Experiment(
     name="compression",
     title="What pruning costs the model",
-    source="Figure 5 (downstream tasks; here bits per byte)",
+    source="Figures 5 and 11 (smaller: bits per byte of SmolLM2-135M-Instruct, no downstream tasks, no Estonian)",
     about=(
-        "SmolLM2-135M pruned by text of English, without training: bits per byte of English documents that the pruning "
-        f"has not seen ({HELD_OUT_BYTES:,} bytes), and of the first {FLORES_LINES} sentences of FLORES. Bits per byte "
-        "do not depend on the number of tokens. The paper prunes Llama-3.1-8B by Estonian and English, and measures "
-        "downstream tasks. Most of that model's 128,000 tokens are for other languages; most of SmolLM2's 49,152 are "
-        "English."
+        "SmolLM2-135M-Instruct pruned by text of English, and by German and English in equal parts, without training: "
+        f"bits of all 1,012 sentences of FLORES, and of held-out documents that the pruning has not seen "
+        f"({HELD_OUT_BYTES // 1_000_000} MB). Bits per byte do not depend on the number of tokens. Intervals draw "
+        "sentences, and whole documents. The paper prunes Llama-3.1-8B and measures downstream tasks. Most of that "
+        "model's 128,000 tokens are for other languages; most of SmolLM2's 49,152 are English, and it knows little "
+        "German. Default protection is off."
     ),
     measure=lambda setup, cell: [*measure(setup, cell)],
     tables=tables,
     panels=panels,
     claims=claims,
     models=("smollm2",),
-    languages=(ENGLISH,),
-    parts=("base", *METHODS),
+    languages=(ENGLISH, "de"),
+    parts=("base", *METHODS, *LITTLE),
     sizes=SIZES,
     needs=("torch", "transformers"),
     needs_model=True,
-    caveat="Weights in bfloat16; the weights of this copy of SmolLM2 were 4-bit before. One model, one language.",
+    caveat=(
+        "Weights in bfloat16; the weights of this copy of SmolLM2 were 4-bit before. One model. `results.csv` has the "
+        "bits of every sentence and document (`units`). `run.json` has a note on where they were scored."
+    ),
 )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes the pruned vocabularies for another machine, or finishes the experiment with the scores made there."""
+    from lab.experiments import cli
+
+    parser = cli.parser()
+    parser.add_argument("--write-arms", type=Path)
+    parser.add_argument("--scores", type=Path)
+    options = parser.parse_args(arguments)
+    request = cli.request(options)
+    if options.write_arms:
+        setup = replace(request.setup, sizes=request.setup.sizes or SIZES)
+        cells = EXPERIMENT.cells(options.models or EXPERIMENT.models, options.languages or EXPERIMENT.languages)
+        made = {cell: arms(setup, cell) for cell in cells}
+        found = {f"{cell.language}/{cell.part}/{size}": arm for cell in cells for size, arm in made[cell].items()}
+        write_arms(found, options.write_arms)
+        return
+    scores = json.loads(options.scores.read_text(encoding="utf-8"))
+
+    def scored(setup: Setup, cell: Cell) -> list[Row]:
+        made = arms(setup, cell)
+        return [*rows_of(setup, cell, made, {size: scores[f"{cell.language}/{cell.part}/{size}"] for size in made})]
+
+    run_experiment(replace(EXPERIMENT, measure=scored), request)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,13 +12,14 @@ unless `GIVEN` says why it needs none.
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from lab.experiments.initialisers import rank_correlation
+from lab.experiments.intervals import paired_change
 from lab.experiments.tables import from_csv, mean
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +86,8 @@ GIVEN = {
         **dict.fromkeys(BASES, "`tests/differential` computes it"),
         "less than 0.1 % of their bytes per token": "a bound of what the table shows",
         "below 1 % mean nothing": "a caution",
-        "without 62.5 % of its tokens": "a setting",
+        "from 50 % on": "a setting",
+        "at 25 %, and the same from 62.5 %": "settings",
     },
 }
 """Figures that were not measured, by page: a text with the figure, and what it is."""
@@ -158,6 +160,9 @@ def values(path, expression):
         return row
 
     helpers = {"data": data, "rows": rows, "one": one, "mean": mean, "rank_correlation": rank_correlation}
+    helpers["paired"] = lambda ours, theirs: astuple(
+        paired_change(*([*map(float, x.units.split())] for x in (ours, theirs)))
+    )
     helpers["change"] = lambda ours, theirs, column: ours[column] / theirs[column] - 1
     found = eval(f"({expression})", helpers)
     return found if isinstance(found, list | tuple) else [found]

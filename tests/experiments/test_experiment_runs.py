@@ -4,12 +4,16 @@ import ast
 import csv
 import functools
 import json
+import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tokengraft as tg
 from lab.experiments import cli, plots, registry
+from lab.experiments.data import open_data
 from lab.experiments.results import FinishedCells
 
 pytestmark = pytest.mark.usefixtures("plotting")
@@ -121,17 +125,101 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     assert path.read_text(encoding="utf-8") == '{"key": "a", "rows": [{"x": 1}]}\n'
 
 
-def test_bits_per_byte_of_a_pruned_model(data_folder, tmp_path):
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    """The folder of a small model."""
     from tiny_models import tiny_llama
 
-    tiny_llama(tmp_path / "model")
-    options = ["--models", "tiny", "--sizes", "20", "--model", str(tmp_path / "model")]
-    found = rows(run(data_folder, tmp_path, "compression", *options))
-    assert {row["method"] for row in found} >= {"base", "leaf-frequency", "merge", "frequency", "last-id"}
-    assert all(0 < float(row["held_out"]) < 100 for row in found)
+    folder = tmp_path_factory.mktemp("small") / "model"
+    tiny_llama(folder)
+    return folder
+
+
+def compression_options(model):
+    return ["--models", "tiny", "--sizes", "20", "--model", str(model)]
+
+
+def test_bits_of_a_pruned_model(data_folder, tmp_path, small_model):
+    found = rows(run(data_folder, tmp_path, "compression", *compression_options(small_model)))
+    assert {row["method"] for row in found} == {*registry.experiment_of("compression").parts}
+    texts = [("en", "held_out"), ("en", "flores"), ("de", "held_out"), ("de", "flores"), ("de", "flores_english")]
+    assert {(row["language"], row["text"]) for row in found} == {*texts}
+    for row in found:
+        bits = [float(x) for x in row["units"].split()]
+        assert len(bits) == 20 if row["text"] != "held_out" else len(bits) > 1
+        assert sum(bits) / int(row["bytes"]) == pytest.approx(float(row["bits_per_byte"]), abs=1e-2)
     record = (tmp_path / "compression" / "run.json").read_text(encoding="utf-8")
     assert len(json.loads(record)["data"]["model"]["model.safetensors"]) == 64
     assert str(tmp_path) not in record
+    table = (tmp_path / "compression" / "table.md").read_text(encoding="utf-8")
+    assert "`leaf-frequency` is better than `frequency`" in table
+
+
+def test_scores_of_another_machine_give_the_same_results(data_folder, tmp_path, small_model, monkeypatch):
+    from lab.experiments import model_compression
+    from lab.experiments.training import score
+
+    options = compression_options(small_model)
+    folder = run(data_folder, tmp_path / "here", "compression", *options)
+    options += ["--data", str(data_folder), "--out", str(tmp_path / "there")]
+    arms, scores = str(tmp_path / "arms.xz"), str(tmp_path / "scores.json")
+    model_compression.main([*options, "--write-arms", arms])
+    monkeypatch.setattr("sys.argv", ["score", str(small_model), arms, scores])
+    score.main()
+    model_compression.main([*options, "--scores", scores])
+    for name in ("results.csv", "table.md", "run.json"):
+        assert (tmp_path / "there" / "compression" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_scores_are_those_of_the_transplanted_model(small_model):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from lab.experiments.training.score import Arm, score
+
+    base, lines = tg.load(small_model), ["the cat sat", "a", "on the mat and the hat, " * 9]
+    order = tg.prune_order(base, tg.count(base, iter(lines)), "frequency", protection=tg.Protection(defaults=False))
+    pruned = order[:40].apply(base)
+    kept = np.array([token.id for token in pruned.tokens])
+    found = score(small_model, {"arm": Arm(kept, {"text": [np.array(pruned.encode(line)) for line in lines]})})
+    small, model = (
+        pruned.compact(),
+        transformers.AutoModelForCausalLM.from_pretrained(small_model, dtype=torch.bfloat16),
+    )
+    start = tg.plan(base, small).moved[model.config.bos_token_id]
+    tg.transplant_model(model, tg.plan(base, small))
+    for line, bits in zip(lines, found["arm"]["text"], strict=True):
+        ids = torch.tensor([[start, *small.encode(line)]])
+        with torch.no_grad():
+            scores = torch.log_softmax(model(ids).logits[0, :-1].float(), dim=-1)
+        assert bits == pytest.approx(-float(scores.gather(1, ids[0, 1:, None]).sum()) / math.log(2), rel=1e-3)
+
+
+def test_more_text_leaves_fewer_tokens_unseen(data_folder, monkeypatch):
+    from lab.experiments import unseen
+
+    monkeypatch.setattr(unseen, "OTHERS", ("de", "ar"))
+    monkeypatch.setattr(unseen, "SIZES", (10,))
+    data = open_data(str(data_folder))
+    base = data.tokenizer("tiny")
+    found = [unseen.row(name, base, counts) for name, counts in unseen.texts(data, base)]
+    numbers = [row["unseen"] for row in found]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] > numbers[-1]
+    assert all(row["removed 10"] >= 0 for row in found)
+
+
+def test_frequency_must_be_ahead_of_every_method_at_every_size():
+    from lab.experiments.prune import most_unreachable
+
+    found = {("frequency", 8): 5, ("merge", 8): 0, ("last-id", 8): 4, ("frequency", 16): 3, ("last-id", 16): 3}
+    rows = [
+        {"model": "m", "language": "et", "method": method, "size": size, "unreachable": count}
+        for (method, size), count in found.items()
+    ]
+    claim = most_unreachable(rows, "method", "unreachable")
+    assert not claim.holds
+    assert claim.here == "not more at 16 (3, `last-id` 3)"
+    assert most_unreachable(rows[:3], "method", "unreachable").holds
 
 
 @pytest.mark.parametrize("name", ["extension", "prune"])
