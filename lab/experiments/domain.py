@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -90,9 +90,8 @@ def _counts(base: tg.Tokenizer, sources: Mapping[str, Sequence[str]]) -> Iterato
         yield "half prose", _sum(half.scale(Fraction(larger, half.totals.bytes)) for half in halves)
     documents = sorted((text for texts in sources.values() for text in texts), key=digest)
     yield "lines", tg.count(base, distinct_lines(documents))
-    lines = (line for text in documents for line in text.split("\n"))
-    yield "near lines", tg.count(base, without_near_duplicates(lines, one_in=1))
-    yield "near documents", tg.count(base, without_near_duplicates(documents, one_in=8))
+    yield "near lines", tg.count(base, without_near_duplicates(documents, of_lines=True))
+    yield "near documents", tg.count(base, without_near_duplicates(documents, of_lines=False))
     for share in SHARES:
         limited = shares({name: counts.totals.bytes for name, counts in parts.items()}, Fraction(share, 100))
         if limited:
@@ -111,33 +110,43 @@ def distinct_lines(documents: Iterable[str]) -> Iterator[str]:
     ['a\\nb', 'c']
     """
     seen: set[bytes] = set()
-    for document in documents:
-        lines = []
-        for line in document.split("\n"):
-            if (key := digest(line)) not in seen:
-                seen.add(key)
-                lines.append(line)
-        if lines:
-            yield "\n".join(lines)
+
+    def is_new(line: str) -> bool:
+        before = len(seen)
+        seen.add(digest(line))
+        return len(seen) > before
+
+    return _lines_that(is_new, documents)
 
 
-def without_near_duplicates(texts: Iterable[str], *, one_in: int) -> Iterator[str]:
-    """The texts of which fewer than half of the sequences of five words were there before.
+def without_near_duplicates(documents: Iterable[str], *, of_lines: bool) -> Iterator[str]:
+    """The documents without those, or without those of their lines, that are nearly the same as earlier ones.
 
-    One in ``one_in`` sequences is looked at. Shorter texts are one sequence.
+    At least half of their sequences of five words were there before. Of whole documents, one in 8 sequences is
+    looked at. Shorter texts are one sequence.
 
-    >>> [*without_near_duplicates(["a b c d e f g", "a b c d e f h", "a b c", "a b c"], one_in=1)]
-    ['a b c d e f g', 'a b c']
+    >>> [*without_near_duplicates(["a b c d e f g\\na b c", "a b c d e f h", "a b c\\nd"], of_lines=True)]
+    ['a b c d e f g\\na b c', 'd']
     """
     seen: set[int] = set()
-    for text in texts:
+
+    def is_new(text: str) -> bool:
         words = WORD.findall(text)
         starts = range(max(len(words) - SHINGLE + 1, 1))
         hashes = {zlib.crc32(" ".join(words[i : i + SHINGLE]).encode()) for i in starts}
-        sampled = {h for h in hashes if h % one_in == 0}
-        if 2 * len(sampled & seen) < len(sampled) or not sampled:
-            yield text
-        seen |= sampled
+        sampled = hashes if of_lines else {h for h in hashes if h % 8 == 0}
+        known = len(sampled & seen)
+        seen.update(sampled)
+        return 2 * known < len(sampled) or not sampled
+
+    return _lines_that(is_new, documents) if of_lines else filter(is_new, documents)
+
+
+def _lines_that(is_new: Callable[[str], bool], documents: Iterable[str]) -> Iterator[str]:
+    """The documents with those of their lines that are new. Lines stay together, as line ends are parts of tokens."""
+    for document in documents:
+        if lines := [*filter(is_new, document.split("\n"))]:
+            yield "\n".join(lines)
 
 
 def shares(sizes: Mapping[str, int], share: Fraction) -> dict[str, Fraction] | None:
@@ -162,8 +171,35 @@ def _interval(row: Row, name: str = "flores") -> Interval:
 
 
 def tables(rows: Rows) -> list[Table]:
-    """The change by text and language on FLORES and on held-out text, then every source."""
-    return [_changes(rows, "flores"), _changes(rows, "held_out"), _sources(rows)]
+    """The changes on FLORES at a glance; with intervals, on FLORES and on held-out text; and every source."""
+    return [_overview(rows), _changes(rows, "flores"), _changes(rows, "held_out"), _sources(rows)]
+
+
+def _overview(rows: Rows) -> Table:
+    languages = distinct(rows, "language")
+    lines = []
+    for method, label in METHODS.items():
+        found = [only(_chosen(rows, language), method=method) for language in languages]
+        if method == "all" or not any(found):
+            continue
+        intervals = [_interval(row) for row in found if row]
+        better, worse = (sum(getattr(one, side) for one in intervals) for side in ("above_zero", "below_zero"))
+        lines.append((label, f"{better} of {len(intervals)}", worse, *(_short(row) for row in found)))
+    return Table(
+        "Text to learn from, against everything",
+        ("learned from", "better", "worse", *languages),
+        lines,
+        "Change in bytes per token on FLORES, percent. Better, worse: languages whose 95 % interval is above or below "
+        "zero; other changes are in brackets. A dash: too little text, or nothing that the limit changes.",
+    )
+
+
+def _short(row: Row | None) -> str | None:
+    if row is None:
+        return None
+    interval = _interval(row)
+    text = percent(interval.value, signed=True).removesuffix(" %")
+    return text if interval.above_zero or interval.below_zero else f"({text})"
 
 
 def _chosen(rows: Rows, language: str) -> Rows:
@@ -226,13 +262,14 @@ def panels(rows: Rows) -> list[Panel]:
 
 
 def claims(rows: Rows) -> list[Claim]:
-    """What would make an option useful: it pays in most languages and costs in none. These are not of the paper."""
+    """What would make an option useful. These are not of the paper."""
     texts = {
         "lines": "Leaving out repeated lines pays in most languages",
         "near lines": "Leaving out near-duplicate lines pays in most languages",
         "near documents": "Leaving out near-duplicate documents pays in most languages",
         **{f"share {n}": f"A limit of {n} % per source pays in most languages" for n in SHARES},
-        "prose": "Prose alone is better than everything, where it is not most of the text",
+        "half prose": "Prose with half of the weight is better than everything in most languages",
+        "prose": "Prose alone is better than everything in most languages",
     }
     return [claim for method, text in texts.items() if (claim := _pays(rows, method, text))]
 
