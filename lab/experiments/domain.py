@@ -8,7 +8,7 @@ from typing import Any
 
 import tokengraft as tg
 from lab.experiments.data import Folder, digest
-from lab.experiments.experiment import Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.experiment import Cell, Experiment, Row, Rows, Setup
 from lab.experiments.intervals import Interval, paired_change
 from lab.experiments.languages import language_of
 from lab.experiments.learn import extended, tokens_by_line
@@ -184,13 +184,13 @@ def _overview(rows: Rows) -> Table:
             continue
         intervals = [_interval(row) for row in found if row]
         better, worse = (sum(getattr(one, side) for one in intervals) for side in ("above_zero", "below_zero"))
-        lines.append((label, f"{better} of {len(intervals)}", worse, *(_short(row) for row in found)))
+        lines.append((label, better, worse, *(_short(row) for row in found)))
     return Table(
         "Text to learn from, against everything",
         ("learned from", "better", "worse", *languages),
         lines,
         "Change in bytes per token on FLORES, percent. Better, worse: languages whose 95 % interval is above or below "
-        "zero; other changes are in brackets. A dash: too little text, or nothing that the limit changes.",
+        "zero; other changes are in brackets.",
     )
 
 
@@ -261,34 +261,10 @@ def panels(rows: Rows) -> list[Panel]:
     return [Panel(title, "language", "percent, FLORES", series)]
 
 
-def claims(rows: Rows) -> list[Claim]:
-    """What would make an option useful. These are not of the paper."""
-    texts = {
-        "lines": "Leaving out repeated lines pays in most languages",
-        "near lines": "Leaving out near-duplicate lines pays in most languages",
-        "near documents": "Leaving out near-duplicate documents pays in most languages",
-        **{f"share {n}": f"A limit of {n} % per source pays in most languages" for n in SHARES},
-        "half prose": "Prose with half of the weight is better than everything in most languages",
-        "prose": "Prose alone is better than everything in most languages",
-    }
-    return [claim for method, text in texts.items() if (claim := _pays(rows, method, text))]
-
-
-def _pays(rows: Rows, method: str, text: str) -> Claim | None:
-    found = [row for language in distinct(rows, "language") if (row := only(_chosen(rows, language), method=method))]
-    if not found:
-        return None
-    better = [row["language"] for row in found if _interval(row).above_zero]
-    worse = [row["language"] for row in found if _interval(row).below_zero]
-    values = ", ".join(f"{row['language']} {percent(row['flores_change'], signed=True)}" for row in found)
-    here = f"better in {len(better)}, worse in {len(worse)} of {len(found)}: {values}"
-    return Claim(text, 2 * len(better) > len(found), here)
-
-
 EXPERIMENT = Experiment(
     name="domain",
     title="Text to learn from",
-    source="nothing",
+    source="not measured",
     about=(
         "Continued training on everything, on each source alone, on prose alone, without repeated lines, without "
         "near-duplicate documents or lines (half of the sequences of five words were there before), and with a limit "
@@ -297,7 +273,6 @@ EXPERIMENT = Experiment(
     measure=lambda setup, cell: [*measure(setup, cell)],
     tables=tables,
     panels=panels,
-    claims=claims,
     languages=LANGUAGES,
     sizes=(2_000, 8_000, 16_000),
     needs_english=False,

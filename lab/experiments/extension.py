@@ -1,6 +1,6 @@
 """`extension`: continued training against naive extension, by language, tokenizer and size."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -141,18 +141,40 @@ def _gains(rows: Rows) -> Table:
     lines = []
     for cells in sorted(groups, key=lambda cells: -median(row["gain"] for row in cells)):
         shown = [only(cells, model=model, size=size) for model in models]
-        gains = [str(interval_of(row)) if row else None for row in shown]
+        gains = [str(interval_of(row)).replace(" %", "") if row else None for row in shown]
         lines.append((language_of(cells[0]["language"]).name, *gains, *_summary(cells)))
-    medians = [percent(_median(select(mine, model=model, size=size)), signed=True) for model in models]
+    medians = [_short(_median(select(mine, model=model, size=size))) for model in models]
     lines.append(("**median**", *medians, *_summary(mine)))
     heads = ("language", *(f"{MODEL_NAMES.get(m, m)}, {size:,}" for m in models))
     return Table(
         "Gain over naive extension by language",
-        (*heads, "median", "largest", "better", "worse"),
+        (*heads, "median", "largest", "cells", "better", "worse"),
         lines,
-        "Bytes per token on all lines of FLORES, with the 95 % interval over its lines. Median and largest: of all "
-        "tokenizers and sizes. Better, worse: in how many of these the interval is above or below zero.",
+        "Percent, with 95 % intervals over all lines of FLORES. Median and largest: of all cells (tokenizers and "
+        "sizes). Better, worse: cells with intervals above or below zero. " + _means(rows),
     )
+
+
+def _means(rows: Rows) -> str:
+    """The smallest and the largest mean of the languages beside those of the paper."""
+    groups = [group for model in _models(rows) for size in _sizes(rows) if (group := pairs(rows, model, size))]
+    gains = [mean(gain(*pair) for pair in group) or 0.0 for group in groups]
+    unreachable = [mean(theirs["unreachable_added"] for _, theirs in group) or 0.0 for group in groups]
+    if not groups:
+        return ""
+    return (
+        f"Means of the languages, by tokenizer and size: gain {_range(gains)} ({_paper_range(paper.GAIN)}), "
+        f"unreachable tokens of naive extension {_range(unreachable)} ({_paper_range(paper.UNREACHABLE)})."
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{percent(min(values)).removesuffix(' %')} to {percent(max(values))}"
+
+
+def _paper_range(figures: Mapping[str, Mapping[int, float]]) -> str:
+    values = [value for by_size in figures.values() for value in by_size.values()]
+    return f"paper: {min(values)} to {max(values)} %"
 
 
 def _cells(rows: Rows) -> Rows:
@@ -169,12 +191,20 @@ def _median(cells: Rows) -> float | None:
     return median(row["gain"] for row in cells) if cells else None
 
 
-def _summary(cells: Rows) -> tuple[str, str, str, str]:
+def _summary(cells: Rows) -> tuple[str, str, int, int, int]:
     """The median, the largest gain, and how many cells are better or worse by their intervals."""
-    better, worse = (sum(getattr(interval_of(row), side) for row in cells) for side in ("above_zero", "below_zero"))
     largest = max((row["gain"] for row in cells), default=None)
-    n = len(cells)
-    return percent(_median(cells), signed=True), percent(largest, signed=True), f"{better} of {n}", f"{worse} of {n}"
+    return (_short(_median(cells)), _short(largest), len(cells), *_certain(cells))
+
+
+def _certain(cells: Rows) -> tuple[int, int]:
+    """How many intervals are above zero, and how many below."""
+    intervals = [interval_of(row) for row in cells]
+    return sum(one.above_zero for one in intervals), sum(one.below_zero for one in intervals)
+
+
+def _short(value: float | None) -> str:
+    return percent(value, signed=True).removesuffix(" %")
 
 
 def _percent_of(figures: dict[str, dict[int, float]], model: str, size: int) -> str | None:
@@ -388,17 +418,16 @@ def _gain_claims(rows: Rows) -> list[Claim]:
     groups = {(m, s): select(cells, model=m, size=s) for m in _models(rows) for s in _sizes(rows)}
     means = {key: _mean_interval(group) for key, group in groups.items() if group}
     certain = sum(interval.above_zero for interval in means.values())
-    better, worse = (sum(getattr(interval_of(row), side) for row in cells) for side in ("above_zero", "below_zero"))
+    better, worse = _certain(cells)
     losers = [f"{row['language']} ({row['model']}, {row['size']:,})" for row in cells if interval_of(row).below_zero]
     lowest, largest = min(cells, key=lambda row: row["gain"]), max(cells, key=lambda row: row["gain"])
-    figures = [value for by_size in paper.GAIN.values() for value in by_size.values()]
     values = [interval.value for interval in means.values()]
     return [
         Claim(
             "Continued training gives more bytes per token than naive extension on average, at every size",
             certain == len(means),
             f"by intervals for {certain} of {len(means)} tokenizers and sizes; means {_range(values)} "
-            f"(paper: {min(figures)} to {max(figures)} %)",
+            f"({_paper_range(paper.GAIN)})",
         ),
         Claim(
             "It gives more bytes per token for the vast majority of languages",
@@ -415,10 +444,6 @@ def _gain_claims(rows: Rows) -> list[Claim]:
     ]
 
 
-def _range(values: Sequence[float]) -> str:
-    return f"{percent(min(values)).removesuffix(' %')} to {percent(max(values))}"
-
-
 def _mean_interval(cells: Rows) -> Interval:
     """The mean gain. Its limits are the means of the limits, so the interval is too wide rather than too narrow."""
     return Interval(*(mean(row[name] for row in cells) or 0.0 for name in ("gain", "gain_low", "gain_high")))
@@ -429,11 +454,10 @@ def _unreachable_claim(both: Sequence[tuple[Row, Row]]) -> Claim:
     for _, theirs in both:
         shares.setdefault((theirs["model"], theirs["size"]), []).append(theirs["unreachable_added"])
     means = [mean(group) or 0.0 for group in shares.values()]
-    figures = [value for by_size in paper.UNREACHABLE.values() for value in by_size.values()]
     return Claim(
         "Naive extension adds unreachable tokens at every size",
         min(means) > 0,
-        f"means of languages {_range(means)} (paper: {min(figures)} to {max(figures)} %); "
+        f"means of languages {_range(means)} ({_paper_range(paper.UNREACHABLE)}); "
         f"single languages up to {percent(max(map(max, shares.values())))}, which the paper does not list",
     )
 
@@ -446,12 +470,13 @@ def _script_claims(rows: Rows) -> list[Claim]:
         for row in select(_cells(rows), model=model):
             groups.setdefault(language_of(row["language"]).script, []).append(row)
         means = {script: _mean_interval(cells) for script, cells in groups.items()}
-        latin = [interval.low for script, interval in means.items() if script in LARGE_GAINS]
-        others = [interval.high for script, interval in means.items() if script not in LARGE_GAINS]
-        if latin and others:
+        large = [script for script in means if script in LARGE_GAINS]
+        others = [script for script in means if script not in LARGE_GAINS]
+        if large and others:
+            lowest, highest = min(large, key=lambda s: means[s].low), max(others, key=lambda s: means[s].high)
             text = f"{MODEL_NAMES.get(model, model)}: the gain is larger for Latin and Cyrillic scripts than for others"
-            here = ", ".join(f"{script} {interval}" for script, interval in means.items())
-            found.append(Claim(text, min(latin) > max(others), here))
+            here = f"{lowest} {means[lowest]}, {highest} {means[highest]}"
+            found.append(Claim(text, means[lowest].low > means[highest].high, here))
     return found
 
 
@@ -467,8 +492,8 @@ def _renyi_claims(rows: Rows) -> list[Claim]:
     if "llama3" not in found:
         return []
     text = "Llama-3: at equal bytes per token, Rényi efficiency is higher than that of naive extension"
-    here = [f"{MODEL_NAMES.get(model, model)} at {higher} of {n} sizes" for model, (higher, n) in found.items()]
-    return [Claim(text, found["llama3"][0] == found["llama3"][1], "higher for " + ", ".join(here))]
+    here = [f"{MODEL_NAMES.get(model, model)} {higher} of {n}" for model, (higher, n) in found.items()]
+    return [Claim(text, found["llama3"][0] == found["llama3"][1], "sizes with higher efficiency: " + ", ".join(here))]
 
 
 EXPERIMENT = Experiment(
