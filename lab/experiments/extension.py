@@ -1,17 +1,23 @@
 """`extension`: continued training against naive extension, by language, tokenizer and size."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import tokengraft as tg
 from lab.experiments import paper
 from lab.experiments.experiment import FOUR_MODELS, MODEL_NAMES, SIZES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.intervals import Interval, paired_change
 from lab.experiments.languages import language_of
-from lab.experiments.learn import added_ids, extended, naive, train_fresh
+from lab.experiments.learn import added_ids, extended, naive, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
 from lab.experiments.tables import Table, distinct, mean, number, only, percent, select, with_paper
 
+SHOWN_SIZE = 8_000
+"""The largest size for which every language has enough text."""
+LARGE_GAINS = ("Latn", "Cyrl")
+"""The scripts for which the paper finds larger gains."""
 SCRATCH_SIZES = (*SIZES, 64_000, 128_000)
 
 
@@ -24,12 +30,18 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
     fresh = train_fresh(base, counts, largest)
     text = {"train_bytes": counts.totals.bytes, "held_out_documents": texts[1].totals.documents}
     yield {"method": "base", "size": 0, **_scores(base, base, *texts), **text}
-    for method, tokenizers in (
-        ("continued", extended(base, tg.extend(base, counts, largest), setup.sizes)),
-        ("naive", naive(base, fresh, setup.sizes)),
-    ):
-        for size, tokenizer in tokenizers.items():
-            yield {"method": method, "size": size, **_scores(base, tokenizer, *texts)}
+    ours = extended(base, tg.extend(base, counts, largest), setup.sizes)
+    theirs = naive(base, fresh, setup.sizes)
+    lines = setup.data.sentences(cell.language)
+    for size, tokenizer in ours.items():
+        scores = _scores(base, tokenizer, *texts)
+        paired = {}
+        if size in theirs:
+            interval = paired_change(*(tokens_by_line(t, lines) for t in (theirs[size], tokenizer)))
+            paired = {"gain": interval.value, "gain_low": interval.low, "gain_high": interval.high}
+        yield {"method": "continued", "size": size, **scores, **paired}
+    for size, tokenizer in theirs.items():
+        yield {"method": "naive", "size": size, **_scores(base, tokenizer, *texts)}
     scratch_sizes = sorted({*setup.sizes, *(size for size in SCRATCH_SIZES if size > largest)})
     for size in scratch_sizes:
         if size <= len(fresh.extension):
@@ -83,8 +95,8 @@ def _sizes(rows: Rows) -> list[int]:
 
 
 def tables(rows: Rows) -> list[Table]:
-    """The paper's tables: averages, scripts, unused tokens, merge skipping; and one row for each language."""
-    return [_averages(rows), _by_script(rows), _unused(rows), _skipping(rows), _by_language(rows)]
+    """The paper's tables: averages, scripts, unused tokens, merge skipping; and two with a row for each language."""
+    return [_averages(rows), _gains(rows), _by_script(rows), _unused(rows), _skipping(rows), _by_language(rows)]
 
 
 def _averages(rows: Rows) -> Table:
@@ -120,6 +132,79 @@ def _averages(rows: Rows) -> Table:
         "paper's mean over 70 languages is in brackets. Gain: bytes per token on FLORES compared with naive extension. "
         "Unreachable: share of the added tokens that no merges produce. The paper has 0.0 % for continued training.",
     )
+
+
+def _gains(rows: Rows) -> Table:
+    models, mine = _models(rows), _cells(rows)
+    size = max((size for size in _sizes(rows) if size <= SHOWN_SIZE), default=SHOWN_SIZE)
+    groups = [select(mine, language=language) for language in distinct(mine, "language")]
+    lines = []
+    for cells in sorted(groups, key=lambda cells: -median(row["gain"] for row in cells)):
+        shown = [only(cells, model=model, size=size) for model in models]
+        gains = [str(interval_of(row)).replace(" %", "") if row else None for row in shown]
+        lines.append((language_of(cells[0]["language"]).name, *gains, *_summary(cells)))
+    medians = [_short(_median(select(mine, model=model, size=size))) for model in models]
+    lines.append(("**median**", *medians, *_summary(mine)))
+    heads = ("language", *(f"{MODEL_NAMES.get(m, m)}, {size:,}" for m in models))
+    return Table(
+        "Gain over naive extension by language",
+        (*heads, "median", "largest", "cells", "better", "worse"),
+        lines,
+        "Percent, with 95 % intervals over all lines of FLORES. Median and largest: of all cells (tokenizers and "
+        "sizes). Better, worse: cells with intervals above or below zero. " + _means(rows),
+    )
+
+
+def _means(rows: Rows) -> str:
+    """The smallest and the largest mean of the languages beside those of the paper."""
+    groups = [group for model in _models(rows) for size in _sizes(rows) if (group := pairs(rows, model, size))]
+    gains = [mean(gain(*pair) for pair in group) or 0.0 for group in groups]
+    unreachable = [mean(theirs["unreachable_added"] for _, theirs in group) or 0.0 for group in groups]
+    if not groups:
+        return ""
+    return (
+        f"Means of the languages, by tokenizer and size: gain {_range(gains)} ({_paper_range(paper.GAIN)}), "
+        f"unreachable tokens of naive extension {_range(unreachable)} ({_paper_range(paper.UNREACHABLE)})."
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{percent(min(values)).removesuffix(' %')} to {percent(max(values))}"
+
+
+def _paper_range(figures: Mapping[str, Mapping[int, float]]) -> str:
+    values = [value for by_size in figures.values() for value in by_size.values()]
+    return f"paper: {min(values)} to {max(values)} %"
+
+
+def _cells(rows: Rows) -> Rows:
+    """The rows of the languages of the paper that have a gain over naive extension."""
+    return [row for row in rows if row.get("gain") is not None and language_of(row["language"]).averaged]
+
+
+def interval_of(row: Row) -> Interval:
+    """The gain over naive extension."""
+    return Interval(row["gain"], row["gain_low"], row["gain_high"])
+
+
+def _median(cells: Rows) -> float | None:
+    return median(row["gain"] for row in cells) if cells else None
+
+
+def _summary(cells: Rows) -> tuple[str, str, int, int, int]:
+    """The median, the largest gain, and how many cells are better or worse by their intervals."""
+    largest = max((row["gain"] for row in cells), default=None)
+    return (_short(_median(cells)), _short(largest), len(cells), *_certain(cells))
+
+
+def _certain(cells: Rows) -> tuple[int, int]:
+    """How many intervals are above zero, and how many below."""
+    intervals = [interval_of(row) for row in cells]
+    return sum(one.above_zero for one in intervals), sum(one.below_zero for one in intervals)
+
+
+def _short(value: float | None) -> str:
+    return percent(value, signed=True).removesuffix(" %")
 
 
 def _percent_of(figures: dict[str, dict[int, float]], model: str, size: int) -> str | None:
@@ -297,32 +382,18 @@ def claims(rows: Rows) -> list[Claim]:
     both = [pair for model in _models(rows) for size in _sizes(rows) for pair in pairs(rows, model, size)]
     if not both:
         return []
-    gains = [gain(*pair) for pair in both]
-    losers = sorted({f"{ours['language']} ({ours['model']})" for ours, theirs in both if gain(ours, theirs) <= 0})
     unreachable = max(ours["unreachable_added"] for ours, _ in both)
-    renyi = mean(gain(*pair, "renyi") for pair in both) or 0.0
+    renyi = [gain(*pair, "renyi") for pair in both]
     unused = [theirs["unused_added"] - ours["unused_added"] for ours, theirs in both]
     drops = [_drop(ours) for ours, _ in both]
-    by_script = _script_means(rows)
-    latin = min((v for s, v in by_script.items() if s in ("Latn", "Cyrl")), default=None)
-    others = max((v for s, v in by_script.items() if s not in ("Latn", "Cyrl")), default=None)
     found = [
-        Claim(
-            "Continued training gives more bytes per token than naive extension on average, at every size",
-            all((value or 0) > 0 for m in _models(rows) for value in _mean_gains(rows, m, _sizes(rows))),
-            f"mean {percent(mean(gains), signed=True)}",
-        ),
-        Claim(
-            "There are no notable losses",
-            min(gains) > -0.01,
-            f"worst {percent(min(gains), signed=True)}; not better at some size: {', '.join(losers) or 'none'}",
-        ),
-        Claim("The gain can exceed 20 %", max(gains) > 0.2, f"largest {percent(max(gains), signed=True)}"),
+        *_gain_claims(rows),
         Claim("No token of continued training is unreachable", unreachable == 0, percent(unreachable, 2)),
+        _unreachable_claim(both),
         Claim(
             "Rényi efficiency is lower than that of naive extension at equal size",
-            renyi < 0,
-            f"mean {percent(renyi, signed=True)}",
+            (mean(renyi) or 0) < 0,
+            f"mean {percent(mean(renyi), signed=True)}; lower in {sum(x < 0 for x in renyi)} of {len(renyi)} cells",
         ),
         Claim(
             "Fewer of the added tokens are unused",
@@ -336,9 +407,76 @@ def claims(rows: Rows) -> list[Claim]:
         ),
     ]
     found += _renyi_claims(rows)
-    if latin is not None and others is not None:
-        here = ", ".join(f"{script} {percent(value, signed=True)}" for script, value in by_script.items())
-        found.append(Claim("The gain is larger for Latin and Cyrillic scripts than for others", latin > others, here))
+    return found + _script_claims(rows)
+
+
+def _gain_claims(rows: Rows) -> list[Claim]:
+    """Those about bytes per token. The mean of lower limits is below the lower limit of the mean."""
+    cells = _cells(rows)
+    if not cells:
+        return []
+    groups = {(m, s): select(cells, model=m, size=s) for m in _models(rows) for s in _sizes(rows)}
+    means = {key: _mean_interval(group) for key, group in groups.items() if group}
+    certain = sum(interval.above_zero for interval in means.values())
+    better, worse = _certain(cells)
+    losers = [f"{row['language']} ({row['model']}, {row['size']:,})" for row in cells if interval_of(row).below_zero]
+    lowest, largest = min(cells, key=lambda row: row["gain"]), max(cells, key=lambda row: row["gain"])
+    values = [interval.value for interval in means.values()]
+    return [
+        Claim(
+            "Continued training gives more bytes per token than naive extension on average, at every size",
+            certain == len(means),
+            f"by intervals for {certain} of {len(means)} tokenizers and sizes; means {_range(values)} "
+            f"({_paper_range(paper.GAIN)})",
+        ),
+        Claim(
+            "It gives more bytes per token for the vast majority of languages",
+            better > 0.7 * len(cells),  # the smallest share in the paper is 72.9 %
+            f"better in {better}, worse in {worse} of {len(cells)} cells by their intervals; "
+            f"median {percent(_median(cells), signed=True)}",
+        ),
+        Claim(
+            "There are no notable losses",
+            all(row["gain_low"] > -0.01 for row in cells),
+            f"lowest {interval_of(lowest)}; worse by their intervals: {', '.join(losers) or 'none'}",
+        ),
+        Claim("The gain can exceed 20 %", largest["gain_low"] > 0.2, f"largest {interval_of(largest)}"),
+    ]
+
+
+def _mean_interval(cells: Rows) -> Interval:
+    """The mean gain. Its limits are the means of the limits, so the interval is too wide rather than too narrow."""
+    return Interval(*(mean(row[name] for row in cells) or 0.0 for name in ("gain", "gain_low", "gain_high")))
+
+
+def _unreachable_claim(both: Sequence[tuple[Row, Row]]) -> Claim:
+    shares: dict[tuple[str, int], list[float]] = {}
+    for _, theirs in both:
+        shares.setdefault((theirs["model"], theirs["size"]), []).append(theirs["unreachable_added"])
+    means = [mean(group) or 0.0 for group in shares.values()]
+    return Claim(
+        "Naive extension adds unreachable tokens at every size",
+        min(means) > 0,
+        f"means of languages {_range(means)} ({_paper_range(paper.UNREACHABLE)}); "
+        f"single languages up to {percent(max(map(max, shares.values())))}, which the paper does not list",
+    )
+
+
+def _script_claims(rows: Rows) -> list[Claim]:
+    """One for each tokenizer: the paper's own means by script differ between tokenizers."""
+    found = []
+    for model in _models(rows):
+        groups: dict[str, list[Row]] = {}
+        for row in select(_cells(rows), model=model):
+            groups.setdefault(language_of(row["language"]).script, []).append(row)
+        means = {script: _mean_interval(cells) for script, cells in groups.items()}
+        large = [script for script in means if script in LARGE_GAINS]
+        others = [script for script in means if script not in LARGE_GAINS]
+        if large and others:
+            lowest, highest = min(large, key=lambda s: means[s].low), max(others, key=lambda s: means[s].high)
+            text = f"{MODEL_NAMES.get(model, model)}: the gain is larger for Latin and Cyrillic scripts than for others"
+            here = f"{lowest} {means[lowest]}, {highest} {means[highest]}"
+            found.append(Claim(text, means[lowest].low > means[highest].high, here))
     return found
 
 
@@ -354,17 +492,8 @@ def _renyi_claims(rows: Rows) -> list[Claim]:
     if "llama3" not in found:
         return []
     text = "Llama-3: at equal bytes per token, Rényi efficiency is higher than that of naive extension"
-    here = [f"{MODEL_NAMES.get(model, model)} at {higher} of {n} sizes" for model, (higher, n) in found.items()]
-    return [Claim(text, found["llama3"][0] == found["llama3"][1], "higher for " + ", ".join(here))]
-
-
-def _script_means(rows: Rows) -> dict[str, float]:
-    means: dict[str, list[float | None]] = {}
-    for code in distinct(rows, "language"):
-        if language_of(code).averaged:
-            found = [_mean_gain(rows, model, code) for model in _models(rows)]
-            means.setdefault(language_of(code).script, []).extend(found)
-    return {script: value for script, values in means.items() if (value := mean(values)) is not None}
+    here = [f"{MODEL_NAMES.get(model, model)} {higher} of {n}" for model, (higher, n) in found.items()]
+    return [Claim(text, found["llama3"][0] == found["llama3"][1], "sizes with higher efficiency: " + ", ".join(here))]
 
 
 EXPERIMENT = Experiment(

@@ -70,3 +70,8 @@ def bytes_per_token(tokenizer: tg.Tokenizer, text: tg.PretokenCounts) -> float:
     """Of a text."""
     rate = tg.evaluate({"": tokenizer}, {"": text})["", ""].bytes_per_token
     return rate or 0.0
+
+
+def tokens_by_line(tokenizer: tg.Tokenizer, lines: Sequence[str]) -> list[int]:
+    """The number of tokens of each line."""
+    return [len(ids) for ids in tokenizer.encode_batch(lines)]

@@ -15,6 +15,7 @@ MODULES = {
     "budget": "lab.experiments.budget",
     "histogram": "lab.experiments.histogram",
     "compression": "lab.experiments.model_compression",
+    "domain": "lab.experiments.domain",
     "pieces": "lab.experiments.pieces",
     "guarantees": "lab.experiments.guarantees",
     "continued-pretraining": "lab.experiments.continued_pretraining",

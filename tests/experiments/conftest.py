@@ -21,7 +21,8 @@ def data_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     (folder / "corpora" / "en").mkdir(parents=True)
     (folder / "flores200").mkdir()
-    pq.write_table(pa.table({"text": documents("et"), "source": ["x"] * 160}), folder / "corpora" / "et.parquet")
+    sources = ["et.ted"] * 60 + ["et.gettext"] * 100
+    pq.write_table(pa.table({"text": documents("et"), "source": sources}), folder / "corpora" / "et.parquet")
     for number, start in enumerate((0, 80)):
         part = documents("en")[start : start + 80]
         (folder / "corpora" / "en" / f"{number}.txt").write_text("\n".join(part), encoding="utf-8")

@@ -13,7 +13,7 @@ from lab.experiments.data import Folder, digest, open_data, up_to
 from lab.experiments.fineweb import FINEWEB, FINEWEB_2, FINEWEB_SAMPLE, FineWeb
 
 
-@pytest.mark.parametrize("module", ["data", "languages", "tables", "extension", "model_compression"])
+@pytest.mark.parametrize("module", ["data", "languages", "tables", "extension", "domain", "model_compression"])
 def test_examples_in_docstrings_hold(module):
     assert doctest.testmod(importlib.import_module(f"lab.experiments.{module}")).failed == 0
 

@@ -27,6 +27,7 @@ RUNS = {
     "naive-methods": ["--models", "tiny", "--sizes", "8"],
     "budget": ["--models", "tiny", "--sizes", "8"],
     "histogram": ["--models", "tiny", "--sizes", "16"],
+    "domain": ["--models", "tiny", "--languages", "et", "--sizes", "4", "16"],
     "pieces": ["--models", "pieces", "--languages", "et", "hi", "--sizes", "8"],
     "guarantees": ["--models", "tiny", "--sizes", "16"],
 }
@@ -78,6 +79,30 @@ def test_continued_training_has_no_unreachable_tokens_and_the_base_is_measured(f
     assert continued
     assert all(float(row["unreachable_added"]) == 0 for row in continued)
     assert {row["method"] for row in found} == {"base", "continued", "naive", "scratch"}
+
+
+def test_the_gain_over_naive_extension_has_an_interval_over_all_lines(finished):
+    found = rows(finished("extension"))
+    rates = {(row["model"], row["language"], row["size"], row["method"]): row for row in found}
+    paired = {key: row for key, row in rates.items() if row["gain"]}
+    assert paired
+    for (*cell, method), row in paired.items():
+        assert method == "continued"
+        theirs = float(rates[(*cell, "naive")]["bytes_per_token"])
+        assert float(row["gain"]) == pytest.approx(float(row["bytes_per_token"]) / theirs - 1, abs=1e-5)
+        assert float(row["gain_low"]) <= float(row["gain"]) <= float(row["gain_high"])
+
+
+def test_text_to_learn_from_is_compared_by_source(data_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("lab.experiments.domain.SMALLEST", 1)
+    found = rows(run(data_folder, tmp_path, "domain", *RUNS["domain"]))
+    methods = {row["method"]: row for row in found if row["size"] == "4"}
+    alone = ["source gettext", "source ted"]
+    assert [*methods] == ["all", *alone, "prose", "half prose", "lines", "near lines", "near documents", "share 50"]
+    assert sum(int(methods[name]["bytes"]) for name in alone) == int(methods["all"]["bytes"])
+    assert methods["prose"]["flores"] == methods["source ted"]["flores"]
+    assert cli.main(["domain", "--data", str(data_folder), "--models", "tiny", "--languages", "ar"]) == 2
+    assert "has no column `source`" in capsys.readouterr().err
 
 
 def test_a_rerun_keeps_finished_cells_and_other_options_run_them_again(data_folder, finished, tmp_path, capsys):
