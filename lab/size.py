@@ -2,8 +2,8 @@
 
     python lab/size.py
 
-Prints a table in Markdown. Lines are those of `wc -l`, words those of `wc -w`, without comments (`<!-- ... -->`): they
-hold the markers of figures, which no reader sees.
+Prints a table in Markdown. Lines are those of `wc -l`, words those of `wc -w`; in Markdown without comments
+(`<!-- ... -->`), which hold the markers of figures.
 """
 
 import ast
@@ -21,16 +21,19 @@ def lines(paths: Iterable[Path]) -> int:
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
-def words(paths: Iterable[Path]) -> int:
-    texts = (path.read_text(encoding="utf-8") for path in paths)
-    return sum(len(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split()) for text in texts)
+def shown(page: Path) -> str:
+    return re.sub(r"<!--.*?-->\n?", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def words(pages: Iterable[Path]) -> int:
+    return sum(len(shown(page).split()) for page in pages)
 
 
 def first_options(command: str) -> int:
     """How many options the first help screen of a command shows, without those for help."""
     parser = build_parser([command])._subparsers._group_actions[0].choices[command]
-    shown = re.findall(r"^  (?:-h, )?(--[a-z-]+)", parser.format_help(), flags=re.MULTILINE)
-    return len({*shown} - {"--help", "--help-all"})
+    listed = re.findall(r"^  (?:-h, )?(--[a-z-]+)", parser.format_help(), flags=re.MULTILINE)
+    return len({*listed} - {"--help", "--help-all"})
 
 
 def definitions(stub: Path) -> int:
@@ -49,7 +52,7 @@ def rows() -> Iterator[tuple[str, str]]:
     numbers = ", ".join(str(first_options(command)) for command in ("adapt", "extend", "prune"))
     yield "options in the first help screen of `adapt`, `extend`, `prune`", numbers
     yield "definitions in `_core.pyi`", str(definitions(ROOT / "src" / "tokengraft" / "_core.pyi"))
-    yield "README", f"{lines([ROOT / 'README.md'])} lines"
+    yield "README", f"{len(shown(ROOT / 'README.md').splitlines())} lines"
     yield "`docs/architecture.md` / all docs", f"{words([ROOT / 'docs' / 'architecture.md']):,} / {words(docs):,} words"
 
 

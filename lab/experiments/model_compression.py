@@ -205,7 +205,7 @@ def claims(rows: Rows) -> list[Claim]:
 
 def _name(language: str, text: str) -> str:
     if text == "flores_english":
-        return f"English FLORES (pruned by {_pruned_by(language)})"
+        return f"English FLORES (pruned with {language_of(language).name})"
     return f"{language_of(language).name} {TEXTS[text]}"
 
 

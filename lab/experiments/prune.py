@@ -206,12 +206,16 @@ def most_unreachable(rows: Rows, name: str, column: str) -> Claim:
         beside = select(rows, **{key: row[key] for key in ("model", "language", "size")})
         other = max((other for other in beside if other is not row), key=lambda other: other[column], default=None)
         if other and other[column] >= row[column]:
-            behind.append(f"{row['size']:,} ({row[column]:,}, `{other[name]}` {other[column]:,})")
+            behind.append((row["size"], row[column], other[name], other[column]))
     most = max((row[column] for row in naive), default=0)
+    found = f"up to {most:,}"
+    if behind:
+        size, ours, method, theirs = behind[-1]
+        found = f"not at {', '.join(f'{x:,}' for x, *_ in behind)} (at {size:,} {ours:,}, `{method}` {theirs:,})"
     return Claim(
         "`frequency` makes more tokens unreachable than every other method, at every size",
         bool(naive) and not behind,
-        f"not more at {', '.join(behind)}" if behind else f"up to {most:,}",
+        found,
     )
 
 

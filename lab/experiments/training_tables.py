@@ -65,10 +65,6 @@ def compared(
     return by(*sides) if all(sides) else None
 
 
-def _each(rows: Rows, name: str, show: Callable[[float], str] = number) -> str:
-    return " / ".join(show(row[name]) for row in rows)
-
-
 def _recipe(row: Row) -> str:
     """The recipe and the learning rate."""
     name = "the paper's" if row["recipe"] == PAPER else "new rows × 4" if row["row_factor"] == 4 else "linear"
@@ -118,13 +114,13 @@ def _bits_table(rows: Rows, language: str) -> Table:
         cells = []
         for column, (_, text) in _texts(language).items():
             change = compared(rows, mine, base, text) if mine != base else None
-            cells.append(_each(mine, column) + (f"; {change}" if change else ""))
+            cells.append(number(mean(row[column] for row in mine)) + (f" ({change})" if change else ""))
         lines.append((label, _recipe(mine[0]), number(mean(r["tokens"] for r in mine) / 1e6, 1), *cells))
     return Table(
         f"{language_of(language).name}: bits per byte after training",
         ("", "recipe", "tokens, M", *(head for head, _ in _texts(language).values())),
         lines,
-        "Each seed; then the change of the mean against the unchanged model, with its 95 % interval.",
+        "Means of the seeds, and the change against the unchanged model with its 95 % interval.",
     )
 
 
@@ -136,8 +132,8 @@ def _tasks_table(rows: Rows, language: str) -> Table:
         for column, (_, text) in _tasks(language).items():
             change = compared(rows, mine, base, text, points_of_runs) if mine != base else None
             known = all(row.get(column) is not None for row in mine)
-            after = f"; {change.points()}" if change else ""
-            cells.append(_each(mine, column, _points) + after if known else NOTHING)
+            after = f" ({change.points()})" if change else ""
+            cells.append(_points(mean(row[column] for row in mine)) + after if known else NOTHING)
         lines.append((label, *cells))
     return Table(
         f"{language_of(language).name}: right choices among four texts",
@@ -195,14 +191,14 @@ def _moved_table(rows: Rows) -> Table:
 def _recipes_table(rows: Rows, language: str) -> Table:
     lines = []
     for arm, label in LABELS.items():
-        mine = [row for row in _tuned(rows, language) if row["arm"] == arm and row["seed"] == 0]
-        for row in sorted(mine, key=lambda row: row["choice"]):
+        mine = [row for row in _tuned(rows, language) if row["arm"] == arm]
+        for row in sorted(mine, key=lambda row: (row["seed"], row["choice"])):
             values = [number(row[name]) for name in ("choice", "held_out", "flores", "kept_held_out")]
             tasks = [_points(row[name]) for name in ("continuation", "to", "from", "kept_continuation")]
-            lines.append((label, _recipe(row), *values, *tasks))
-    heads = ("", "recipe", "to choose on", "held out", "FLORES", "English held out")
+            lines.append((label, _recipe(row), row["seed"], *values, *tasks))
+    heads = ("", "recipe", "seed", "to choose on", "held out", "FLORES", "English held out")
     return Table(
-        f"{language_of(language).name}: every recipe, seed 0",
+        f"{language_of(language).name}: every run",
         (*heads, "continuation", "from English", "to English", "continuation, English"),
         lines,
     )
@@ -323,14 +319,14 @@ def claims(rows: Rows) -> list[Claim]:
             continue
         found.append(
             Claim(
-                f"{name}: no substantial difference between naive and continued training of the tokenizer (within 1 %)",
+                f"{name}: after training, naive and continued tokenizers are within 1 %",
                 all(change.low > -0.01 and change.high < 0.01 for change in beside),
                 f"bits per byte of naive: {_both(beside)}",
             )
         )
         found.append(
             Claim(
-                f"{name}: at equal text, the changed tokenizer is as good as the unchanged one (1B model; within 1 %)",
+                f"{name}: at equal text, the adapted model is within 1 % of the unchanged one",
                 all(change.high < 0.01 for change in against),
                 f"bits per byte: {_both(against)}",
             )
@@ -360,9 +356,9 @@ def _moved_claims(rows: Rows, language: str) -> list[Claim]:
     name = language_of(language).name
     return [
         Claim(
-            f"{name}: the naive method leaves more undertrained tokens: its rows move less and more of them shrink",
+            f"{name}: rows of naive tokens move less, and more of them shrink",
             naive[5] < ours[5] and naive_norms[5] < our_norms[5],
-            f"5th percentile of the distance {naive[5]:.2f} against {ours[5]:.2f}, of the change of norms "
-            f"{naive_norms[5]:+.2f} against {our_norms[5]:+.2f}",
+            f"5th percentiles: distance {naive[5]:.2f} against {ours[5]:.2f}, norm {naive_norms[5]:+.2f} against "
+            f"{our_norms[5]:+.2f}",
         )
     ]
