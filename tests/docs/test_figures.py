@@ -5,9 +5,9 @@ A marker is a comment that starts a line, in a block of text or on its own befor
     <!-- figures: lab/experiments/results/budget/results.csv one(method="base").target -->
 
 After the path is a Python expression for a number or a list of numbers. `rows(column=value, ...)` gives the rows of the
-file, `one(...)` the only one, and `data` the content of a JSON file. The numbers must be printed in the block, in this
-order, rounded as they are printed there; of shares, percentages are printed. A figure without a marker is an error,
-unless `GIVEN` says why it needs none.
+file, `one(...)` the only one, `data` the content of a JSON file, and `paired(ours, theirs)` a change with its interval.
+The numbers must be printed in the block, in this order, rounded as they are printed there; of shares, percentages are
+printed. A figure without a marker is an error, unless `GIVEN` says why it needs none.
 """
 
 import json
@@ -165,17 +165,11 @@ def values(path, expression):
         (row,) = rows(**wanted)
         return row
 
-    helpers = {
-        "data": data,
-        "rows": rows,
-        "one": one,
-        "mean": mean,
-        "median": median,
-        "rank_correlation": rank_correlation,
-    }
-    helpers["paired"] = lambda ours, theirs: astuple(
-        paired_change(*([*map(float, x.units.split())] for x in (ours, theirs)))
-    )
+    def paired(ours, theirs):
+        return astuple(paired_change(*([*map(float, row.units.split())] for row in (ours, theirs))))
+
+    helpers = {"data": data, "rows": rows, "one": one, "mean": mean, "median": median, "paired": paired}
+    helpers["rank_correlation"] = rank_correlation
     helpers["change"] = lambda ours, theirs, column: ours[column] / theirs[column] - 1
     found = eval(f"({expression})", helpers)
     return found if isinstance(found, list | tuple) else [found]
