@@ -5,6 +5,7 @@ else is reported: the other part, FLORES, and tasks made from FLORES.
 """
 
 import json
+import lzma
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -158,12 +159,16 @@ def _drift(parts: dict[str, Sequence[float]]) -> tuple[int | None, float | None]
 
 
 def tokenizer_row(folder: Path, arm: str, language: str) -> Row:
-    """The tokenizer of an arm: tokens, unreachable ones, and what it does on FLORES."""
+    """The tokenizer of an arm: its tokens, unreachable ones, bytes per token of FLORES, tokens of the training text."""
     tokenizer = tg.load(folder / "arms" / arm)
     sentences = {name: json.loads((folder / f"{name}_flores.json").read_text()) for name in (language, ENGLISH)}
     scores = tg.evaluate({"": tokenizer}, {name: iter(lines) for name, lines in sentences.items()})
     rates = [scores["", name].bytes_per_token for name in sentences]
     unreachable = len(tokenizer.structure.unreachable)
+    with lzma.open(folder / "train.json.xz", "rt", encoding="utf-8") as file:
+        texts = json.load(file)
+    kept = json.loads((folder / "documents.json").read_text())["train"]
+    tokens = [tg.evaluate({"": tokenizer}, {"": iter(part)})["", ""].tokens for part in _split(texts, kept)]
     return {
         "kind": "tokenizer",
         "arm": arm.split("-")[0],
@@ -171,7 +176,14 @@ def tokenizer_row(folder: Path, arm: str, language: str) -> Row:
         "unreachable": unreachable,
         "flores": rates[0],
         "kept_flores": rates[1],
+        "tokens": sum(tokens),
+        "target_share": tokens[0] / sum(tokens),
     }
+
+
+def _split(texts: Sequence[str], kept: Sequence[int]) -> list[list[str]]:
+    """Documents of the target, and of the kept language."""
+    return [[text for text, place in zip(texts, kept, strict=True) if place == wanted] for wanted in (0, 1)]
 
 
 EXPERIMENT = Experiment(
@@ -211,8 +223,8 @@ EXPERIMENT = Experiment(
 def add_runs(paths: Sequence[Path], folder: Path) -> None:
     """Adds raw results of `training.train` to the committed ones. A run that is there already is left out."""
     known = [json.loads(line) for line in (folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
-    rows, listed = from_csv((folder / "results.csv").read_text(encoding="utf-8")), (folder / "runs.json").read_text()
-    runs = json.loads(listed)
+    rows = from_csv((folder / "results.csv").read_text(encoding="utf-8"))
+    runs = [run for name in ("runs.json", "recipes.json") for run in json.loads((folder / name).read_text())]
     for result in (json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
         if any(result["name"] == other["name"] for other in known):
             continue
@@ -229,7 +241,9 @@ def add_runs(paths: Sequence[Path], folder: Path) -> None:
         json.dumps(run | {name: None for name in ("bits", "choices") if name in run}) + "\n" for run in known
     )
     (folder / "runs.jsonl").write_text(text, encoding="utf-8")
-    (folder / "runs.json").write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
+    for name, detailed in (("runs.json", False), ("recipes.json", True)):
+        listed = [json.dumps(run) for run in runs if run.get("detailed", False) == detailed]
+        (folder / name).write_text("[\n" + ",\n".join(listed) + "\n]\n", encoding="utf-8")
     (folder / "results.csv").write_text(to_csv(rows), encoding="utf-8")
     (folder / "intervals.csv").write_text(to_csv(interval_rows(rows)), encoding="utf-8")
 

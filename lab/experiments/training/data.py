@@ -111,9 +111,11 @@ def write_data(out: Path, base: tg.Tokenizer, target: Corpus, keep: Corpus, size
             write_json(out / f"{text.language}_{part}.json", [chunk for chunk, _ in parts])
             document_of[f"{text.language}_{part}"] = [place for _, place in parts]
         write_json(out / f"{text.language}_flores.json", text.sentences)
+    pairs = [(document, place) for place, text in enumerate((target, keep)) for document in text.train]
+    random.Random(0).shuffle(pairs)
+    texts = [document for document, _ in pairs]
+    document_of["train"] = [place for _, place in pairs]  # 0: the target, 1: the kept language
     write_json(out / "documents.json", document_of)
-    texts = target.train + keep.train
-    random.Random(0).shuffle(texts)
     with lzma.open(out / "train.json.xz", "wt", encoding="utf-8") as file:
         json.dump(texts, file, ensure_ascii=False)
     write_arms(out / "arms", base, target.train, keep.train, sizes)
