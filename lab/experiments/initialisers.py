@@ -89,12 +89,11 @@ def tables(rows: Rows) -> list[Table]:
 
 
 def _agreement(rows: Rows) -> str:
-    parts = [
-        f"{rank_correlation(rows, name):+.2f} for {COLUMNS[name]}"
-        for name in ("before", "probe")
-        if len(select_known(rows, name)) > 2
-    ]
-    return f"Rank correlation with the last score on held-out text: {', '.join(parts)}." if parts else ""
+    probed = select_known(rows, "probe")
+    if len(probed) < 3:
+        return ""
+    parts = [f"{rank_correlation(probed, name):+.2f} for {COLUMNS[name]}" for name in ("before", "probe")]
+    return f"Rank correlation of those with a probe and the last score on held-out text: {', '.join(parts)}."
 
 
 def select_known(rows: Rows, name: str) -> list[Row]:

@@ -4,11 +4,10 @@
 
 Tokens are removed from Llama-3 by text of Estonian and English in equal parts: 1 or 10 million characters of each, then
 all text, then with the text of other languages, then with all languages of FLORES. Tokens count as the tokenizer
-encodes, as in the paper's toolkit. Writes `results/prune-extend/unseen.csv`.
+encodes, as in the paper's toolkit. Writes `prune-extend/unseen.csv`.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import tokengraft as tg
 from lab.experiments import cli
@@ -19,7 +18,6 @@ from lab.experiments.tables import to_csv
 LANGUAGES = ("et", "en")
 OTHERS = ("de", "fi", "ru", "ar", "ja", "zh", "hi")
 SIZES = (8_000, 16_000, 32_000, 64_000)
-OUT = Path(__file__).parent / "results" / "prune-extend" / "unseen.csv"
 
 
 def texts(data: Data, base: tg.Tokenizer) -> Iterator[tuple[str, tg.PretokenCounts]]:
@@ -47,9 +45,11 @@ def row(name: str, base: tg.Tokenizer, counts: tg.PretokenCounts) -> dict[str, o
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the table."""
-    data = cli.request(cli.parser().parse_args(arguments)).setup.data
+    request = cli.request(cli.parser().parse_args(arguments))
+    data, out = request.setup.data, request.out / "prune-extend" / "unseen.csv"
     base = data.tokenizer("llama3")
-    OUT.write_text(to_csv([row(name, base, counts) for name, counts in texts(data, base)]), encoding="utf-8")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(to_csv([row(name, base, counts) for name, counts in texts(data, base)]), encoding="utf-8")
 
 
 if __name__ == "__main__":

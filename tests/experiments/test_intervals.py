@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lab.experiments.intervals import paired_change
+from lab.experiments.intervals import change_of_runs, paired_change, points_of_runs
 
 
 def test_an_equal_ratio_on_every_line_has_no_spread():
@@ -37,3 +37,20 @@ def test_noise_around_no_change_is_neither_above_nor_below_zero():
 def test_lines_that_cannot_be_paired_are_refused():
     with pytest.raises(ValueError, match="2 and 1 values"):
         paired_change([1.0, 2.0], [1.0])
+
+
+def test_the_interval_of_three_runs_contains_the_true_change_about_19_times_in_20():
+    generator, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        lines = generator.gamma(4, size=300)
+        sides = [[lines * factor * generator.normal(1, 0.01) for _ in range(3)] for factor in (1.02, 1.0)]
+        found = change_of_runs(*sides)
+        covered += found.low <= 0.02 <= found.high
+    assert 184 <= covered <= 200
+
+
+def test_a_difference_in_points():
+    found = points_of_runs([[1, 1, 1, 0]] * 3, [[1, 0, 1, 0]] * 3)
+    assert found.value == 0.25
+    assert found.low < 0.25 < found.high
+    assert str(found.points()).startswith("+25.0 [")
