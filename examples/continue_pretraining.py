@@ -53,6 +53,8 @@ def parse(arguments):
 def packed(tokenizer, paths, end, max_bytes=math.inf, seed=None, passes=1):
     """The text as one tensor of ids, with an end token before each document and at the end; and its bytes."""
     texts, choice = [*documents(paths, tg.ReadOptions(documents="lines"))], np.random.default_rng(seed)
+    if not texts:
+        raise SystemExit(f"there is no text in {paths}")
     texts = texts if seed is None else [texts[at] for at in choice.permutation(len(texts))]
     sizes = np.cumsum([len(text.encode()) for text in texts])
     texts = texts[: int(np.searchsorted(sizes, max_bytes)) + 1]
@@ -171,8 +173,10 @@ class Run:
         """Writes the folder under another name, then renames it: it is complete or absent."""
         partial = self.work / "model"
         self.model.to(AutoConfig.from_pretrained(self.args.adapted).dtype or torch.float32).save_pretrained(partial)
+        left_out = {"README.md", "tokengraft.json", "training.json"}  # they describe the untrained model
         for path in self.args.adapted.iterdir():  # the tokenizer, the chat template and the like
-            if path.is_file() and ".safetensors" not in path.name and not (partial / path.name).exists():
+            new = ".safetensors" not in path.name and not (partial / path.name).exists()
+            if new and path.is_file() and path.name not in left_out:
                 shutil.copy2(path, partial)
         (partial / "training_log.json").write_text(json.dumps(self.log, indent=1) + "\n")
         partial.rename(self.args.out)

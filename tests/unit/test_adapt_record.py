@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -568,20 +567,6 @@ def test_few_long_documents_are_enough_held_out_text(place):
     done = tg.adapt("model", target="code", add=12, out="out", options=options)
     assert done.evaluation["new", "target"].bytes > 50_000
     assert not any("are held out" in text for text in done.warnings)
-
-
-@pytest.mark.parametrize("copies", [1, 2, 3])
-def test_a_text_of_which_most_documents_are_copies_is_a_warning(place, copies):
-    lines = [f"{ESTONIAN[number % len(ESTONIAN)]} {number}" for number in range(8000)]
-    (place / "copies.txt").write_text("\n".join(lines * copies), encoding="utf-8")
-    done = tg.adapt("model", target="copies.txt", add=12, out="out", options=PLAIN)
-    found = [text for text in done.warnings if "are copies of others" in text]
-    if copies < 3:  # a half of two copies each is not most of them
-        assert not found
-    else:
-        assert re.match(r"target: (\d+) of (\d+) held-out documents are copies", found[0])
-        of_copies, of_all = map(int, re.findall(r"\d+", found[0])[:2])
-        assert 3 * of_copies == 2 * of_all
 
 
 def test_copies_of_held_out_documents_are_among_the_documents_of_the_record(place):

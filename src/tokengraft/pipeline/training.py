@@ -84,8 +84,14 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         return NextStep("measure the model", why, command)
     if result.transplant.adapter_rows:
         # JSON, for its quotation marks: a shell has the others around the whole.
-        load = f"from peft import AutoPeftModelForCausalLM as Model; Model.from_pretrained({json.dumps(folder)})"
-        merge = f"{load}.merge_and_unload().save_pretrained({json.dumps(f'{folder}-merged')})"
+        source, merged = json.dumps(folder), json.dumps(f"{folder}-merged")
+        merge = (
+            "import shutil; from peft import AutoPeftModelForCausalLM as Model; "
+            "from transformers import AutoTokenizer; "
+            f"Model.from_pretrained({source}).merge_and_unload().save_pretrained({merged}); "
+            f"AutoTokenizer.from_pretrained({source}).save_pretrained({merged}); "
+            f"shutil.copy({json.dumps(f'{folder}/{TRAINING}')}, {merged})"
+        )
         why = "New embedding rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
         return NextStep("train the adapter, or merge it and train the model", why, ["python", "-c", merge])
     train = [path for role in ("target", "keep") for _, paths in _paths(result, role) for path in paths] or ["FILES"]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tokengraft.checkpoint.padding import model_rows
-from tokengraft.counts.count import HeldOutCounts, reading_warnings
+from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError, TokengraftError
 from tokengraft.learn.continued import extend
@@ -212,9 +212,6 @@ LEAST_BYTES = 50_000
 """With less held-out text a warning is printed. Samples of so many bytes of Estonian and Hindi web text differ in their
 gain by 9 % and 3 % of it (standard deviation), those of 10,000 bytes by 18 % and 5 %."""
 
-LEAST_TEXTS = 100
-"""Distinct held-out texts from which the share of copies is told."""
-
 
 def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
@@ -252,7 +249,6 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
         warnings=(
             *job.warnings,
             *read,
-            *_copies(parts),
             *vocabulary.warnings,
             *_lost(base, new, checked),
             *sample_warnings(samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
@@ -260,21 +256,6 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
             *(test.warnings if test else ()),
         ),
     )
-
-
-def _copies(parts: Mapping[str, HeldOutCounts]) -> Iterator[str]:
-    """A warning for each text of which most documents are copies of others, by those that are held out.
-
-    Distinct documents are held out by their hashes, with all of their copies, so they are a sample. Pieces of long
-    documents are among the distinct texts, so there may be more copies.
-    """
-    for name, part in parts.items():
-        copies = part.held_out_documents - len(part.held_out)
-        if len(part.held_out) >= LEAST_TEXTS and 2 * copies > part.held_out_documents:
-            yield (
-                f"{name}: {copies:,} of {part.held_out_documents:,} held-out documents are copies of others; the other "
-                "documents are counted once for each copy: remove the copies if the text that you will meet has none"
-            )
 
 
 def _small(evaluation: Evaluation, *, tests: bool) -> Iterator[str]:

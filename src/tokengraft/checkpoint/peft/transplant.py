@@ -33,7 +33,7 @@ from tokengraft.checkpoint.layout import (
     predicts_tokens,
 )
 from tokengraft.checkpoint.layout import open_checkpoint as open_model
-from tokengraft.checkpoint.model_files import is_old
+from tokengraft.checkpoint.model_files import CARD, is_old
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import plan_of_rows
 from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -274,7 +274,8 @@ class AdapterJob:
 
 
 def _is_copied(path: Path) -> bool:
-    return not (is_old(path) or path.name in CONFIGS)
+    # A card names the old model as the base.
+    return not (is_old(path) or path.name in (*CONFIGS, CARD))
 
 
 def _opened(folder: Path) -> tuple[dict[str, Any], TensorFile]:
