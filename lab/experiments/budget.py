@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import tokengraft as tg
 from lab.experiments.data import up_to
 from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.intervals import gain_columns, gain_of
 from lab.experiments.languages import language_of
-from lab.experiments.learn import bytes_per_token, extended, naive, train_fresh
+from lab.experiments.learn import bytes_per_token, extended, naive, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
 from lab.experiments.tables import Table, distinct, number, only, select
 
@@ -14,12 +15,13 @@ BUDGETS = (300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 3
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
-    """A row for each budget, method and size. The last budget is all text."""
+    """A row for each budget, method and size. The last budget is all text. Gains are over naive extension with it."""
     base = setup.tokenizer(cell.model)
     documents = setup.documents(cell.language).train
     total = sum(map(len, documents))
     flores = setup.flores_counts(cell.model, cell.language)
     yield {"method": "base", "characters": 0, "size": 0, "target": bytes_per_token(base, flores)}
+    lines, rows, tokens = setup.data.sentences(cell.language), [], {}
     for budget in [*(characters for characters in BUDGETS if characters < total), total]:
         counts = tg.count(base, up_to(documents, budget))
         learned = extended(base, tg.extend(base, counts, max(setup.sizes)), setup.sizes)
@@ -27,7 +29,12 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
         for method, tokenizers in (("continued", learned), ("naive", inserted)):
             for size, tokenizer in tokenizers.items():
                 rate = bytes_per_token(tokenizer, flores)
-                yield {"method": method, "characters": budget, "size": size, "target": rate}
+                rows.append({"method": method, "characters": budget, "size": size, "target": rate})
+                tokens[method, budget, size] = tokens_by_line(tokenizer, lines)
+    for row in rows:
+        ours = tokens[row["method"], row["characters"], row["size"]]
+        theirs = tokens.get(("naive", total, row["size"])) if row["method"] == "continued" else None
+        yield {**row, **(gain_columns(ours, theirs) if theirs else {})}
 
 
 def tables(rows: Rows) -> list[Table]:
@@ -77,13 +84,14 @@ def claims(rows: Rows) -> list[Claim]:
         small = only(rows, method="continued", characters=10_000_000, size=size)
         largest = max((row["characters"] for row in select(rows, method="naive", size=size)), default=0)
         all_text = only(rows, method="naive", characters=largest, size=size)
-        if small and all_text and largest > 10_000_000:
+        if small and small.get("gain") is not None and all_text and largest > 10_000_000:
             text = (
                 f"{size:,} tokens: continued training on 10 million characters is better than naive extension on all "
                 "text (the paper: on 10 billion)"
             )
-            here = f"{number(small['target'])} against {number(all_text['target'])} on {largest:,}"
-            found.append(Claim(text, small["target"] > all_text["target"], here))
+            gain = gain_of(small)
+            here = f"{gain}: {number(small['target'])} against {number(all_text['target'])} on {largest:,}"
+            found.append(Claim(text, gain.above_zero, here))
     return found
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import tokengraft as tg
-from lab.experiments.data import Folder, digest
+from lab.experiments.data import Folder, MissingDataError, digest
 from lab.experiments.experiment import Cell, Experiment, Row, Rows, Setup
 from lab.experiments.intervals import Interval, paired_change
 from lab.experiments.languages import language_of
@@ -61,11 +61,11 @@ def by_source(setup: Setup, language: str) -> dict[str, list[str]]:
     import pyarrow.parquet as pq
 
     if not isinstance(setup.data.source, Folder):
-        raise tg.TokengraftError("`domain` needs sources by name", hint="pass --data DIR with Parquet files")
+        raise MissingDataError("`domain` needs sources by name", hint="pass --data DIR with Parquet files")
     names: dict[bytes, str] = {}
     for path in setup.data.source.files(language):
         if path.suffix != ".parquet" or "source" not in pq.read_schema(path).names:
-            raise tg.TokengraftError(f"`{path}` has no column `source`", hint="`domain` reads Parquet with this column")
+            raise MissingDataError(f"`{path}` has no column `source`", hint="`domain` reads Parquet with this column")
         table = pq.read_table(path, columns=["text", "source"])
         texts, sources = (table.column(name).to_pylist() for name in ("text", "source"))
         names |= {digest(text): source.rpartition(".")[2] for text, source in zip(texts, sources, strict=True) if text}

@@ -8,7 +8,7 @@ from typing import Any
 import tokengraft as tg
 from lab.experiments import paper
 from lab.experiments.experiment import FOUR_MODELS, MODEL_NAMES, SIZES, Cell, Claim, Experiment, Row, Rows, Setup
-from lab.experiments.intervals import Interval, paired_change
+from lab.experiments.intervals import Interval, gain_columns, gain_of
 from lab.experiments.languages import language_of
 from lab.experiments.learn import added_ids, extended, naive, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
@@ -37,8 +37,7 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
         scores = _scores(base, tokenizer, *texts)
         paired = {}
         if size in theirs:
-            interval = paired_change(*(tokens_by_line(t, lines) for t in (theirs[size], tokenizer)))
-            paired = {"gain": interval.value, "gain_low": interval.low, "gain_high": interval.high}
+            paired = gain_columns(*(tokens_by_line(t, lines) for t in (tokenizer, theirs[size])))
         yield {"method": "continued", "size": size, **scores, **paired}
     for size, tokenizer in theirs.items():
         yield {"method": "naive", "size": size, **_scores(base, tokenizer, *texts)}
@@ -141,7 +140,7 @@ def _gains(rows: Rows) -> Table:
     lines = []
     for cells in sorted(groups, key=lambda cells: -median(row["gain"] for row in cells)):
         shown = [only(cells, model=model, size=size) for model in models]
-        gains = [str(interval_of(row)).replace(" %", "") if row else None for row in shown]
+        gains = [str(gain_of(row)).replace(" %", "") if row else None for row in shown]
         lines.append((language_of(cells[0]["language"]).name, *gains, *_summary(cells)))
     medians = [_short(_median(select(mine, model=model, size=size))) for model in models]
     lines.append(("**median**", *medians, *_summary(mine)))
@@ -182,11 +181,6 @@ def _cells(rows: Rows) -> Rows:
     return [row for row in rows if row.get("gain") is not None and language_of(row["language"]).averaged]
 
 
-def interval_of(row: Row) -> Interval:
-    """The gain over naive extension."""
-    return Interval(row["gain"], row["gain_low"], row["gain_high"])
-
-
 def _median(cells: Rows) -> float | None:
     return median(row["gain"] for row in cells) if cells else None
 
@@ -199,7 +193,7 @@ def _summary(cells: Rows) -> tuple[str, str, int, int, int]:
 
 def _certain(cells: Rows) -> tuple[int, int]:
     """How many intervals are above zero, and how many below."""
-    intervals = [interval_of(row) for row in cells]
+    intervals = [gain_of(row) for row in cells]
     return sum(one.above_zero for one in intervals), sum(one.below_zero for one in intervals)
 
 
@@ -419,7 +413,7 @@ def _gain_claims(rows: Rows) -> list[Claim]:
     means = {key: _mean_interval(group) for key, group in groups.items() if group}
     certain = sum(interval.above_zero for interval in means.values())
     better, worse = _certain(cells)
-    losers = [f"{row['language']} ({row['model']}, {row['size']:,})" for row in cells if interval_of(row).below_zero]
+    losers = [f"{row['language']} ({row['model']}, {row['size']:,})" for row in cells if gain_of(row).below_zero]
     lowest, largest = min(cells, key=lambda row: row["gain"]), max(cells, key=lambda row: row["gain"])
     values = [interval.value for interval in means.values()]
     return [
@@ -438,9 +432,9 @@ def _gain_claims(rows: Rows) -> list[Claim]:
         Claim(
             "There are no notable losses",
             all(row["gain_low"] > -0.01 for row in cells),
-            f"lowest {interval_of(lowest)}; worse by their intervals: {', '.join(losers) or 'none'}",
+            f"lowest {gain_of(lowest)}; worse by their intervals: {', '.join(losers) or 'none'}",
         ),
-        Claim("The gain can exceed 20 %", largest["gain_low"] > 0.2, f"largest {interval_of(largest)}"),
+        Claim("The gain can exceed 20 %", largest["gain_low"] > 0.2, f"largest {gain_of(largest)}"),
     ]
 
 

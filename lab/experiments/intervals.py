@@ -1,8 +1,9 @@
 """Paired bootstrap intervals of two sums, such as the bits of two models for the same lines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +35,21 @@ class Interval:
         """Whether the whole interval is below zero."""
         return self.high < 0
 
-    def __str__(self) -> str:
-        return self.points().replace(" [", " % [")
+    def within(self, limit: float) -> bool:
+        """Whether the whole interval is nearer to zero than a limit."""
+        return -limit < self.low and self.high < limit
 
-    def points(self) -> str:
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, digits: int = 1) -> str:
+        """In percent."""
+        return self.points(digits).replace(" [", " % [")
+
+    def points(self, digits: int = 1) -> str:
         """In percentage points, without a unit."""
-        value, low, high = (percent(x, signed=True).removesuffix(" %") for x in (self.value, self.low, self.high))
+        limits = (self.value, self.low, self.high)
+        value, low, high = (percent(x, digits, signed=True).removesuffix(" %") for x in limits)
         return f"{value} [{low}, {high}]"
 
 
@@ -58,6 +68,28 @@ def paired_change(ours: Sequence[float], theirs: Sequence[float], seed: int = 0)
     low, high = np.quantile(above / below - 1, (0.025, 0.975))
     total = pairs.sum(axis=0)
     return Interval(float(total[0] / total[1] - 1), float(low), float(high))
+
+
+def gain_columns(ours: Sequence[float], theirs: Sequence[float], name: str = "gain") -> dict[str, float]:
+    """The gain in bytes per token, by the tokens of each line. Columns of a row; `gain_of` reads them."""
+    found = paired_change(theirs, ours)
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def gain_of(row: Mapping[str, Any], name: str = "gain") -> Interval:
+    """The interval that a row has in three columns."""
+    return Interval(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+
+def gains_of(rows: Iterable[Mapping[str, Any]], *names: str) -> list[Interval]:
+    """The intervals of all rows that have them."""
+    return [gain_of(row, name) for row in rows for name in names if row.get(name) is not None]
+
+
+def extremes(intervals: Sequence[Interval], digits: int = 1) -> str:
+    """The intervals with the smallest and the largest value."""
+    ordered = sorted(intervals, key=lambda interval: interval.value)
+    return " to ".join(interval.text(digits) for interval in (ordered[0], ordered[-1]))
 
 
 def change_of_runs(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Interval:

@@ -1,31 +1,48 @@
 """`naive-methods`: the ways to insert the tokens of a newly trained tokenizer, beside continued training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import tokengraft as tg
 from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.intervals import Interval, extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH, language_of
-from lab.experiments.learn import added_ids, reached, train_fresh
+from lab.experiments.learn import added_ids, reached, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
 from lab.experiments.tables import Table, distinct, number, only, percent, select
 
 METHODS = ("continued", "naive-regen", "naive-append", "naive-prepend", "add-tokens", "two-piece", "scaffold")
+REGEN = "naive-regen"
+"""The method that the others are compared with."""
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
-    """A row for each method and size. `add-tokens` changes what is split, so that sentences are encoded, not counts."""
+    """A row for each method and size. `add-tokens` changes what is split, so that sentences are encoded, not counts.
+
+    Gains are over `naive-regen` of the same size, and `english_change` is against the base.
+    """
     base = setup.tokenizer(cell.model)
     counts = setup.train_counts(cell.model, cell.language)
     texts = {"target": setup.data.sentences(cell.language), "english": setup.data.sentences(ENGLISH)}
     fresh = train_fresh(base, counts, max(setup.sizes))
     extension, donor = tg.extend(base, counts, max(setup.sizes)), fresh.donor
-    yield {"method": "base", "size": 0, **_scores(base, base, texts)}
+    before = _tokens(base, texts)
+    rows, tokens = {("base", 0): _scores(base, base, texts, before)}, {}
     for method in METHODS:
         available = len(extension) if method == "continued" else fresh.new_to(base)
         for size in reached(setup.sizes, available):
             tokenizer = _made(base, extension, donor, size, method)
             if tokenizer is not None:
-                yield {"method": method, "size": size, **_scores(base, tokenizer, texts)}
+                key = method, size
+                tokens[key] = _tokens(tokenizer, texts)
+                rows[key] = _scores(base, tokenizer, texts, tokens[key])
+    for (method, size), row in rows.items():
+        paired: dict[str, float] = {}
+        if method not in ("base", REGEN) and (REGEN, size) in tokens:
+            ours, theirs = tokens[method, size], tokens[REGEN, size]
+            for name in texts:
+                paired |= gain_columns(ours[name], theirs[name], f"{name}_gain")
+            paired |= gain_columns(ours["english"], before["english"], "english_change")
+        yield {"method": method, "size": size, **row, **paired}
 
 
 def _made(
@@ -40,13 +57,16 @@ def _made(
         return None
 
 
-def _scores(base: tg.Tokenizer, tokenizer: tg.Tokenizer, texts: dict[str, tuple[str, ...]]) -> Row:
+def _tokens(tokenizer: tg.Tokenizer, texts: Mapping[str, Sequence[str]]) -> dict[str, list[int]]:
+    return {name: tokens_by_line(tokenizer, lines) for name, lines in texts.items()}
+
+
+def _scores(
+    base: tg.Tokenizer, tokenizer: tg.Tokenizer, texts: Mapping[str, Sequence[str]], tokens: Mapping[str, list[int]]
+) -> Row:
     new = added_ids(base, tokenizer)
     unreachable = new & set(tokenizer.structure.unreachable)
-    rates = {
-        name: sum(len(text.encode()) for text in sentences) / sum(len(tokenizer.encode(text)) for text in sentences)
-        for name, sentences in texts.items()
-    }
+    rates = {name: sum(len(line.encode()) for line in lines) / sum(tokens[name]) for name, lines in texts.items()}
     return {**rates, "added": len(new), "unreachable_added": len(unreachable) / len(new) if new else None}
 
 
@@ -102,42 +122,44 @@ def panels(rows: Rows) -> list[Panel]:
 
 def claims(rows: Rows) -> list[Claim]:
     """The statements of the paper's Appendix "Naive extension methods"."""
-    regen = select(rows, method="naive-regen")
-    if not regen:
+
+    def gains(method: str, column: str) -> list[Interval]:
+        return gains_of(select(rows, method=method), column)
+
+    append, prepend = gains("naive-append", "target_gain"), gains("naive-prepend", "target_gain")
+    added = {name: gains("add-tokens", f"{name}_gain") for name in ("target", "english")}
+    english = gains("naive-prepend", "english_change")
+    if not (append and prepend and all(added.values())):
         return []
-
-    def against(method: str, column: str = "target") -> list[float]:
-        others = [(row, _match(rows, row, method)) for row in regen]
-        return [other[column] - row[column] for row, other in others if other]
-
-    base = only(rows, method="base") or {}
-    english = [row["english"] / base["english"] - 1 for row in select(rows, method="naive-prepend")]
-    found = [
-        _claim("`naive-regen` works better than `naive-append`", against("naive-append"), below=True),
-        _claim("`add-tokens` is worse than `naive-regen` for the language", against("add-tokens"), below=True),
-        _claim("`add-tokens` is worse than `naive-regen` for English", against("add-tokens", "english"), below=True),
-        _claim("`naive-prepend` gives more bytes per token than `naive-regen`", against("naive-prepend"), below=False),
-        _claim(
-            "`naive-prepend` makes more of the added tokens unreachable than `naive-regen`",
-            against("naive-prepend", "unreachable_added"),
-            below=False,
+    return [
+        _worse("`naive-regen` works better than `naive-append`", append),
+        _worse("`add-tokens` is worse than `naive-regen` for the language", added["target"]),
+        _worse("`add-tokens` is worse than `naive-regen` for English", added["english"]),
+        Claim(
+            "`naive-prepend` gives more bytes per token than `naive-regen`",
+            all(interval.above_zero for interval in prepend),
+            extremes(prepend),
         ),
+        _unreachable_claim(rows),
+        _worse("`naive-prepend` changes English", english, digits=2),
     ]
-    if english:
-        here = f"bytes per token {percent(min(english), 2, signed=True)} to {percent(max(english), 2, signed=True)}"
-        found.append(Claim("`naive-prepend` changes English", min(english) < -0.001, here))
-    return [claim for claim in found if claim]
 
 
-def _claim(text: str, differences: list[float], *, below: bool) -> Claim | None:
-    if not differences:
-        return None
-    holds = all(value < 0 if below else value > 0 for value in differences)
-    return Claim(text, holds, f"difference {min(differences):+.3f} to {max(differences):+.3f}")
+def _worse(text: str, gains: Sequence[Interval], digits: int = 1) -> Claim:
+    return Claim(text, all(interval.below_zero for interval in gains), extremes(gains, digits))
 
 
-def _match(rows: Rows, row: Row, method: str) -> Row | None:
-    return only(rows, model=row["model"], language=row["language"], size=row["size"], method=method)
+def _unreachable_claim(rows: Rows) -> Claim:
+    """Of tokens, not of text: there is nothing to draw again."""
+    prepend, regen = (select(rows, method=method) for method in ("naive-prepend", REGEN))
+    shares = [(row["unreachable_added"], other["unreachable_added"]) for row in prepend if (other := _same(regen, row))]
+    more = [ours - theirs for ours, theirs in shares]
+    text = "`naive-prepend` makes more of the added tokens unreachable than `naive-regen`"
+    return Claim(text, min(more) > 0, f"difference {min(more):+.3f} to {max(more):+.3f}")
+
+
+def _same(rows: Rows, row: Row) -> Row | None:
+    return only(rows, model=row["model"], language=row["language"], size=row["size"])
 
 
 EXPERIMENT = Experiment(

@@ -5,18 +5,19 @@ from collections.abc import Iterator
 import tokengraft as tg
 from lab.experiments import paper
 from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.intervals import extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH
-from lab.experiments.learn import bytes_per_token
+from lab.experiments.learn import bytes_per_token, tokens_by_line
 from lab.experiments.plots import Panel, Series
 from lab.experiments.prune import mixed
-from lab.experiments.tables import Table, distinct, number, only, percent, select, with_paper
+from lab.experiments.tables import Table, distinct, number, only, select, with_paper
 
 ADDED = 16_000
 WAYS = ("prune-extend", "extend-prune")
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
-    """A row for each order and number of removed tokens."""
+    """A row for each order and number of removed tokens. Gains are over the other order."""
     base, mix = setup.tokenizer(cell.model), mixed(setup, cell)
     counts = setup.train_counts(cell.model, cell.language)
     texts = {"target": cell.language, "english": ENGLISH}
@@ -32,9 +33,14 @@ def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
             "prune-extend": tg.extend(pruned, counts, len(first)).apply(pruned),
             "extend-prune": orders["extend-prune"][:size].apply(larger),
         }
+        first_way, other = made.values()
+        paired = {}
+        for name, language in texts.items():
+            lines = setup.data.sentences(language)
+            paired |= gain_columns(*(tokens_by_line(t, lines) for t in (first_way, other)), f"{name}_gain")
         for way, tokenizer in made.items():
             rates = {name: bytes_per_token(tokenizer, text) for name, text in flores.items()}
-            yield {"way": way, "size": size, "added": len(first), **rates}
+            yield {"way": way, "size": size, "added": len(first), **rates, **(paired if way == WAYS[0] else {})}
 
 
 def tables(rows: Rows) -> list[Table]:
@@ -82,15 +88,11 @@ def panels(rows: Rows) -> list[Panel]:
 
 def claims(rows: Rows) -> list[Claim]:
     """The statement of the paper's Appendix "Order of pruning/extension"."""
-    apart = [
-        abs(row[name] / other[name] - 1)
-        for row in select(rows, way=WAYS[0])
-        if (other := only(rows, model=row["model"], language=row["language"], size=row["size"], way=WAYS[1]))
-        for name in ("target", "english")
-    ]
-    if not apart:
+    gains = gains_of(rows, "target_gain", "english_gain")
+    if not gains:
         return []
-    return [Claim("The order makes no difference", max(apart) < 0.005, f"at most {percent(max(apart), 2)} apart")]
+    text = "The order makes no difference (less than 0.5 %)"
+    return [Claim(text, all(gain.within(0.005) for gain in gains), extremes(gains, 2))]
 
 
 EXPERIMENT = Experiment(

@@ -1,41 +1,60 @@
 """`prune-extend`: N tokens are removed and N new ones added, by every pair of methods."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tokengraft as tg
 from lab.experiments import paper
 from lab.experiments.experiment import MODEL_NAMES, Cell, Claim, Experiment, Row, Rows, Setup
+from lab.experiments.intervals import extremes, gain_columns, gains_of
 from lab.experiments.languages import ENGLISH, language_of
-from lab.experiments.learn import Fresh, bytes_per_token, train_fresh
+from lab.experiments.learn import Fresh, bytes_per_token, tokens_by_line, train_fresh
 from lab.experiments.plots import Panel, Series
-from lab.experiments.prune import mixed, most_unreachable
-from lab.experiments.tables import NOTHING, Table, distinct, number, only, percent, select, with_paper
+from lab.experiments.prune import LEAF, TIE, mixed, most_unreachable
+from lab.experiments.tables import NOTHING, Table, distinct, number, only, select, with_paper
 
 BY_MERGES = ("leaf-frequency", "merge")
 """The methods for which the paper's toolkit counts tokens with merge skipping off. For `frequency` it is on."""
-TIE = 0.001
-"""A relative difference that is no difference."""
+OVER_LEAF = ("target_over_leaf", "english_over_leaf")
 
 
 def measure(setup: Setup, cell: Cell) -> Iterator[Row]:
-    """A row for each pruning method, extension method and size. Tokens are counted as by the paper's toolkit."""
+    """A row for each pruning method, extension method and size. Tokens are counted as by the paper's toolkit.
+
+    Gains of continued training: `over_naive` in the language, and in both languages over pruning by `leaf-frequency`.
+    """
     base, mix = setup.tokenizer(cell.model), mixed(setup, cell)
     counts = setup.train_counts(cell.model, cell.language)
     texts = {"target": cell.language, "english": ENGLISH}
     flores = {name: setup.flores_counts(cell.model, language) for name, language in texts.items()}
     fresh = train_fresh(base, counts, max(setup.sizes))
+    lines = {name: setup.data.sentences(language) for name, language in texts.items()}
+    rows: list[Row] = []
+    tokens: dict[tuple[str, str, int, str], list[int]] = {}
     for prune in paper.PRUNE_METHODS:
         order = tg.prune_order(base, mix, prune, protection=tg.Protection(defaults=False), by_merges=prune in BY_MERGES)
         for size in (size for size in setup.sizes if size <= len(order)):
             pruned = order[:size].apply(base)
             for method, tokenizer in _extended(pruned, counts, fresh, size):
-                yield {
-                    "prune": prune,
-                    "method": method,
-                    "size": size,
-                    "unreachable": len(tokenizer.structure.unreachable),
-                    **{name: bytes_per_token(tokenizer, text) for name, text in flores.items()},
-                }
+                rates = {name: bytes_per_token(tokenizer, text) for name, text in flores.items()}
+                unreachable = len(tokenizer.structure.unreachable)
+                rows.append({"prune": prune, "method": method, "size": size, "unreachable": unreachable, **rates})
+                tokens |= {(prune, method, size, name): tokens_by_line(tokenizer, lines[name]) for name in lines}
+    for row in rows:
+        yield {**row, **(_paired(row, tokens) if row["method"] == "continued" else {})}
+
+
+def _paired(row: Row, tokens: Mapping[tuple[str, str, int, str], list[int]]) -> dict[str, float]:
+    """The gains of a row with continued training over naive extension, and over `leaf-frequency`."""
+    prune, size = row["prune"], row["size"]
+    ours = {name: tokens[prune, "continued", size, name] for name in ("target", "english")}
+    found = {}
+    if (naive := tokens.get((prune, "naive", size, "target"))) is not None:
+        found |= gain_columns(ours["target"], naive, "over_naive")
+    for name in ours:
+        leaf = tokens.get((LEAF, "continued", size, name))
+        if prune != LEAF and leaf is not None:
+            found |= gain_columns(ours[name], leaf, f"{name}_over_leaf")
+    return found
 
 
 def _extended(
@@ -109,34 +128,29 @@ def panels(rows: Rows) -> list[Panel]:
 def claims(rows: Rows) -> list[Claim]:
     """The statements of the paper's Section "Pruning"."""
     ours = select(rows, method="continued")
-    pairs = [(row, other) for row in ours if (other := _match(rows, row, method="naive"))]
-    leaf = select(ours, prune="leaf-frequency")
-    by_id = [(row, other) for row in leaf if (other := _match(ours, row, prune="last-id"))]
-    merge = [(row, other) for row in leaf if (other := _match(ours, row, prune="merge"))]
-    if not (pairs and by_id and merge):
+    gains = gains_of(ours, "over_naive")
+    by_id, merge = (gains_of(select(ours, prune=prune), *OVER_LEAF) for prune in ("last-id", "merge"))
+    if not (gains and by_id and merge):
         return []
-    gains = [row["target"] / other["target"] - 1 for row, other in pairs]
-    worse = [row for row, other in by_id if any(row[n] < other[n] * (1 - TIE) for n in ("target", "english"))]
-    apart = max(abs(row[name] / other[name] - 1) for row, other in merge for name in ("target", "english"))
+    largest = max(by_id, key=lambda gain: gain.high)
     return [
         Claim(
             "Continued training gives more bytes per token than naive extension with every pruning method and size",
-            min(gains) > 0,
-            f"gain {percent(min(gains), signed=True)} to {percent(max(gains), signed=True)}",
+            all(gain.above_zero for gain in gains),
+            extremes(gains),
         ),
         Claim(
             "Counting tokens is at least as good as removing the last ids, in both languages (within 0.1 %)",
-            not worse,
-            "worse at " + (", ".join(f"{row['size']:,}" for row in worse) or "no size"),
+            largest.high < TIE,
+            f"`last-id` is ahead by at most {largest.text(2)}",
         ),
-        Claim("Merge-based pruning is comparable to leaf-based", apart < 0.005, f"at most {percent(apart, 2)} apart"),
+        Claim(
+            "Merge-based pruning is comparable to leaf-based (within 0.5 %)",
+            all(gain.within(0.005) for gain in merge),
+            extremes(merge, 2),
+        ),
         most_unreachable(ours, "prune", "unreachable"),
     ]
-
-
-def _match(rows: Rows, row: Row, **values: str) -> Row | None:
-    keys = ("model", "language", "prune", "method", "size")
-    return only(rows, **{key: row[key] for key in keys} | values)
 
 
 EXPERIMENT = Experiment(

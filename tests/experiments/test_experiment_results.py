@@ -50,6 +50,38 @@ def test_a_claim_about_bytes_per_token_holds_only_if_its_interval_says_so():
     assert "| Llama-3: the gain is larger for Latin and Cyrillic scripts than for others | **no** |" in text
 
 
+def shifted(rows, name, value, spread):
+    """The rows with another interval in their columns of this name."""
+    interval = {name: value, f"{name}_low": value - spread, f"{name}_high": value + spread}
+    return [row | interval if row.get(name) is not None else row for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value", "text"),
+    [
+        ("naive-methods", "target_gain", -0.01, "`naive-regen` works better than `naive-append`"),
+        ("naive-methods", "target_gain", -0.01, "`add-tokens` is worse than `naive-regen` for the language"),
+        ("naive-methods", "english_gain", -0.01, "`add-tokens` is worse than `naive-regen` for English"),
+        ("naive-methods", "target_gain", 0.01, "`naive-prepend` gives more bytes per token than `naive-regen`"),
+        ("naive-methods", "english_change", -0.01, "`naive-prepend` changes English"),
+        ("budget", "gain", 0.01, "8,000 tokens: continued training on 10 million characters"),
+        ("order", "english_gain", 0.0, "The order makes no difference"),
+        ("prune-extend", "over_naive", 0.01, "Continued training gives more bytes per token"),
+        ("prune-extend", "english_over_leaf", 0.0, "Counting tokens is at least as good"),
+        ("prune-extend", "target_over_leaf", 0.0, "Merge-based pruning is comparable"),
+        ("prune", "over_leaf", 0.0, "`leaf-frequency` and `merge` overlap"),
+        ("prune", "over_leaf", 0.0, "`frequency` and removing the last ids keep no more"),
+    ],
+)
+def test_a_claim_does_not_hold_by_its_mean_alone(name, column, value, text):
+    committed = rows_of(RESULTS, name)
+    for spread, holds in ((0.0005, True), (0.02, False)):
+        claims = registry.experiment_of(name).claims(shifted(committed, column, value, spread))
+        (claim,) = [claim for claim in claims if claim.text.startswith(text)]
+        assert claim.holds == holds
+        assert "[" in claim.here
+
+
 def test_gains_by_language_end_with_the_median():
     text = page(registry.experiment_of("extension"), extension_rows())
     assert "| Arabic | +6.7 [+5.7, +7.7] | +6.7 | +6.7 | 1 | 1 | 0 |" in text

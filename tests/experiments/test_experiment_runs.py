@@ -93,6 +93,38 @@ def test_the_gain_over_naive_extension_has_an_interval_over_all_lines(finished):
         assert float(row["gain_low"]) <= float(row["gain"]) <= float(row["gain_high"])
 
 
+@pytest.mark.parametrize(
+    ("name", "gain", "rate", "same", "other"),
+    [
+        ("naive-methods", "target_gain", "target", ["size"], {"method": "naive-regen"}),
+        ("naive-methods", "english_gain", "english", ["size"], {"method": "naive-regen"}),
+        ("naive-methods", "english_change", "english", [], {"method": "base"}),
+        ("budget", "gain", "target", ["size"], {"method": "naive", "characters": "most"}),
+        ("order", "target_gain", "target", ["size"], {"way": "extend-prune"}),
+        ("order", "english_gain", "english", ["size"], {"way": "extend-prune"}),
+        ("prune-extend", "over_naive", "target", ["size", "prune"], {"method": "naive"}),
+        ("prune-extend", "target_over_leaf", "target", ["size", "method"], {"prune": "leaf-frequency"}),
+        ("prune-extend", "english_over_leaf", "english", ["size", "method"], {"prune": "leaf-frequency"}),
+        ("prune", "over_leaf", "both", ["size"], {"method": "leaf-frequency", "counting": "default"}),
+    ],
+)
+def test_the_gains_of_claims_have_intervals_over_all_lines(finished, name, gain, rate, same, other):
+    """The gain by lines is that of the rates, which are measured by counts."""
+    found = rows(finished(name))
+    base = found[0]
+    for row in found:
+        row["both"] = 1 / sum(float(base[text]) / float(row[text]) for text in ("target", "english") if text in row)
+    if name == "budget":
+        other = other | {"characters": max((row["characters"] for row in found), key=int)}
+    paired = [row for row in found if row[gain]]
+    assert paired
+    for row in paired:
+        wanted = other | {key: row[key] for key in same}
+        (theirs,) = [one for one in found if wanted.items() <= one.items()]
+        assert float(row[gain]) == pytest.approx(float(row[rate]) / float(theirs[rate]) - 1, abs=1e-5)
+        assert float(row[f"{gain}_low"]) <= float(row[gain]) <= float(row[f"{gain}_high"])
+
+
 def test_text_to_learn_from_is_compared_by_source(data_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("lab.experiments.domain.SMALLEST", 1)
     found = rows(run(data_folder, tmp_path, "domain", *RUNS["domain"]))
@@ -243,7 +275,7 @@ def test_frequency_must_be_ahead_of_every_method_at_every_size():
     ]
     claim = most_unreachable(rows, "method", "unreachable")
     assert not claim.holds
-    assert claim.here == "not more at 16 (3, `last-id` 3)"
+    assert claim.here == "not at 16 (at 16 3, `last-id` 3)"
     assert most_unreachable(rows[:3], "method", "unreachable").holds
 
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from lab.experiments.intervals import change_of_runs, paired_change, points_of_runs
+from lab.experiments.intervals import (
+    Interval,
+    change_of_runs,
+    extremes,
+    gain_columns,
+    gain_of,
+    gains_of,
+    paired_change,
+    points_of_runs,
+)
 
 
 def test_an_equal_ratio_on_every_line_has_no_spread():
@@ -54,3 +63,21 @@ def test_a_difference_in_points():
     assert found.value == 0.25
     assert found.low < 0.25 < found.high
     assert str(found.points()).startswith("+25.0 [")
+
+
+def test_fewer_tokens_are_a_gain_that_a_row_keeps():
+    row = gain_columns([10, 10], [11, 11], "over_naive")
+    assert gain_of(row, "over_naive") == Interval(*map(pytest.approx, (0.1, 0.1, 0.1)))
+    assert len(gains_of([row, {"over_naive": None}, {}], "over_naive", "gain")) == 1
+
+
+def test_a_difference_is_within_a_limit_only_if_its_interval_is():
+    assert Interval(0.001, -0.004, 0.004).within(0.005)
+    assert not Interval(0.001, -0.006, 0.004).within(0.005)
+    assert not Interval(0.001, -0.004, 0.006).within(0.005)
+
+
+def test_the_extremes_are_shown_with_their_intervals():
+    found = [Interval(0.02, 0.01, 0.03), Interval(-0.0012, -0.002, 0.0), Interval(0.01, 0.0, 0.02)]
+    assert extremes(found) == "-0.1 % [-0.2, 0.0] to +2.0 % [+1.0, +3.0]"
+    assert extremes(found[1:2], 2) == "-0.12 % [-0.20, 0.00] to -0.12 % [-0.20, 0.00]"
