@@ -36,6 +36,9 @@ MORE = r"(?:\s*(?:to|and|or|,|/|–|→)\s*[+−-]?\d[\d,.]*)*"
 NUMBER = re.compile(rf"(?<![\w.,-])([+−-]?)(\d+(?:,\d{{3}})*(?:\.\d+)?)(?![\w.]*\d)(?={MORE}( %)?)")
 UNIT = re.compile(rf"{MORE} (?:%|bytes per token|bits per byte|s\b|seconds|minutes|hours|MB/s|GB/s|times\b)|×")
 
+WORD = re.compile(rf"{MORE} %(?: \([^)]*\))?\*?\s+(more|fewer)\b")
+"""A word that says the sign. Of others, such as "worse", it depends on what was measured: these are not checked."""
+
 LIMIT, VERSION = "a limit or default of the program", "the version of a requirement"
 BASES = (
     "2.6442 | 4.8617",
@@ -128,7 +131,9 @@ def numbers(text):
         decimals = len(found[2].partition(".")[2])
         cell = text[: found.start()].endswith("| ") and re.match(r" [MG]B \|", text[found.end() :])
         figure = bool(cell or UNIT.match(text, found.end())) or decimals > 1
-        yield Number(found[2], found[1], decimals, bool(found[3]), figure, found.start())
+        said = WORD.match(text, found.end())
+        sign = found[1] or ({"more": "+", "fewer": "-"}[said[1]] if said else "")
+        yield Number(found[2], sign, decimals, bool(found[3]), figure, found.start())
 
 
 def blocks(text):
@@ -223,6 +228,8 @@ def test_what_needs_no_marker_is_still_printed(page):
         ("a tokenizer of 3 letters\n<!-- figures: BUDGET one(size=0).target -->", 1),
         ("+64 to 65 %\n<!-- figures: BUDGET one(size=0).target / 4, 0.65 -->", 2),
         ("+66 to 65 %\n<!-- figures: BUDGET one(size=0).target / 4, 0.65 -->", 0),
+        ("66 % fewer\n<!-- figures: BUDGET one(size=0).target / 4 -->", 2),
+        ("66 % (of all) more\n<!-- figures: BUDGET one(size=0).target / 4 -->", 0),
         ("−66 %\n<!-- figures: BUDGET one(size=0).target / 4 -->", 2),
     ],
 )
