@@ -219,7 +219,9 @@ def _changes(changes: VocabPlan, transplant: Transplant | None) -> Iterator[tupl
     if transplant is None:
         yield "ids", f"{summary.rows_before:,} → {summary.rows_after:,}"
         return
-    yield "embedding rows", f"{transplant.rows_before:,} → {transplant.rows_after:,}, with padding"
+    rows = transplant.rows_before, transplant.rows_after
+    padded = ", with padding" if rows != (summary.rows_before, summary.rows_after) else ""
+    yield "embedding rows", f"{rows[0]:,} → {rows[1]:,}{padded}"
     if summary.added:
         same = transplant.tied or len({*transplant.init}) == 1
         first, second = map(code, transplant.init)
