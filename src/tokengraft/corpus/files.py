@@ -97,11 +97,13 @@ def require_utf8(name: str, head: bytes) -> None:
     for magic, (kind, hint) in _NOT_TEXT.items():
         if head.startswith(magic):
             raise CorpusError(f"`{name}` is {kind}, not text in UTF-8", hint=hint)
-    start = head[:HEAD]
-    if len(start) >= 64 and 5 * start.count(0) > len(start):
+    zeros = [head[first:HEAD:2].count(0) for first in (0, 1)]
+    # Of every two bytes one is mostly 0 in UTF-16 of Latin text. Text in UTF-8 has no 0, or runs of them.
+    if min(len(head), HEAD) >= 64 and 5 * max(zeros) > min(len(head), HEAD) > 50 * min(zeros):
+        end = "LE" if zeros[1] > zeros[0] else "BE"
         raise CorpusError(
-            f"`{name}` is not text in UTF-8: {start.count(0):,} of its first {len(start):,} bytes are 0",
-            hint="convert it if it is UTF-16: iconv -f UTF-16LE -t UTF-8",
+            f"`{name}` seems to be UTF-16, not text in UTF-8: every second byte is 0",
+            hint=f"convert it: iconv -f UTF-16{end} -t UTF-8",
         )
 
 
