@@ -32,7 +32,6 @@ COMMANDS = (
     "evaluate",
     "report",
     "transplant",
-    "probe",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
@@ -143,7 +142,7 @@ class _ShowAll(argparse.Action):
         parser.exit()
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose `--help` shows the options named by ``first``; `--help-all` shows all of them, in groups."""
 
     def __init__(self, *arguments: Any, first: str = "", **options: Any) -> None:
@@ -199,7 +198,7 @@ def _meant(unknown: str, known: Iterable[str]) -> str:
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of some commands; by default of all."""
-    parser = _Parser(prog="tokengraft", description=_DESCRIPTION)
+    parser = Parser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:

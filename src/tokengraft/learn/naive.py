@@ -32,6 +32,8 @@ others. `add-tokens`: no merges; the tokens are found in the text before BPE, as
 `scaffold`: a token is spelled with the base and made again by merging its pieces from left to right; tokens in between
 are added and count (MEDVOC-LLM)."""
 NAIVE_METHODS: tuple[NaiveMethod, ...] = get_args(NaiveMethod)
+EXTEND_METHODS = ("continued", *NAIVE_METHODS)
+"""The methods of `tokengraft extend`."""
 IN_A_MODEL: tuple[NaiveMethod, ...] = ("naive-regen", "two-piece")
 """The methods that a SentencePiece model can express: any pair of pieces that makes a piece is a merge there."""
 IN_A_RANK_FILE: tuple[NaiveMethod, ...] = ("naive-regen",)

@@ -1,10 +1,10 @@
-"""`prepare`: every check of an adaptation that is possible before any text is read."""
+"""`prepare`: every check of a request that is possible before any text is read."""
 
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import get_args
@@ -13,20 +13,23 @@ from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
 from tokengraft.checkpoint.padding import padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, init_name
+from tokengraft.checkpoint.rows import DEFAULT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
 from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import as_weight
-from tokengraft.errors import CheckpointError, CorpusError, OutputError, require
+from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError, require
 from tokengraft.formats.sources import is_tokenizer_file, load
 from tokengraft.learn.continued import require_extendable
-from tokengraft.learn.limits import Limits, reference_of, require_max_share
+from tokengraft.learn.limits import reference_of, require_max_share
+from tokengraft.options.option import require_effect
+from tokengraft.options.table import options_of
+from tokengraft.options.values import ALL, AUTO
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.pipeline.cache import is_work_file
-from tokengraft.pipeline.options import KEEP, Balance, Job, read_once, shares, work_folder
+from tokengraft.pipeline.request import KEEP, Balance, Request, read_once, shares
+from tokengraft.pruning.methods import COUNTED
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
@@ -34,6 +37,8 @@ from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, requir
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.serving.stacks import choices_for
 
+WHOLE = ("script", "script-leaf", "unreachable")
+"""Methods that order only the tokens to remove."""
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
@@ -50,9 +55,9 @@ class Weights:
     bytes_added: int
 
 
-@dataclass(frozen=True)
-class Prepared(Job):
-    """A job after all checks, with what they found out."""
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Request):
+    """A request after all checks, with what they found out. Nothing is read yet."""
 
     base: Tokenizer
     protection: Protection
@@ -66,52 +71,47 @@ class Prepared(Job):
     warnings: tuple[str, ...]
 
 
-def prepare(job: Job) -> Prepared:
-    """The job, after refusing everything that would fail later. Reads file names, headers and configs, but no text."""
-    _require_targets(job)
+def prepare(job: Request) -> Prepared:
+    """The request, after refusing everything that would fail later. Reads file names, headers, configs, but no text."""
+    adapts = job.step == "adapt"
+    if adapts:
+        _require_targets(job)
     choices_for(job.options.stacks)
     base = load(job.source)
-    weights = _weights(job, base)
-    _require_options(job, weighted=weights is not None)
+    weights = _weights(job, base) if adapts else None
+    _require_options(job, base, weighted=weights is not None)
     _require_output(job, weighted=weights is not None)
     for corpus in job.corpora.values():
         require_engine(corpus, job.options.count_options)
     text_bytes = _require_text(job)
-    keep_hash = _keep_hash(job, base)
-    asked, named = job.options.protection, config_tokens(base, job.source)
-    protection = replace(asked, tokens=[*asked.tokens, *named, *(check_tokens(base) if keep_hash else ())])
+    asked = job.options.keep_llama_cpp_hash
+    if asked:
+        require_known(base)
+    keep_hash = bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
+    protection, named = job.options.protection, config_tokens(base, job.source)
+    protection = replace(
+        protection,
+        tokens=[*protection.tokens, *named, *(check_tokens(base) if keep_hash else ())],
+        highest_id=job.edit.ids == "keep" if job.step == "prune" else protection.highest_id,
+    )
     _require_vocabulary(job, base, protection)
     if weights:
         _require_named_holes(job, base)
         if not job.options.as_adapter:
             _require_space(job.out, weights)
-    warnings = tuple(_warnings(job, base, weights))
+    request = {field.name: getattr(job, field.name) for field in fields(Request)}
     return Prepared(
-        **vars(job),
+        **request,
         base=base,
         protection=protection,
         text_bytes=text_bytes,
         weights=weights,
         keep_hash=keep_hash,
-        warnings=warnings,
+        warnings=tuple(_warnings(job, base, weights)),
     )
 
 
-def _keep_hash(job: Job, base: Tokenizer) -> bool:
-    """Whether to keep the hash of llama.cpp's converter: if asked for, or for a swap of a tokenizer that it knows."""
-    asked = job.options.keep_llama_cpp_hash
-    require(
-        not asked or (job.sizes.learn >= job.sizes.prune and not job.sizes.covering),
-        "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
-        "learned",
-        "pass --swap N, or drop --keep-llama-cpp-hash",
-    )
-    if asked:
-        require_known(base)
-    return bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
-
-
-def _require_targets(job: Job) -> None:
+def _require_targets(job: Request) -> None:
     require(bool(job.targets), "no target was given; at least one is needed", "pass --target FILES")
     require(
         KEEP not in job.targets,
@@ -130,91 +130,94 @@ def _require_targets(job: Job) -> None:
     shares({name: target.weight for name, target in job.targets.items()})
 
 
-def _require_options(job: Job, *, weighted: bool) -> None:
-    """Refuses options that would have no effect."""
-    options, sizes = job.options, job.sizes
-    inits = {"--init": options.init, "--output-init": options.output_init}
-    given = {flag: init and init_name(init) for flag, init in inits.items()}
-    for flag, value in (given | {"--hole-rows": options.hole_rows, "--seed": options.seed}).items():
-        require(
-            value is None or weighted,
-            f"{flag} {value} was given, but `{job.source}` has no weights",
-            f"leave out {flag}, or pass a model folder with weights",
-        )
+def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
+    """Refuses options that would have no effect, and texts and sizes that do not go together."""
+    options, edit = job.options, job.edit
+    facts = {
+        "weights": weighted,
+        "a random initialiser": any(one == "random" or callable(one) for one in (options.init, options.output_init)),
+        "a tokenizer that is not byte-level": base.kind != "byte-level",
+    }
+    known = options_of("recipe" if job.step == "adapt" else job.step)
+    require_effect(known, job.given, [name for name, holds in facts.items() if holds])
+    sizes = job.sizes
     require(
-        options.seed is None or any(init == "random" or callable(init) for init in inits.values()),
-        f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
-        "leave it out, or pass --init random",
+        not options.keep_llama_cpp_hash or edit.ids == "keep" or (sizes.learn >= sizes.prune and not sizes.covering),
+        "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
+        "learned",
+        "pass --swap N, or drop --keep-llama-cpp-hash",
     )
-    _require_adapter(job, weighted=weighted)
-    asked = options.protection != Protection()
-    flag = "--protect, --protect-pattern or --no-protect-defaults" if asked else "--by-merges"
-    idle = (asked or options.by_merges) and not sizes.prune
-    require(not idle, f"{flag} was given, but nothing is pruned", "leave it out, or pass --swap or --remove")
-    require(
-        options.keep_coverage is None or sizes.covering,
-        "--keep-coverage is for --remove auto",
-        "pass --remove auto, or drop --keep-coverage",
-    )
-    require(
-        bool(job.kept) or not options.preserve_keep,
-        "--preserve-keep was given without text to keep",
-        "pass --keep FILES, or leave it out",
-    )
-    require(
-        options.preserve_keep or options.preserve is not None or not options.preserve_exactly,
-        "--preserve-exactly has no effect without text to preserve",
-        "pass --preserve TEXT or --preserve-keep, or drop --preserve-exactly",
-    )
-    for_new = (options.include, options.init, options.output_init, options.size.training_text)
-    learning = options.limits != Limits() or options.balance == "parity" or any(one is not None for one in for_new)
-    message = "options for new tokens were given, but none are learned"
-    require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")
-    _require_balance(job)
-
-
-def _require_adapter(job: Job, *, weighted: bool) -> None:
-    """Refuses --as-adapter where an adapter cannot have the whole result."""
-    if not job.options.as_adapter:
-        return
-    require(
-        weighted,
-        f"--as-adapter was given, but `{job.source}` has no weights",
-        "leave out --as-adapter, or pass a model folder with weights",
-    )
-    require(
-        bool(job.sizes.swap),
-        "--as-adapter needs a vocabulary of the same size: an adapter of PEFT replaces rows, and cannot add or remove "
-        "any",
-        "pass --swap N instead of --add and --remove; or leave out --as-adapter, which writes the whole model",
-    )
-    require(
-        not job.options.stacks,
-        f"--as-adapter was given with serving stacks ({', '.join(job.options.stacks)}), which load no adapters that "
-        "replace rows",
-        "leave out one of the two; or merge the adapter, and run `tokengraft check` on the result",
-    )
-
-
-def _require_balance(job: Job) -> None:
-    options = job.options
     require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
-    if options.balance == "weights":
-        hint = "pass --balance parity too"
-        require(not options.parity_text, "--parity-text is for --balance parity", hint)
-        require(options.max_share is None, "--max-share is for --balance parity", hint)
-        return
-    message = "--balance parity needs several targets, and 1 was given"
-    require(len(job.targets) > 1, message, "repeat --target NAME=FILES")
-    for name, target in job.targets.items():
-        require(
-            as_weight(target.weight) == 1,
-            f"the target {name!r} has a weight, which has no effect with --balance parity",
-            "leave out the weight, or pass --balance weights",
-        )
-    require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
-    if options.parity_text is not None:
-        reference_of(job.targets, options.parity_text)
+    if options.balance == "parity":
+        message = f"--balance parity needs several texts, and {len(job.targets)} was given"
+        require(len(job.targets) > 1, message, "pass NAME=FILES for each")
+        for name, target in job.targets.items():
+            require(
+                as_weight(target.weight) == 1,
+                f"the target {name!r} has a weight, which has no effect with --balance parity",
+                "leave out the weight, or pass --balance weights",
+            )
+        require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
+        if options.parity_text is not None:
+            reference_of(job.targets, options.parity_text)
+    if job.step == "extend":
+        require(bool(job.targets), "no text to learn from was given", "pass --counts or --corpus")
+        message = f"--add {AUTO} chooses the number of tokens on held-out text, and none was given"
+        require(bool(edit.held_out) or not sizes.auto, message, "pass --held-out TEXT, or a number of tokens")
+        if options.size.training_text:
+            weighted_texts = len({*(edit.weight or ())}) > 1
+            message = "--training-text has no effect: --weight multiplies occurrences"
+            require(not weighted_texts, message, "drop --training-text or --weight")
+        if edit.method not in (None, "continued"):
+            allowed = {"counts", "corpus", "weight", "add", "method", "report", "out", "force", "json", "quiet"}
+            _refuse(job, lambda name: name not in allowed | _READING, f"is for continued training, not {edit.method}")
+            require(not sizes.auto, f"--add {AUTO} is for continued training", "pass --add N")
+    elif job.step == "prune":
+        _require_order(job, base)
+    if job.step != "adapt" and not edit.corpus:
+        _refuse(job, lambda name: name in _LIMITS, "is for --corpus, and none was given")
+
+
+_READING = {option.name for option in options_of("count") if option.group}
+_LIMITS = ("max_bytes", "max_documents", "shard")
+
+
+def _refuse(job: Request, has_none: Callable[[str], bool], why: str) -> None:
+    """Refuses options that have no effect for a reason that the table does not know."""
+    if name := next(filter(has_none, job.given), None):
+        flag = f"--{name.replace('_', '-')}"
+        raise OptionError(f"{flag} {why}", hint=f"drop {flag}")
+
+
+def _require_order(job: Request, base: Tokenizer) -> None:
+    """Refuses options of `prune` that decide an order which is read, and a method without what it needs."""
+    edit, given = job.edit, job.given
+    method = edit.method or "leaf-expected"
+    if edit.reads_order:
+        allowed = {"order", "remove", "rows", "held_out", "keep_coverage", "ids", "report", "out", "force", "json"}
+        why = f"decides an order, and `{edit.order}` was made before"
+        _refuse(job, lambda name: name not in {*allowed, "quiet", *_READING}, why)
+    require(
+        bool(job.targets) or edit.reads_order or method not in COUNTED,
+        f"the method {method} counts tokens in a text, and no text was given",
+        "pass --counts or --corpus, choose --method last-id-leaf, or pass --order with an order made before",
+    )
+    require(
+        bool({"remove", "rows"} & given.keys()) or method in WHOLE,
+        f"the number of tokens to remove was not given, and the method {method} orders all of them",
+        f"pass --remove N, --rows N, --remove {ALL}, or --remove {AUTO} --held-out TEXT",
+    )
+    message = f"--remove {AUTO} chooses the number of tokens on held-out text, and none was given"
+    require(bool(edit.held_out) or not job.sizes.covering, message, "pass --held-out TEXT, or a number of tokens")
+    if edit.rows is not None:
+        tokens = len(base.tokens)
+        message = f"--rows is {edit.rows:,}; it must be at least 1 and less than the {tokens:,} tokens that there are"
+        require(0 < edit.rows < tokens, message, f"pass --rows {tokens // 2}, for instance")
+    require(
+        edit.ids != "keep" or base.algorithm == "BPE",
+        f"--ids keep leaves ids without a token, and a {base.algorithm} vocabulary is a list",
+        "leave out --ids keep: the tokens are renumbered",
+    )
 
 
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
@@ -225,20 +228,27 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
     return lambda path: is_tokenizer_file(path) or path.as_posix() in (*ADAPT_FILES, CARD)
 
 
-def _require_output(job: Job, *, weighted: bool) -> None:
+def _require_output(job: Request, *, weighted: bool) -> None:
+    """Refuses outputs that exist, or that are inputs."""
+    inputs, force, edit = [*_input_paths(job)], job.options.force, job.edit
+    if edit.curve:
+        return
+    if not job.out.name and job.step != "adapt":
+        raise OptionError("no output was given", hint="pass --out PATH, or --curve")
     if not job.out.resolve().name:
         raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
-    keep_work, force = job.options.keep_work, job.options.force
-    require_distinct([*_input_paths(job)], job.out, keep_work)
-    if keep_work is not None:
-        require_distinct([], Path(keep_work), work_folder(job.out))
-        require_new(keep_work, force=force, replaceable=is_work_file)
+    others = [edit.extension, None if edit.reads_order else edit.order, edit.report]
+    require_distinct(inputs, job.out, *others)
+    for other in filter(None, others):
+        require_new(other, force=force)
     require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
 
 
-def _input_paths(job: Job) -> Iterator[Path]:
-    if Path(job.source).exists():
-        yield Path(job.source)
+def _input_paths(job: Request) -> Iterator[Path]:
+    lists = (job.given.get(name) for name in ("protect", "deny", "include"))
+    order = job.edit.order if job.edit.reads_order else None
+    given = [job.source, order, *(path for path in lists if isinstance(path, Path))]
+    yield from (Path(path) for path in given if path is not None and Path(path).exists())
     for corpus in (*job.corpora.values(), *job.other_texts.values()):
         items = paths_of(corpus)
         if items is not None:
@@ -249,7 +259,7 @@ def _input_paths(job: Job) -> Iterator[Path]:
             yield from (Path(path) for path in paths if os.path.isdir(path) or os.path.isfile(path))  # noqa: PTH112, PTH113
 
 
-def _require_text(job: Job) -> int:
+def _require_text(job: Request) -> int:
     """The size of all corpora on disk, after refusing files that are missing, not readable, or a pipe given twice."""
     total, limit, options = 0, job.options.count_options.max_bytes, job.options.read_options
     once = set[str | int]()
@@ -272,7 +282,7 @@ def _require_text(job: Job) -> int:
     return total
 
 
-def _weights(job: Job, base: Tokenizer) -> Weights | None:
+def _weights(job: Request, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
@@ -299,10 +309,10 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
     )
 
 
-def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> None:
+def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -> None:
     if job.sizes.learn:
         require_extendable(base, job.sizes.learn)
-    if job.sizes.prune:
+    if job.sizes.prune and job.step == "adapt":
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
         require(
@@ -313,7 +323,7 @@ def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> No
         )
 
 
-def _require_named_holes(job: Job, base: Tokenizer) -> None:
+def _require_named_holes(job: Request, base: Tokenizer) -> None:
     """Refuses a config that names an id without a token, if a new token would take that id or it would be removed."""
     used, growth = set(base.ids.values()), -1 if job.sizes.covering else job.sizes.learn - job.sizes.prune
     below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
@@ -340,7 +350,12 @@ def _require_space(out: Path, weights: Weights) -> None:
         )
 
 
-def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
+def _warnings(job: Request, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
+    if warning := spelling_warning(base, is_base=True):
+        yield warning
+    if job.step != "adapt":
+        yield from _shared(job)
+        return
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
         yield (
@@ -361,5 +376,13 @@ def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[st
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     elif not weights and (Path(job.source) / "config.json").is_file():
         yield f"`{job.source}` has no weights, such as `{SINGLE}`: only its tokenizer is adapted"
-    if warning := spelling_warning(base, is_base=True):
-        yield warning
+
+
+def _shared(job: Request) -> Iterator[str]:
+    """A warning if files of --held-out are in --corpus too."""
+    read_options = job.options.read_options
+    corpus = {path for one in job.corpora.values() for path in local_files(one, read_options)}
+    held_out = {path for one in job.edit.held_out.values() for path in local_files(one, read_options)}
+    if shared := sorted(corpus & held_out):
+        others = f" and {len(shared) - 1:,} more files are" if shared[1:] else " is"
+        yield f"`{shared[0]}`{others} in --corpus and in --held-out: the result looks better than on other text"

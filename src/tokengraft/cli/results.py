@@ -1,93 +1,158 @@
-"""What `tokengraft extend` shows about a finished extension, as a table and as JSON.
+"""What `adapt`, `extend` and `prune` show about their result, as a table and as JSON."""
 
-What commands that remove tokens show about them: the removed tokens, the protected ones, and the sample texts.
-"""
-
+import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
-from tokengraft.cli.display import print_columns, print_note, quoted, readable, visible
+from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings, quoted, readable, visible
+from tokengraft.cli.options import say
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
-from tokengraft.pruning.summary import RemovedTokens
+from tokengraft.options.option import command_line, given_options
+from tokengraft.options.table import options_of
+from tokengraft.pipeline.record import OF_A_RUN
+from tokengraft.pipeline.request import Request, Source, Step, request_from
+from tokengraft.pipeline.result import Vocabulary
+from tokengraft.pruning.order import coverage_reason
+from tokengraft.pruning.summary import RemovedTokens, removed_summary
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.loaders import Verification
 
 SHOWN = 8
 """Tokens, and words that are left out, that the table shows."""
-
-
 LARGEST_SHARE = 0.8
 """If one language gets a larger share of the tokens, there is a warning."""
+_SCRIPTS = 5
+"""How many scripts are shown."""
+Rows = Iterator[tuple[str, str]]
 
 
-class Learned(NamedTuple):
-    """A finished extension, with what it was learned from."""
-
-    base: Tokenizer
-    extended: Tokenizer
-    extension: Extension
-    verified: Verification
-    choice: SizeChoice | None
-    cost: PreserveCost | None
-    """Of the preserved text, if there is any."""
+def request_of(step: Step, source: Source, options: argparse.Namespace) -> Request:
+    """The request that a command line describes."""
+    known = options_of("recipe" if step == "adapt" else step)
+    given = given_options(known, options)
+    request = request_from(step, source, given)
+    decisive = {name: value for name, value in given.items() if step != "adapt" or name not in OF_A_RUN}
+    chosen = replace(request.options, force=bool(options.force), quiet=bool(options.quiet))
+    return replace(request, options=chosen, command=command_line(step, [str(source)], known, decisive))
 
 
-def summary_of(learned: Learned) -> dict[str, Any]:
-    """The result as JSON-ready data."""
-    extension = learned.extension
-    return {
-        "added": len(extension),
-        "asked": extension.asked,
-        "characters": len(extension.characters),
-        "merges": len(extension.merges),
-        "rows": learned.extended.n_rows,
-        "left_out": [*left_out(learned.base, learned.extended)],
-        "loaded_by": learned.verified.loaders,
-        "notes": learned.verified.notes,
-        "size": learned.choice.as_dict() if learned.choice else None,
-        "included": [word._asdict() for word in extension.included],
-        "intermediates": len(extension.intermediates),
-        "refused": len(extension.refused),
-        "not_preserved": extension.provenance.get("not_preserved"),
-        "preserve_cost": learned.cost.as_dict() if learned.cost else None,
-        "languages": learned_for(extension),
+def show_edit(result: Vocabulary, request: Request, options: argparse.Namespace) -> None:
+    """Prints the result of `extend` or `prune`."""
+    print_result(options, {"out": options.out, **_edit_data(result)}, _edit_rows(result, request))
+    if not options.json and result.prune_curve:
+        print_curve(result.prune_curve, len(result.order or ()))
+    print_warnings(result.warnings)
+    if not options.json:
+        say(f"wrote `{options.out}`", options)
+    if request.edit.report:
+        say(f"wrote `{request.edit.report}`", options)
+
+
+def _edit_data(result: Vocabulary) -> dict[str, Any]:
+    """The result of `extend` or `prune` as JSON-ready data."""
+    extension, order, verified = result.extension, result.order, result.verified
+    data: dict[str, Any] = {
+        "tokens": len(result.tokenizer.tokens),
+        "rows": result.tokenizer.n_rows,
+        "newly_unreachable": len(_unreachable(result.tokenizer) - _unreachable(result.base)),
+        "left_out": [*left_out(result.base, result.tokenizer)],
+        "loaded_by": verified.loaders if verified else [],
+        "notes": verified.notes if verified else [],
+        "warnings": result.warnings,
     }
+    if extension:
+        data |= {
+            "added": len(extension),
+            "asked": extension.asked,
+            "characters": len(extension.characters),
+            "merges": len(extension.merges),
+            "size": result.choice.as_dict() if result.choice else None,
+            "included": [word._asdict() for word in extension.included],
+            "intermediates": len(extension.intermediates),
+            "refused": len(extension.refused),
+            "not_preserved": extension.provenance.get("not_preserved"),
+            "preserve_cost": result.cost.as_dict() if result.cost else None,
+            "languages": learned_for(extension),
+        }
+    elif order is not None:
+        removed = removed_summary(result.base, (removal.id for removal in order.removals))
+        data |= {
+            "method": order.method,
+            "by_merges": order.provenance["by_merges"],
+            "removed": len(order),
+            "tokens_in_text": result.text_tokens,
+            "curve": [point.as_dict() for point in result.prune_curve],
+            "kept": dict(order.kept),
+            "removed_tokens": removed.as_dict(),
+            "samples": [sample._asdict() for sample in result.samples],
+        }
+    else:
+        data |= {"added": len(_new(result)), "unreachable": len(_new(result) & _unreachable(result.tokenizer))}
+    return data
+
+
+def _edit_rows(result: Vocabulary, request: Request) -> Rows:
+    """The result of `extend` or `prune` as rows of a table."""
+    base, new, extension, order = result.base, result.tokenizer, result.extension, result.order
+    if result.coverage:
+        yield "size", coverage_reason(result.coverage)
+    if extension:
+        yield "learned", extension.stopped
+        if base.kind == "sentencepiece":
+            yield from _sentencepiece(base, extension)
+        yield "first tokens", " ".join(readable(token, base.kind) for token in extension.tokens[:SHOWN]) or "none"
+        if base.algorithm == "BPE":
+            yield "merges", f"{len(extension.merges):,} new, {len(new.merges):,} in all"
+    elif order is not None:
+        yield "tokens", f"{len(order):,} removed by {order.method}, {len(new.tokens):,} kept"
+        yield from removed_rows(removed_summary(base, (removal.id for removal in order.removals)), order.kept)
+        yield "unreachable", f"{len(_unreachable(new) - _unreachable(base)):,} kept tokens became unreachable"
+    else:
+        added, never = _new(result), _new(result) & _unreachable(new)
+        yield "added", f"{len(added):,} tokens by {request.edit.method}, a baseline for comparison"
+        share = len(never) / max(len(added), 1)
+        yield "unreachable", f"{len(never):,} of them ({share:.1%}) are never produced by merges"
+    yield "embedding rows", f"{base.n_rows:,} → {new.n_rows:,}"
+    if result.verified:
+        yield "loaded back by", ", ".join(result.verified.loaders) + ": the same ids"
+    if extension:
+        yield from guarantees(extension, result.choice)
+        if result.cost:
+            yield from preserved_rows(extension, result.cost)
+    if result.text_tokens and result.text_tokens[0]:
+        before, after = result.text_tokens
+        more = "" if result.prune_curve else "; measure held-out text with --held-out or `tokengraft evaluate`"
+        yield "tokens in text", f"{before:,} → {after:,} ({after / before - 1:+.2%}){more}"
+    if order is not None:
+        yield from sample_rows(result.samples)
+    yield from (("warning", f"left out `{name}`: {reason}") for name, reason in left_out(base, new).items())
+    yield from (("warning", note) for note in (result.verified.notes if result.verified else ()))
+    if extension and len(extension) < extension.asked:
+        count = extension.min_count
+        yield "hint", f"pass --add {max(len(extension), 1)}, lower --min-count from {count}, or give more text"
+    if order and request.edit.ids == "compact":
+        yield "note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"
+
+
+def _new(result: Vocabulary) -> set[str]:
+    return {*result.tokenizer.ids} - {*result.base.ids}
+
+
+def _unreachable(tokenizer: Tokenizer) -> set[str]:
+    failing = set(tokenizer.structure.unreachable)
+    return {token.string for token in tokenizer.tokens if token.id in failing}
 
 
 def learned_for(extension: Extension) -> dict[str, int]:
     """How many new tokens were learned for each language, with `Parity`."""
     learned = (name for name, merge in zip(extension.languages, extension.merges, strict=False) if name and merge.new)
     return dict(sorted(Counter(learned).items()))
-
-
-def rows_of(learned: Learned) -> list[tuple[str, str]]:
-    """The result as rows of a table."""
-    base, extended, extension = learned.base, learned.extended, learned.extension
-    rows = [("learned", extension.stopped)]
-    if base.kind == "sentencepiece":
-        rows += _sentencepiece(base, extension)
-    rows.append(("first tokens", " ".join(readable(token, base.kind) for token in extension.tokens[:SHOWN]) or "none"))
-    if base.algorithm == "BPE":
-        rows.append(("merges", f"{len(extension.merges):,} new, {len(extended.merges):,} in all"))
-    rows += [
-        ("embedding rows", f"{base.n_rows:,} → {extended.n_rows:,}"),
-        ("loaded back by", ", ".join(learned.verified.loaders) + ": the same ids"),
-    ]
-    rows += guarantees(extension, learned.choice)
-    if learned.cost:
-        rows += preserved_rows(extension, learned.cost)
-    rows += [("warning", f"left out `{name}`: {reason}") for name, reason in left_out(base, extended).items()]
-    rows += [("warning", note) for note in learned.verified.notes]
-    if len(extension) < extension.asked:
-        hint = f"pass --add {max(len(extension), 1)}, lower --min-count from {extension.min_count}, or give more text"
-        rows.append(("hint", hint))
-    return rows
 
 
 def preserved_rows(extension: Extension, cost: PreserveCost, same: str = "ids") -> Iterator[tuple[str, str]]:
@@ -149,12 +214,6 @@ def _included(extension: Extension) -> Iterator[tuple[str, str]]:
     yield from (("left out", f"{word.word!r}: {word.reason}") for word in left_out[:SHOWN])
     if len(left_out) > SHOWN:
         yield "left out", f"{len(left_out) - SHOWN:,} more; --json or --extension list all"
-
-
-_SCRIPTS = 5
-"""How many scripts are shown."""
-
-Rows = Iterator[tuple[str, str]]
 
 
 def print_curve(curve: Sequence[PrunePoint], chosen: int) -> None:

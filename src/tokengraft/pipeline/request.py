@@ -1,12 +1,16 @@
-"""The inputs of an adaptation: text, sizes and options. Values are checked when they are created."""
+"""`Request`: what was asked, by a command, a function or a recipe. Values are checked when they are created.
+
+`request_from`: the request that options of the table describe, as a command line or a recipe gives them.
+"""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property, reduce
 from pathlib import Path
 from types import NoneType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tokengraft.checkpoint.rows import DEFAULT, HoleRows, Init
 from tokengraft.checkpoint.table import RowOptions
@@ -18,6 +22,10 @@ from tokengraft.errors import OptionError, Progress, number, positive, require_t
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
+from tokengraft.options.option import Given
+from tokengraft.options.table import options_of
+from tokengraft.options.texts import kept_texts, lines_of, named_texts, one_text, texts_by_name, weighted_texts
+from tokengraft.options.values import ALL, AUTO
 from tokengraft.progress import logger
 from tokengraft.pruning.order import require_coverage
 from tokengraft.pruning.removable import Protection
@@ -186,11 +194,6 @@ class AdaptOptions:
     reads."""
     seed: int | None = None
     """The seed of initialisers that are random, and of functions; by default 0."""
-    keep_work: str | os.PathLike[str] | None = None
-    """A folder for the results of the single steps: counts, held-out documents, prune order, extension and the pruned
-    tokenizer."""
-    command: str | None = None
-    """The command line of the request, for the record."""
     force: bool = False
     """Replace an earlier result."""
     quiet: bool = False
@@ -217,9 +220,44 @@ def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> RowOp
     return RowOptions(init, options.output_init, options.hole_rows, pad_multiple or "keep", seed)
 
 
+Step = Literal["adapt", "extend", "prune"]
+
+
 @dataclass(frozen=True)
-class Job:
-    """The arguments of an adaptation, with all defaults filled in."""
+class Edit:
+    """What `extend` and `prune` are asked for besides: they write a tokenizer, and no checkpoint."""
+
+    counts: Sequence[str | Path] = ()
+    corpus: Sequence[str] = ()
+    weight: Sequence[str] | None = None
+    """One for each of the counts or corpora."""
+    held_out: Mapping[str, Corpus] = field(default_factory=dict)
+    """Text to choose and to measure sizes on, by name."""
+    curve: bool = False
+    """`extend`: measure all sizes, and write nothing."""
+    character_coverage: float | None = None
+    extension: Path | None = None
+    """`extend`: where to write what was learned."""
+    method: Any = None
+    """`prune`: the order; `extend`: a baseline."""
+    scripts: Sequence[str] = ()
+    """`prune`: the scripts to keep."""
+    rows: int | None = None
+    """`prune`: how many rows are left."""
+    ids: Literal["compact", "keep"] = "compact"
+    order: Path | None = None
+    """`prune`: the file of an order, which is read if neither text nor a method says how to make one."""
+    report: Path | None = None
+
+    @property
+    def reads_order(self) -> bool:
+        """Whether the order is read from a file."""
+        return self.order is not None and not (self.counts or self.corpus or self.method)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of an adaptation, an extension or a pruning, with all defaults filled in."""
 
     source: Source
     targets: Mapping[str, Target]
@@ -228,6 +266,23 @@ class Job:
     out: Path
     sizes: Sizes
     options: AdaptOptions
+    step: Step = "adapt"
+    edit: Edit = field(default_factory=Edit)
+    command: str | None = None
+    """The command line, for the record."""
+    named: Given | None = None
+    """The options that were given by name; None if they were given in Python."""
+
+    @cached_property
+    def given(self) -> Given:
+        """The options that were given, as the table names them."""
+        if self.named is not None:
+            return self.named
+        sizes = {name: n for name, n in vars(self.sizes).items() if n and name in ("add", "remove", "swap")}
+        sizes |= dict.fromkeys(sizes.keys() & {"add", "swap"}, AUTO) if self.sizes.auto else {}
+        sizes |= {"remove": AUTO} if self.sizes.covering else {}
+        texts = {"target": self.targets, "keep": self.kept}
+        return {name: text for name, text in texts.items() if text} | sizes | given_of(self.options)
 
     @property
     def corpora(self) -> dict[str, Corpus]:
@@ -242,7 +297,8 @@ class Job:
         texts = {} if preserve is None or isinstance(preserve, PretokenCounts) else {"text to preserve": preserve}
         texts |= {f"parity text {name}": corpus for name, corpus in parity.items()}
         tests = {name: text for name, text in self.tests.items() if not isinstance(text, PretokenCounts)}
-        return texts | {f"test text {name}": corpus for name, corpus in tests.items()}
+        texts |= {f"test text {name}": corpus for name, corpus in tests.items()}
+        return texts | {f"held-out text {name}": corpus for name, corpus in self.edit.held_out.items()}
 
     @property
     def tests(self) -> Mapping[str, Corpus | PretokenCounts]:
@@ -269,28 +325,106 @@ def shown_name(text: str, role: Role) -> str:
     return text if role == "target" or (text, role) == (KEEP, "keep") else f"{text} ({role})"
 
 
+def given_of(options: AdaptOptions) -> dict[str, Any]:
+    """The options that differ from their defaults, by their names in the table."""
+    default, given = AdaptOptions(), dict[str, Any]()
+    for option in options_of("recipe"):
+        if not option.field:
+            continue
+        value, usual = (reduce(_field, option.field.split("."), one) for one in (options, default))
+        if value is not usual and (option.name == "preserve" or value != usual):  # a column cannot be compared
+            given[option.name] = True if option.name.startswith("no_") else value
+    return given
+
+
+def _field(value: Any, name: str) -> Any:
+    return getattr(value, name, None)
+
+
+_PARTS: dict[str, Callable[..., Any]] = {
+    "read_options": ReadOptions,
+    "count_options": CountOptions,
+    "limits": Limits,
+    "include": WordList,
+    "size": SizeOptions,
+    "protection": Protection,
+}
+
+
+def options_from(given: Given, step: Step = "adapt") -> AdaptOptions:
+    """The options with the values that were given by the names of the table."""
+    values: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {"size": {"multiple": 64}}
+    if step == "adapt":
+        parts["read_options"] = {"documents": "lines"}
+    for option in options_of("recipe"):
+        if option.name not in given or not option.field:
+            continue
+        value = given[option.name]
+        if option.name in ("deny", "protect", "include") and isinstance(value, str | os.PathLike):
+            value = lines_of(Path(value), option.flag)
+        elif option.name == "parity_text" and not isinstance(value, Mapping):
+            value = named_texts(value, option.flag)
+        owner, _, name = option.field.rpartition(".")
+        (parts.setdefault(owner, {}) if owner else values)[name] = False if option.name.startswith("no_") else value
+    if isinstance(words := parts.get("include", {}).get("words"), list):
+        parts["include"]["words"] = tuple(words)
+    return AdaptOptions(**values, **{name: _PARTS[name](**part) for name, part in parts.items()})
+
+
+def request_from(step: Step, source: Source, given: Given) -> Request:
+    """The request that options describe, by their names in the table.
+
+    `extend` and `prune` learn from, or keep, one text that they count as a whole; with `--balance parity`, several.
+    """
+    options = options_from(given, step)
+    if step == "adapt":
+        targets = {name: Target(*pair) for name, pair in weighted_texts(given.get("target", ())).items()}
+        kept = kept_texts(given.get("keep"), KEEP) or {}
+        if "test" in given:
+            options = replace(options, test=texts_by_name(given["test"], "--test"))
+        add, remove, swap = (given.get(name, 0) for name in ("add", "remove", "swap"))
+        sizes = Sizes.of(add, remove, swap, largest=options.max_add)
+        return Request(source, targets, kept, Path(given["out"]), sizes, options, named=given)
+    edit = Edit(**{one.name: given[one.name] for one in fields(Edit) if one.name in given and one.name != "held_out"})
+    if held_out := given.get("held_out"):
+        named = texts_by_name(held_out, "--held-out") if step == "prune" else dict([one_text(held_out, "--held-out")])
+        edit = replace(edit, held_out=named)
+    texts = [*map(str, edit.corpus or edit.counts)]
+    if options.balance == "parity":
+        targets = {name: Target(files) for name, files in named_texts(texts, "--corpus").items()}
+    else:
+        targets = {"text": Target(texts)} if texts else {}
+    add, remove = given.get("add", 0), given.get("remove", ALL)
+    if step == "extend":
+        sizes = Sizes.of(add, 0, 0, largest=options.max_add)
+    else:  # a whole order has as many tokens as it has
+        sizes = Sizes.of(0, 1 if remove == ALL or "rows" in given else remove, 0, largest=1)
+    return Request(source, targets, {}, Path(given.get("out", "")), sizes, options, step, edit, named=given)
+
+
 def work_folder(out: Path) -> Path:
     """The folder for cached counts, beside the output."""
     whole = out.resolve()
     return whole.with_name(whole.name + ".work")
 
 
-def new_job(
+def new_request(
     source: Source,
     target: Corpus | Mapping[str, Target | Corpus],
     keep: Corpus | Mapping[str, Corpus] | None,
     out: str | os.PathLike[str],
     sizes: tuple[Size, Size, Size],
     options: AdaptOptions | None,
-) -> Job:
-    """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
+) -> Request:
+    """The request that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
     require_type("source", source, str, os.PathLike)
     require_type("options", options, AdaptOptions, NoneType)
     options = options or AdaptOptions()
     named = target if isinstance(target, Mapping) else {"target": target}
     targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
-    return Job(source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
+    return Request(source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
 
 
 def _sorted(corpus: Corpus) -> Corpus:
