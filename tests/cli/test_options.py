@@ -5,11 +5,11 @@ import json
 
 import builders
 import pytest
+from tokengraft.cli.reading import READ_OPTIONS
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.options import named
-from tokengraft.cli.reading import READ_OPTIONS
+from tokengraft.options.values import named
 
 
 def commands(parser=None, name=""):

@@ -18,8 +18,9 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, progress
-from tokengraft.cli.options import command_line, number
-from tokengraft.cli.reading import kept_texts, one_text, texts_of
+from tokengraft.options.option import command_line
+from tokengraft.options.texts import kept_texts, one_text, texts_by_name
+from tokengraft.options.values import number
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -292,15 +293,15 @@ def test_every_command_has_quiet_and_json():
 
 def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert texts_of(["et=a", "et=b", "c/en.txt"], "--text") == {"et": ["a", "b"], "en": "c/en.txt"}
+    assert texts_by_name(["et=a", "et=b", "c/en.txt"], "--text") == {"et": ["a", "b"], "en": "c/en.txt"}
     assert one_text(["a.txt", "b.txt"], "--text") == ("a", ["a.txt", "b.txt"])
     assert one_text(["et=a.txt", "b.txt"], "--text") == ("et", ["a.txt", "b.txt"])
     assert kept_texts(["a", "b"], "keep") == {"keep": ["a", "b"]}
     assert kept_texts(["a", "de=b", "c"], "keep") == {"keep": "a", "de": ["b", "c"]}
     (tmp_path / "x=y.txt").write_text("a file with a strange name")
-    assert texts_of(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
+    assert texts_by_name(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
     with pytest.raises(tg.errors.OptionError, match="two texts of `text` are called 'et'"):
-        texts_of(["a/et.txt", "b/et.txt"], "--text")
+        texts_by_name(["a/et.txt", "b/et.txt"], "--text")
     with pytest.raises(tg.errors.OptionError, match="`text` is one text, and 2 were given: 'et', 'en'"):
         one_text(["et=a", "en=b"], "--text")
 

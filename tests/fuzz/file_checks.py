@@ -10,10 +10,10 @@ import tokengraft as tg
 from fuzz.seeds import MODEL
 from fuzz.tokenizer_checks import Difference, cached_tokenizer
 from tokengraft.cli.convert import _special_tokens
-from tokengraft.cli.options import lines_of
 from tokengraft.corpus.read import read_documents
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.errors import TokengraftError
+from tokengraft.options.texts import lines_of
 from tokengraft.page.report import read_probe
 from tokengraft.pipeline.record import read_record, repeat_of
 

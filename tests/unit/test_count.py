@@ -10,10 +10,10 @@ import builders
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokengraft.cli.reading import given_counts
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.cli.reading import given_counts
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions

@@ -7,7 +7,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.extended import sample_rows
+from tokengraft.cli.results import sample_rows
 from tokengraft.measure.sample_texts import ADDED, REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.pruning.leaves import by_frequency
 from tokengraft.pruning.methods import METHODS

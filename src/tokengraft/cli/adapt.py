@@ -3,7 +3,7 @@
 import argparse
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
 from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate
-from tokengraft.pipeline.record import read_recipe, recipe_words
-from tokengraft.pipeline.request import work_folder
+from tokengraft.pipeline.record import OF_A_RUN, read_recipe, recipe_words
+from tokengraft.pipeline.request import INLINE, work_folder
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.training import next_step
 from tokengraft.pruning.order import coverage_reason
@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
     )
     _add_model(command)
     add_options(command, "adapt")
-    command.set_defaults(run=partial(_run, command))
+    command.set_defaults(run=partial(_run, command), command=None)
 
 
 def _add_model(command: argparse.ArgumentParser) -> None:
@@ -59,6 +59,7 @@ def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if missing:
         command.error(f"required: {', '.join(missing)}; MODEL is before options that take several files")
     request = request_of("adapt", options.model, options)
+    request = replace(request, command=options.command or request.command)
     if options.dry_run:
         _show_estimate(estimate(request), options)
         return 0
@@ -70,21 +71,26 @@ def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _with_recipe(prog: str, options: argparse.Namespace) -> argparse.Namespace:
     """The options with those of the recipe that were not given. They are parsed as on the command line."""
-    recipe = read_recipe(options.recipe)
+    recipe, command = read_recipe(options.recipe)
     given = given_options(options_of("adapt"), options)
     parser = Parser(prog=prog)
     _add_model(parser)
     add_options(parser, "recipe")
     model = [str(one) for one in [options.model or recipe.get("model")] if one]
+    inline = [name for name in INLINE if isinstance(recipe.get(name), list) and name not in given]
     words = [
         word
         for option in options_of("recipe")
-        if option.name in given or option.name in recipe
+        if option.name in given or (option.name in recipe and option.name not in inline)
         for word in (
             option.words(given[option.name]) if option.name in given else recipe_words(option, recipe[option.name])
         )
     ]
-    return parser.parse_args([*model, *words], argparse.Namespace(arguments=options.arguments))
+    command = None if options.model or given.keys() - OF_A_RUN else command
+    merged = parser.parse_args([*model, *words], argparse.Namespace(arguments=options.arguments, command=command))
+    for name in inline:
+        setattr(merged, name, recipe[name])
+    return merged
 
 
 def _show_result(result: Adaptation, options: argparse.Namespace) -> None:

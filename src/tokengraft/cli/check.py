@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from tokengraft import _core
 from tokengraft.cli.display import print_result

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TextIO, cast
 from tokengraft import __version__
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_line, without_credentials
+from tokengraft.options.table import options_of
 
 COMMANDS = (
     "adapt",
@@ -175,6 +176,8 @@ class Parser(argparse.ArgumentParser):
         if unknown and self._subparsers is None:
             flags = [flag for action in self._actions for flag in action.option_strings]
             meant = _meant(unknown[0].partition("=")[0], flags)
+            if self.prog.endswith(" adapt") and unknown[0] in {option.flag for option in options_of("recipe")}:
+                meant = " (an option of recipes: write it to a file, and pass --recipe FILE)"
             self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{meant}")
         return found, unknown
 

@@ -188,7 +188,7 @@ _OUTPUT = (
     _O("report", "extend prune", FILE, "also write a page about the result, as `tokengraft report` does"),
     _O("report", "evaluate", FILE, "also write a page about the result, as `tokengraft report` does",
        needs="two tokenizers"),
-    _O("no_report", "adapt", FLAG, "do not write report.html, a page about the result"),
+    _O("no_report", "adapt", FLAG, "do not write report.html, a page about the result", None, "report"),
     _O("recipe", "adapt", FILE, "take options from a TOML or JSON file, or from the tokengraft.json of an adapted "
        "model; options that are given besides win"),
     _O("dry_run", "adapt", FLAG, "check everything, show an estimate, write nothing"),

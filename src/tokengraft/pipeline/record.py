@@ -28,7 +28,7 @@ from tokengraft.measure.evaluate import Evaluation
 from tokengraft.options.option import Option
 from tokengraft.options.table import options_of
 from tokengraft.pipeline.prepare import Prepared
-from tokengraft.pipeline.request import AdaptOptions, Request, Target
+from tokengraft.pipeline.request import INLINE, AdaptOptions, Request, Target, given_of
 from tokengraft.pipeline.texts import Texts
 
 OF_A_RUN = frozenset(("out", "force", "json", "quiet", "dry_run", "recipe", "workers", "memory", "engine", "address"))
@@ -98,6 +98,8 @@ def _text_inputs(job: Request) -> Iterator[dict[str, Any]]:
 def recipe_of(job: Request) -> dict[str, Any]:
     """The options that decide the result, as a recipe has them. A text in memory is null."""
     given = {name: value for name, value in job.given.items() if name not in OF_A_RUN}
+    # A record has what the files of word lists said: they may change.
+    given |= {name: value for name, value in given_of(job.options).items() if name in INLINE}
     return {"model": os.fspath(job.source), **{name: _plain(value) for name, value in given.items()}}
 
 
@@ -108,6 +110,8 @@ def _plain(value: Any) -> Any:
         paths = given_paths(value.corpus)
         weight = "" if str(value.weight) == "1" else f":{value.weight}"
         return paths and [f"{paths[0]}{weight}", *paths[1:]]
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, int) for part in value):
+        return f"{value[0]}/{value[1]}"  # a shard
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | tuple | list) for item in value):
         return [_plain(item) for item in value]
     if isinstance(value, str):
@@ -125,9 +129,12 @@ def _only_in_python(job: Request) -> Iterator[str]:
     yield from ("read_options.rules",) if options.read_options.rules is not None else ()
 
 
-def read_recipe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options in a TOML or JSON file, or in the record of an adapted model, by their names."""
-    name = os.fspath(path)
+def read_recipe(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str | None]:
+    """The options in a TOML or JSON file, or in the record of an adapted model, by their names.
+
+    The command line comes with them if a record has it.
+    """
+    name, command = os.fspath(path), None
     try:
         raw = Path(path).read_bytes()
         content = json.loads(raw) if name.endswith(".json") else tomllib.loads(raw.decode())
@@ -142,7 +149,7 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"`{name}` records options that only Python has: {', '.join(map(str, only))}",
                 hint="call tg.adapt with them again",
             )
-        content = request.get("options")
+        content, command = request.get("options"), request.get("command")
     if not isinstance(content, dict):
         raise OptionError(f"`{name}` has no options of `tokengraft adapt`", hint=_HINT)
     known = {"model", *(option.name for option in options_of("recipe"))} - (OF_A_RUN - {"engine", "memory", "workers"})
@@ -151,15 +158,16 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, Any]:
         meant = f"write {close[0]}" if close else f"remove it; options: {', '.join(sorted(known))}"
         why = "belongs on the command line" if unknown in OF_A_RUN else "is not an option of a recipe"
         raise OptionError(f"`{unknown}` in `{name}` {why}", hint=meant)
-    return {key.replace("-", "_"): value for key, value in content.items()}
+    return content, command if isinstance(command, str) else None
 
 
 def recipe_words(option: Option, value: Any) -> list[str]:
     """The words of the command line for the value that a recipe has. Tables of texts are NAME=FILES."""
     action = option.kind.action
-    if value is None:
+    texts = value if isinstance(value, Mapping) else {option.name: value}
+    if name := next((name for name, files in texts.items() if files is None), None):
         raise OptionError(
-            f"`{option.name}` was an object in memory, which a recipe cannot have", hint="call tg.adapt with it again"
+            f"the text `{name}` was an object in memory, which a recipe cannot have", hint="call tg.adapt with it again"
         )
     if action == "flag":
         return [option.flag] if value else []

@@ -269,7 +269,7 @@ class Request:
     step: Step = "adapt"
     edit: Edit = field(default_factory=Edit)
     command: str | None = None
-    """The command line, for the record."""
+    """The command line, for the record. A repeated record keeps that of the first run."""
     named: Given | None = None
     """The options that were given by name; None if they were given in Python."""
 
@@ -341,6 +341,8 @@ def _field(value: Any, name: str) -> Any:
     return getattr(value, name, None)
 
 
+INLINE = ("deny", "protect", "include")
+"""Options whose value is a file with one text per line, or, in a recipe, the texts themselves."""
 _PARTS: dict[str, Callable[..., Any]] = {
     "read_options": ReadOptions,
     "count_options": CountOptions,
@@ -354,14 +356,13 @@ _PARTS: dict[str, Callable[..., Any]] = {
 def options_from(given: Given, step: Step = "adapt") -> AdaptOptions:
     """The options with the values that were given by the names of the table."""
     values: dict[str, Any] = {}
-    parts: dict[str, dict[str, Any]] = {"size": {"multiple": 64}}
-    if step == "adapt":
-        parts["read_options"] = {"documents": "lines"}
+    documents = "lines" if step == "adapt" else "files"
+    parts: dict[str, dict[str, Any]] = {"size": {"multiple": 64}, "read_options": {"documents": documents}}
     for option in options_of("recipe"):
         if option.name not in given or not option.field:
             continue
         value = given[option.name]
-        if option.name in ("deny", "protect", "include") and isinstance(value, str | os.PathLike):
+        if option.name in INLINE and isinstance(value, str | os.PathLike):
             value = lines_of(Path(value), option.flag)
         elif option.name == "parity_text" and not isinstance(value, Mapping):
             value = named_texts(value, option.flag)
@@ -399,6 +400,8 @@ def request_from(step: Step, source: Source, given: Given) -> Request:
     if step == "extend":
         sizes = Sizes.of(add, 0, 0, largest=options.max_add)
     else:  # a whole order has as many tokens as it has
+        if isinstance(remove, int):
+            positive("remove", remove)
         sizes = Sizes.of(0, 1 if remove == ALL or "rows" in given else remove, 0, largest=1)
     return Request(source, targets, {}, Path(given.get("out", "")), sizes, options, step, edit, named=given)
 
