@@ -18,7 +18,8 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, progress
-from tokengraft.options.option import command_line
+from tokengraft.options.option import command_line, given_options
+from tokengraft.options.table import options_of
 from tokengraft.options.texts import kept_texts, one_text, texts_by_name
 from tokengraft.options.values import number
 
@@ -355,15 +356,16 @@ def test_several_files_of_counts_are_one_text_but_not_counts_and_text(capsys):
 
 def test_the_recorded_command_gives_the_same_options_again():
     texts = "--target et=a.txt:2 b.txt --target c.txt --keep d.txt"
-    others = "--no-report --no-keep-llama-cpp-hash --shard 1/2 --rule split_digits=false --max-bytes 1GB --by-merges"
+    others = "--no-report --no-keep-llama-cpp-hash --max-bytes 1GB --preserve e.txt f.txt --scripts Latin Greek"
     given = f"tokengraft adapt model {texts} --swap 16k --for vllm --for ollama {others}".split()
     parser = cli.build_parser(["adapt"])
-    command = parser._subparsers._group_actions[0].choices["adapt"]
 
     def parsed(words):
         return vars(parser.parse_args([*words[1:], "--out", "x"])) | {"given": None}
 
-    words = shlex.split(command_line(command, parser.parse_args([*given[1:], "--out", "x"]), ("out",)))
+    options = options_of("adapt")
+    named = given_options(options, parser.parse_args([*given[1:], "--out", "x"]))
+    words = shlex.split(command_line("adapt", ["model"], options, {k: v for k, v in named.items() if k != "out"}))
     assert parsed(words) == parsed(given)
     assert "--swap 16000" in " ".join(words)
 

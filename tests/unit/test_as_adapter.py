@@ -215,7 +215,7 @@ def test_a_record_repeats_an_adapter_to_the_byte_and_force_replaces_it(place):
     adapted(place, "adapter", ADAPTER)
     record = shutil.copy(place / "adapter" / "adaptation.json", place / "record.json")
     before = {path.name: path.read_bytes() for path in (place / "adapter").iterdir()}
-    assert cli.main(["adapt", "--from-record", str(record), "--out", str(place / "adapter"), "--force"]) == 0
+    assert cli.main(["adapt", "--recipe", str(record), "--out", str(place / "adapter"), "--force"]) == 0
     assert {path.name: path.read_bytes() for path in (place / "adapter").iterdir()} == before
 
 

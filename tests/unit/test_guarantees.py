@@ -13,7 +13,6 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.counts.count import count_with_hold_out
 from tokengraft.learn.preserve import preserved_text
-from tokengraft.pipeline.record import read_record, repeat_of
 
 RUSSIAN = [f"кошки и собаки {n} бегут по улице" for n in range(400)]
 MIXED = [*ENGLISH, "кошки и собаки бегут по улице", "the cat κόσμε sat"]
@@ -246,8 +245,9 @@ def test_a_repeated_adaptation_preserves_the_same(texts):
     found = adapted(texts, target="ru.txt", add=60, preserve=texts / "mixed.txt", preserve_exactly=True)
     assert any("with the preserved text" in warning for warning in found.warnings)
     assert found.as_dict()["not_preserved"] is None
-    again = tg.adapt(**repeat_of(read_record(texts / "out" / "adaptation.json")), out=texts / "again")
-    assert again.tokenizer == found.tokenizer
+    recipe = str(texts / "out" / "adaptation.json")
+    assert cli.main(["adapt", "--recipe", recipe, "--out", str(texts / "again"), "--quiet"]) == 0
+    assert tg.load(texts / "again") == found.tokenizer
 
 
 @pytest.mark.usefixtures("model")

@@ -40,6 +40,7 @@ FOLDERS = [
     "verify",
     "train",
     "page",
+    "options",
     "pipeline",
     "cli",
     "__main__",
@@ -202,12 +203,12 @@ def test_an_error_reads_as_message_and_hint():
 
 
 def test_an_error_names_arguments_in_python_and_options_on_the_command_line():
-    error = errors.OptionError("--keep-work is `a --b`", hint="pass --add 8,000, or run `tokengraft count --min-count`")
-    assert error.message == "`keep_work` is `a --b`"
+    error = errors.OptionError("--max-add is `a --b`", hint="pass --add 8,000, or run `tokengraft count --min-count`")
+    assert error.message == "`max_add` is `a --b`"
     assert error.hint == "pass `add=8000`, or run `tokengraft count --min-count`"
     again = pickle.loads(pickle.dumps(error))
     with errors.on_command_line():
-        assert str(again) == ("--keep-work is `a --b`\nhint: pass --add 8,000, or run `tokengraft count --min-count`")
+        assert str(again) == ("--max-add is `a --b`\nhint: pass --add 8,000, or run `tokengraft count --min-count`")
     assert str(again) == str(error)
 
 
