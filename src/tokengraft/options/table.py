@@ -61,7 +61,7 @@ _SIZES = (
        "sizes cost"),
     _O("held_out", "extend", TEXTS, f"text that is not learned from, to choose the size on with --add {AUTO}, or for "
        "--curve", needs=f"--add {AUTO} or --curve"),
-    _O("keep_coverage", "prune recipe", SHARE, "with --remove auto: the share of the tokens of the corpus and of every "
+    _O("keep_coverage", "adapt prune", SHARE, "with --remove auto: the share of the tokens of the corpus and of every "
        "held-out text that stay", 0.9995, "keep_coverage", f"--remove {AUTO}"),
     _O("curve", "extend", FLAG, "show the gain on --held-out by number of new tokens, up to --add, and write nothing",
        needs="--held-out", excludes=f"--out; --force; --extension; --report; --add {AUTO}"),
@@ -233,7 +233,7 @@ _READING = (
        "count_options.memory"),
     _O("engine", "adapt count", _one_of("local", "ray"), "where to count: in this process, or on Ray, for corpora that "
        "one machine cannot read", "local", "count_options.engine"),
-    _O("address", "count recipe", Kind("ADDRESS"), "Ray cluster to use: auto, or HOST:PORT; by default Ray is started "
+    _O("address", "adapt count", Kind("ADDRESS"), "Ray cluster to use: auto, or HOST:PORT; by default Ray is started "
        "on this machine", None, "count_options.address"),
 )
 # fmt: on
