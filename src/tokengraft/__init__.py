@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokengraft.measure.evaluate import Evaluation, evaluate
     from tokengraft.page.report import report
     from tokengraft.pipeline.adapt import adapt
-    from tokengraft.pipeline.request import AdaptOptions, Target
+    from tokengraft.pipeline.options import AdaptOptions, Target
     from tokengraft.pipeline.result import Adaptation
     from tokengraft.pruning.order import PruneOrder, prune, prune_order
     from tokengraft.pruning.removable import Protection
@@ -98,8 +98,8 @@ _MODULE_OF = {
     "evaluate": "measure.evaluate",
     "report": "page.report",
     "adapt": "pipeline.adapt",
-    "AdaptOptions": "pipeline.request",
-    "Target": "pipeline.request",
+    "AdaptOptions": "pipeline.options",
+    "Target": "pipeline.options",
     "Adaptation": "pipeline.result",
     "PruneOrder": "pruning.order",
     "prune": "pruning.order",

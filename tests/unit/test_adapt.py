@@ -21,8 +21,8 @@ from tokengraft.options.texts import weighted_texts
 from tokengraft.pipeline import cache, vocabulary
 from tokengraft.pipeline import prepare as checks
 from tokengraft.pipeline.cache import WITHOUT_EFFECT, cache_key
+from tokengraft.pipeline.options import AdaptOptions, Sizes, shares
 from tokengraft.pipeline.record import read_recipe
-from tokengraft.pipeline.request import AdaptOptions, Sizes, shares
 from tokengraft.pipeline.texts import Mix, TextSize, extend_by_mix, mix, whole_factors
 from tokengraft.pipeline.vocabulary import check_against
 from tokengraft.tokenizer.edit import add_tokens, remove_tokens

@@ -8,7 +8,7 @@ from checkpoints import checkpoint, write_texts
 import tokengraft as tg
 from tokengraft import cli
 from tokengraft.counts.count import count_with_hold_out
-from tokengraft.pipeline.request import AdaptOptions
+from tokengraft.pipeline.options import AdaptOptions
 from tokengraft.pruning.order import COVERAGE
 
 pytestmark = pytest.mark.usefixtures("transformers_running")

@@ -94,11 +94,11 @@ def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsy
     [
         ("--remove auto", "none was given"),
         ("--remove auto --held-out {text} --keep-coverage 0", "--keep-coverage is 0.0"),
-        ("--remove 3 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
+        ("--remove 3 --keep-coverage 0.9", "--keep-coverage has no effect without --remove auto"),
         ("--remove auto --held-out {text} --keep-coverage nan", "--keep-coverage is nan"),
-        ("--remove 3 --rows 9", "both --remove and --rows"),
-        ("--rows 9 --ids keep", "--rows has no effect with --ids keep"),
-        ("--rows 99999", "--rows is 99,999, and there are"),
+        ("--remove 3 --rows 9", "--rows and --remove do not go together"),
+        ("--rows 9 --ids keep", "--rows and --ids keep do not go together"),
+        ("--rows 99999", "--rows is 99,999; it must be at least 1"),
     ],
 )
 def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_path, capsys, options, message):
@@ -288,7 +288,7 @@ def test_the_curve_needs_an_order_that_keeps_the_added_tokens_of_the_text(tmp_pa
         prune_curve(base, order, 2, text)
 
 
-@pytest.mark.parametrize("limit", ["--max-documents 1", "--max-bytes 7", "--shard 0/2"])
+@pytest.mark.parametrize("limit", ["--max-bytes 7"])
 def test_limits_of_a_corpus_are_refused_without_one(texts, limit, capsys):
     command = ["prune", str(texts / "model"), "--method", "last-id-leaf", "--remove", "5", "--out", str(texts / "out")]
     assert cli.main([*command, "--held-out", str(texts / "et.txt"), *limit.split()]) == 2

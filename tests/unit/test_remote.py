@@ -22,7 +22,7 @@ from tokengraft.corpus.open import open_corpus
 from tokengraft.corpus.read import read_documents
 from tokengraft.counts.units import corpus_inputs
 from tokengraft.pipeline.cache import cache_key
-from tokengraft.pipeline.request import AdaptOptions
+from tokengraft.pipeline.options import AdaptOptions
 
 fsspec = pytest.importorskip("fsspec")
 

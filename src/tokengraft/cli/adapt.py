@@ -22,7 +22,7 @@ from tokengraft.cli.transplant import of_adapter
 from tokengraft.options.option import given_options
 from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
-from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate
+from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate_request
 from tokengraft.pipeline.record import OF_A_RUN, read_recipe, recipe_words
 from tokengraft.pipeline.request import INLINE, work_folder
 from tokengraft.pipeline.result import Adaptation
@@ -61,7 +61,7 @@ def _run(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     request = request_of("adapt", options.model, options)
     request = replace(request, command=options.command or request.command)
     if options.dry_run:
-        _show_estimate(estimate(request), options)
+        _show_estimate(estimate_request(request), options)
         return 0
     with resumable(work_folder(Path(options.out)), options.arguments, "counts of text that was read"):
         result = adapt_request(request)

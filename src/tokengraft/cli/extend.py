@@ -7,9 +7,8 @@ from tokengraft.cli.display import print_columns, print_warnings
 from tokengraft.cli.options import Commands, add_options, add_source, say
 from tokengraft.cli.results import request_of, show_edit
 from tokengraft.measure.sizes import CurvePoint
-from tokengraft.pipeline.adapt import shown_steps
 from tokengraft.pipeline.edit import edit, extension_curve
-from tokengraft.pipeline.request import Request
+from tokengraft.pipeline.request import Request, shown_steps
 
 
 def add(commands: Commands) -> None:

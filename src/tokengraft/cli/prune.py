@@ -4,8 +4,8 @@ import argparse
 
 from tokengraft.cli.options import Commands, add_options, add_source
 from tokengraft.cli.results import request_of, show_edit
-from tokengraft.pipeline.adapt import shown_steps
 from tokengraft.pipeline.edit import edit
+from tokengraft.pipeline.request import shown_steps
 
 
 def add(commands: Commands) -> None:

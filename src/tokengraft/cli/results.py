@@ -15,8 +15,9 @@ from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
 from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
+from tokengraft.pipeline.options import Source
 from tokengraft.pipeline.record import OF_A_RUN
-from tokengraft.pipeline.request import Request, Source, Step, request_from
+from tokengraft.pipeline.request import Request, Step, request_from
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pruning.order import coverage_reason
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
@@ -66,7 +67,7 @@ def _edit_data(result: Vocabulary) -> dict[str, Any]:
         "notes": verified.notes if verified else [],
         "warnings": result.warnings,
     }
-    if extension:
+    if extension is not None:
         data |= {
             "added": len(extension),
             "asked": extension.asked,
@@ -102,7 +103,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
     base, new, extension, order = result.base, result.tokenizer, result.extension, result.order
     if result.coverage:
         yield "size", coverage_reason(result.coverage)
-    if extension:
+    if extension is not None:
         yield "learned", extension.stopped
         if base.kind == "sentencepiece":
             yield from _sentencepiece(base, extension)
@@ -121,7 +122,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
     yield "embedding rows", f"{base.n_rows:,} → {new.n_rows:,}"
     if result.verified:
         yield "loaded back by", ", ".join(result.verified.loaders) + ": the same ids"
-    if extension:
+    if extension is not None:
         yield from guarantees(extension, result.choice)
         if result.cost:
             yield from preserved_rows(extension, result.cost)
@@ -133,7 +134,7 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
         yield from sample_rows(result.samples)
     yield from (("warning", f"left out `{name}`: {reason}") for name, reason in left_out(base, new).items())
     yield from (("warning", note) for note in (result.verified.notes if result.verified else ()))
-    if extension and len(extension) < extension.asked:
+    if extension is not None and len(extension) < extension.asked:
         count = extension.min_count
         yield "hint", f"pass --add {max(len(extension), 1)}, lower --min-count from {count}, or give more text"
     if order and request.edit.ids == "compact":

@@ -84,7 +84,7 @@ class Option:
         """The words of the command line that give the option this value."""
         action = self.kind.action
         if action in ("flag", "switch"):
-            yield self.flag if value else f"--no-{self.flag[2:]}"
+            yield self.flag if value else self.flag.replace("--", "".join(("--", "no-")), 1)
             return
         groups = {"groups": value, "append": [[one] for one in value] if action == "append" else None}
         for group in groups.get(action) or [value if action == "extend" else [value]]:

@@ -71,8 +71,7 @@ _SIZES = (
        "size.min_support", f"--add {AUTO} or --swap {AUTO}"),
     _O("max_rare", "recipe", SHARE, "largest share of rare tokens among the new ones", 0.25, "size.max_rare",
        f"--add {AUTO} or --swap {AUTO}"),
-    _O("multiple", "recipe", N, f"`{AUTO}` rounds the number down to a multiple of N", 64, "size.multiple",
-       f"--add {AUTO} or --swap {AUTO}"),
+    _O("multiple", "recipe", N, f"`{AUTO}` rounds the number down to a multiple of N", 64, "size.multiple"),
     _O("training_text", "adapt extend", SIZE, "how much such text the model will be trained on: occurrences are scaled "
        "to it; by default, the counted text", None, "size.training_text", LEARNS),
 )

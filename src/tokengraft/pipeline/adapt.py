@@ -3,22 +3,21 @@
 Every step is also available alone. This module only connects them. `estimate` is the dry run.
 """
 
-import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tokengraft.corpus.open import Corpus
 from tokengraft.pipeline.cache import clear, count_corpora
+from tokengraft.pipeline.options import AdaptOptions, Size, Source, Target
 from tokengraft.pipeline.prepare import prepare
 from tokengraft.pipeline.record import record_of
-from tokengraft.pipeline.request import AdaptOptions, Request, Size, Source, Target, new_request, work_folder
+from tokengraft.pipeline.request import Request, new_request, shown_steps, work_folder
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import open_tests, texts_of
 from tokengraft.pipeline.vocabulary import measured, new_vocabulary
 from tokengraft.pipeline.write import write_result
-from tokengraft.progress import logger, stage, stages
+from tokengraft.progress import stage
 from tokengraft.representation import FrozenDict, shown
 from tokengraft.verify.transformers_loader import transformers_started
 
@@ -70,21 +69,6 @@ def adapt(
     return adapt_request(new_request(source, target, keep, out, (add, remove, swap), options))
 
 
-@contextmanager
-def shown_steps(request: Request) -> Iterator[Request]:
-    """The request with callbacks that show each step, if nothing else does."""
-    options = request.options
-    if options.quiet or options.on_step or options.progress or logger.isEnabledFor(logging.INFO):
-        yield request
-        return
-    with stages(quiet=False) as shown:
-
-        def start(step: str) -> None:
-            shown.start(step, "tokens" if step.startswith("learning") else "bytes")
-
-        yield replace(request, options=replace(options, on_step=start, progress=shown.update))
-
-
 def adapt_request(request: Request) -> Adaptation:
     """All steps of an adaptation."""
     with shown_steps(request) as asked:
@@ -130,12 +114,27 @@ class Estimate:
     warnings: tuple[str, ...] = ()
 
 
-def estimate(request: Request) -> Estimate:
-    """The estimate for an adaptation. Reads no text and writes nothing.
+def estimate(
+    source: Source,
+    *,
+    target: Corpus | Mapping[str, Target | Corpus],
+    out: str | os.PathLike[str],
+    keep: Corpus | Mapping[str, Corpus] | None = None,
+    swap: Size = 0,
+    add: Size = 0,
+    remove: Size = 0,
+    options: AdaptOptions | None = None,
+) -> Estimate:
+    """The estimate for `adapt` with the same arguments. Reads no text and writes nothing.
 
     Raises:
         TokengraftError: `adapt` would raise the same error before reading any text.
     """
+    return estimate_request(new_request(source, target, keep, out, (add, remove, swap), options))
+
+
+def estimate_request(request: Request) -> Estimate:
+    """The estimate for a request."""
     job = prepare(request)
     base, weights, weights_bytes = job.base, job.weights, job.weights.bytes if job.weights else 0
     return Estimate(

@@ -21,7 +21,8 @@ from tokengraft.errors import CorpusError, CountsError, OutputError
 from tokengraft.formats.sources import folder_files
 from tokengraft.output.atomic import new_file
 from tokengraft.output.partial import remove_abandoned
-from tokengraft.pipeline.request import AdaptOptions, Request, work_folder
+from tokengraft.pipeline.options import AdaptOptions
+from tokengraft.pipeline.request import Request, work_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))

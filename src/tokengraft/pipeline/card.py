@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from tokengraft.checkpoint.model_card import CardFacts, code, made_by, model_card, public_command, table
 from tokengraft.measure.evaluate import LEGEND
 from tokengraft.page.content import BASE
-from tokengraft.pipeline.request import Request, Role
+from tokengraft.pipeline.options import Role
+from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import HELD_OUT, Adaptation
 from tokengraft.pipeline.texts import Texts
 

@@ -18,8 +18,6 @@ from tokengraft.learn.naive import extend_naively
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.sample_texts import REMOVED, sample_warnings
 from tokengraft.measure.sizes import Curve, curve_of_extension, default_sizes
-from tokengraft.page.content import BASE, NEW, Content, ReportText
-from tokengraft.page.report import write_page
 from tokengraft.pipeline.prepare import Prepared, prepare
 from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
@@ -52,9 +50,9 @@ def edit(request: Request) -> Vocabulary:
         force = job.options.force
         verified = save_verified(made.tokenizer, job.out, base=job.base, texts=samples, force=force)
     made = replace(made, verified=verified)
-    if job.edit.extension and made.extension:
+    if job.edit.extension and made.extension is not None:
         made.extension.save(job.edit.extension, force=force)
-    if job.edit.order and made.whole and not job.edit.reads_order:
+    if job.edit.order and made.whole is not None and not job.edit.reads_order:
         made.whole.save(job.edit.order, force=force)
     _write_report(job, texts, made)
     return made
@@ -103,6 +101,9 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
     """Writes the page of `--report`: both tokenizers, measured on the counts."""
     if job.edit.report is None:
         return
+    from tokengraft.page.content import Content, ReportText  # a page needs most of the package
+    from tokengraft.page.report import write_page
+
     held_out = texts.held_out_counts(job.base) if job.step == "prune" else {}
     counts = {f"{name} (held out)": part for name, part in held_out.items()} | dict(texts.targets)
     measured = {name: part for name, part in counts.items() if part.table.total() == part.totals.pretokens}
@@ -129,7 +130,7 @@ def _write_report(job: Prepared, texts: Texts, made: Vocabulary) -> None:
             else ReportText(name, "held-out text", counts=part)
             for name, part in measured.items()
         ),
-        evaluation=evaluate({BASE: job.base, NEW: made.tokenizer}, measured) if measured else Evaluation(()),
+        evaluation=evaluate({"base": job.base, "new": made.tokenizer}, measured) if measured else Evaluation(()),
         check=check(made.tokenizer, job.base),
         extension=made.extension,
         size_reason=made.size_reason,

@@ -15,7 +15,6 @@ from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
-from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
 from tokengraft.counts.count import require_engine
@@ -28,7 +27,8 @@ from tokengraft.options.option import require_effect
 from tokengraft.options.table import options_of
 from tokengraft.options.values import ALL, AUTO
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.pipeline.request import KEEP, Balance, Request, read_once, shares
+from tokengraft.pipeline.options import KEEP, Balance, shares
+from tokengraft.pipeline.request import Request, read_once
 from tokengraft.pruning.methods import COUNTED
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.tokenizer.edit import free_ids
@@ -162,16 +162,17 @@ def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
             reference_of(job.targets, options.parity_text)
     if job.step == "extend":
         require(bool(job.targets), "no text to learn from was given", "pass --counts or --corpus")
+        naive = edit.method not in (None, "continued")
+        require(not (naive and sizes.auto), f"--add {AUTO} is for continued training", "pass --add N")
         message = f"--add {AUTO} chooses the number of tokens on held-out text, and none was given"
         require(bool(edit.held_out) or not sizes.auto, message, "pass --held-out TEXT, or a number of tokens")
         if options.size.training_text:
             weighted_texts = len({*(edit.weight or ())}) > 1
             message = "--training-text has no effect: --weight multiplies occurrences"
             require(not weighted_texts, message, "drop --training-text or --weight")
-        if edit.method not in (None, "continued"):
+        if naive:
             allowed = {"counts", "corpus", "weight", "add", "method", "report", "out", "force", "json", "quiet"}
             _refuse(job, lambda name: name not in allowed | _READING, f"is for continued training, not {edit.method}")
-            require(not sizes.auto, f"--add {AUTO} is for continued training", "pass --add N")
     elif job.step == "prune":
         _require_order(job, base)
     if job.step != "adapt" and not edit.corpus:
@@ -230,7 +231,7 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
 
 def _require_output(job: Request, *, weighted: bool) -> None:
     """Refuses outputs that exist, or that are inputs."""
-    inputs, force, edit = [*_input_paths(job)], job.options.force, job.edit
+    force, edit = job.options.force, job.edit
     if edit.curve:
         return
     if not job.out.name and job.step != "adapt":
@@ -238,10 +239,10 @@ def _require_output(job: Request, *, weighted: bool) -> None:
     if not job.out.resolve().name:
         raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
     others = [edit.extension, None if edit.reads_order else edit.order, edit.report]
-    require_distinct(inputs, job.out, *others)
+    require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
     for other in filter(None, others):
         require_new(other, force=force)
-    require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
+    require_distinct([*_input_paths(job)], job.out, *others)
 
 
 def _input_paths(job: Request) -> Iterator[Path]:
@@ -286,6 +287,8 @@ def _weights(job: Request, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
+    from tokengraft.checkpoint.transplant import transplant  # `extend` and `prune` do not need it
+
     # An initialiser has no effect yet; one for a tied output is refused.
     # An adapter that adds rows is refused later, with all options that it does not go with.
     current = transplant(

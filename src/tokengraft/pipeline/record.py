@@ -27,8 +27,9 @@ from tokengraft.errors import OptionError
 from tokengraft.measure.evaluate import Evaluation
 from tokengraft.options.option import Option
 from tokengraft.options.table import options_of
+from tokengraft.pipeline.options import AdaptOptions, Target
 from tokengraft.pipeline.prepare import Prepared
-from tokengraft.pipeline.request import INLINE, AdaptOptions, Request, Target, given_of
+from tokengraft.pipeline.request import INLINE, Request, given_of
 from tokengraft.pipeline.texts import Texts
 
 OF_A_RUN = frozenset(("out", "force", "json", "quiet", "dry_run", "recipe", "workers", "memory", "engine", "address"))

@@ -12,7 +12,8 @@ from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
-from tokengraft.pipeline.request import Role, shown_name
+from tokengraft.pipeline.options import Role
+from tokengraft.pipeline.request import shown_name
 from tokengraft.pruning.order import PruneOrder, coverage_reason
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
 from tokengraft.representation import FrozenDict, Table, sentences, shown

@@ -23,8 +23,9 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits, Parity
 from tokengraft.learn.preserve import Preserved, preserved_text
 from tokengraft.measure.segments import Text, open_text
+from tokengraft.pipeline.options import shares
 from tokengraft.pipeline.prepare import Prepared
-from tokengraft.pipeline.request import read_once, shares
+from tokengraft.pipeline.request import read_once
 from tokengraft.pruning.order import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 

@@ -119,9 +119,9 @@ def _curve(job: Prepared, texts: Texts, order: PruneOrder, chosen: int) -> tuple
     named = texts.held_out_counts(job.base)
     if job.step == "adapt":
         named = {shown_name(name, job.role(name)): counts for name, counts in named.items()}
-    with_tokens = {name: counts for name, counts in named.items() if sum(counts.tokens(job.base).values())}
+        named = {name: counts for name, counts in named.items() if sum(counts.tokens(job.base).values())}
     compact = job.edit.ids == "compact"
-    return prune_curve(job.base, order, chosen, with_tokens, left=left, compact=compact) if with_tokens else ()
+    return prune_curve(job.base, order, chosen, named, left=left, compact=compact) if named else ()
 
 
 def _order(job: Prepared, texts: Texts) -> PruneOrder:
