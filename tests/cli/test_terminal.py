@@ -389,11 +389,11 @@ def test_help_shows_the_options_that_most_need_and_help_all_shows_all(command, c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--add 4", "measures text that is not learned from"),
-        ("--add auto --held-out en.txt", "which is `auto`"),
-        ("--add 4 --held-out en.txt --out x", "--out has no effect"),
-        ("--add 4 --held-out en.txt --report x.html", "--report has no effect"),
-        ("--add 4 --held-out en.txt --method naive-regen", "--curve is for continued training"),
+        ("--add 4", "--curve has no effect without --held-out"),
+        ("--add auto --held-out en.txt", "--curve and --add auto do not go together"),
+        ("--add 4 --held-out en.txt --out x", "--curve and --out do not go together"),
+        ("--add 4 --held-out en.txt --report x.html", "--curve and --report do not go together"),
+        ("--add 4 --held-out en.txt --method naive-regen", "--held-out is for continued training"),
     ],
 )
 def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
@@ -405,8 +405,8 @@ def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("model --text et.txt --examples", "--examples compares two tokenizers, and 1 were given"),
-        ("model extended --text et.txt --examples --csv", "CSV has no place for --examples"),
+        ("model --text et.txt --examples", "--examples has no effect without two tokenizers"),
+        ("model extended --text et.txt --examples --csv", "--csv and --examples do not go together"),
         ("model extended --text et.parquet --examples", "--examples shows documents"),
     ],
 )

@@ -228,7 +228,7 @@ def library_texts():
     """Every string of the library, without docstrings, and with 0 for values inside. It may be part of a message."""
     for path in sorted(PACKAGE.rglob("*.py")):
         # Findings about stacks and the next step of training name options of other programs.
-        if {"cli", "options", "serving", "training.py"} & {*path.relative_to(PACKAGE).parts}:
+        if {"cli", "edit_options.py", "options", "serving", "training.py"} & {*path.relative_to(PACKAGE).parts}:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         nodes = [*ast.walk(tree)]

@@ -65,7 +65,18 @@ def values(tmp_path_factory):
     found = [
         tg.AdaptOptions(preserve=[long] * 1000, stacks=["vllm"] * 1000, limits=tg.Limits(deny=[EVIL] * 1000)),
         tg.Adaptation(
-            tok, new, order, extension, changes, check, evaluation, {}, moved, evaluation, choice, (long,) * 100
+            tok,
+            new,
+            order,
+            extension,
+            choice=choice,
+            warnings=(long,) * 100,
+            plan=changes,
+            check=check,
+            evaluation=evaluation,
+            targets={},
+            transplant=moved,
+            test=evaluation,
         ),
         tg.tokenizer.AddedToken(3, long, True, True, True, True, True, 3),
         tg.distributed.BatchCounter(tok, EVIL),

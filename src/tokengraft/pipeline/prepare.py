@@ -25,11 +25,10 @@ from tokengraft.learn.continued import require_extendable
 from tokengraft.learn.limits import reference_of, require_max_share
 from tokengraft.options.option import require_effect
 from tokengraft.options.table import options_of
-from tokengraft.options.values import ALL, AUTO
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.pipeline.edit_options import require_edit
 from tokengraft.pipeline.options import KEEP, Balance, shares
 from tokengraft.pipeline.request import Request, read_once
-from tokengraft.pruning.methods import COUNTED
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
@@ -37,8 +36,6 @@ from tokengraft.tokenizer.llama_cpp import check_tokens, converter_check, requir
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.serving.stacks import choices_for
 
-WHOLE = ("script", "script-leaf", "unreachable")
-"""Methods that order only the tokens to remove."""
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
@@ -160,65 +157,8 @@ def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
         require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
         if options.parity_text is not None:
             reference_of(job.targets, options.parity_text)
-    if job.step == "extend":
-        require(bool(job.targets), "no text to learn from was given", "pass --counts or --corpus")
-        naive = edit.method not in (None, "continued")
-        require(not (naive and sizes.auto), f"--add {AUTO} is for continued training", "pass --add N")
-        message = f"--add {AUTO} chooses the number of tokens on held-out text, and none was given"
-        require(bool(edit.held_out) or not sizes.auto, message, "pass --held-out TEXT, or a number of tokens")
-        if options.size.training_text:
-            weighted_texts = len({*(edit.weight or ())}) > 1
-            message = "--training-text has no effect: --weight multiplies occurrences"
-            require(not weighted_texts, message, "drop --training-text or --weight")
-        if naive:
-            allowed = {"counts", "corpus", "weight", "add", "method", "report", "out", "force", "json", "quiet"}
-            _refuse(job, lambda name: name not in allowed | _READING, f"is for continued training, not {edit.method}")
-    elif job.step == "prune":
-        _require_order(job, base)
-    if job.step != "adapt" and not edit.corpus:
-        _refuse(job, lambda name: name in _LIMITS, "is for --corpus, and none was given")
-
-
-_READING = {option.name for option in options_of("count") if option.group}
-_LIMITS = ("max_bytes", "max_documents", "shard")
-
-
-def _refuse(job: Request, has_none: Callable[[str], bool], why: str) -> None:
-    """Refuses options that have no effect for a reason that the table does not know."""
-    if name := next(filter(has_none, job.given), None):
-        flag = f"--{name.replace('_', '-')}"
-        raise OptionError(f"{flag} {why}", hint=f"drop {flag}")
-
-
-def _require_order(job: Request, base: Tokenizer) -> None:
-    """Refuses options of `prune` that decide an order which is read, and a method without what it needs."""
-    edit, given = job.edit, job.given
-    method = edit.method or "leaf-expected"
-    if edit.reads_order:
-        allowed = {"order", "remove", "rows", "held_out", "keep_coverage", "ids", "report", "out", "force", "json"}
-        why = f"decides an order, and `{edit.order}` was made before"
-        _refuse(job, lambda name: name not in {*allowed, "quiet", *_READING}, why)
-    require(
-        bool(job.targets) or edit.reads_order or method not in COUNTED,
-        f"the method {method} counts tokens in a text, and no text was given",
-        "pass --counts or --corpus, choose --method last-id-leaf, or pass --order with an order made before",
-    )
-    require(
-        bool({"remove", "rows"} & given.keys()) or method in WHOLE,
-        f"the number of tokens to remove was not given, and the method {method} orders all of them",
-        f"pass --remove N, --rows N, --remove {ALL}, or --remove {AUTO} --held-out TEXT",
-    )
-    message = f"--remove {AUTO} chooses the number of tokens on held-out text, and none was given"
-    require(bool(edit.held_out) or not job.sizes.covering, message, "pass --held-out TEXT, or a number of tokens")
-    if edit.rows is not None:
-        tokens = len(base.tokens)
-        message = f"--rows is {edit.rows:,}; it must be at least 1 and less than the {tokens:,} tokens that there are"
-        require(0 < edit.rows < tokens, message, f"pass --rows {tokens // 2}, for instance")
-    require(
-        edit.ids != "keep" or base.algorithm == "BPE",
-        f"--ids keep leaves ids without a token, and a {base.algorithm} vocabulary is a list",
-        "leave out --ids keep: the tokens are renumbered",
-    )
+    if job.step != "adapt":
+        require_edit(job, base)
 
 
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
