@@ -55,6 +55,7 @@ from tokengraft.errors import CheckpointError, OptionError, Progress, require_ty
 from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import Replaceable, new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
+from tokengraft.tokenizer.numbered import require_unbroken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
 
@@ -337,6 +338,7 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     require_untied(options.output_init, tied=vocabulary.tied)
     _require_ids_of_files(source)
     old, new = load_folder(folder), _loaded(new_tokenizer)
+    require_unbroken(new, old)
     changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
     if options.hole_rows == "keep" and old.n_rows > vocabulary.rows:
         raise OptionError(

@@ -47,6 +47,7 @@ from tokengraft.measure.sizes import (
 )
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
+from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.finding import Check
@@ -182,6 +183,9 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
                 raise error
             warnings.append(error.message)
             print_warnings([error.message])
+    following = [*end_warnings(extended, tokenizer)]
+    warnings += following
+    print_warnings(following)
     samples = sample_pretokens(counts, tokenizer.kind)
     verified = save_verified(extended, options.out, base=tokenizer, texts=samples, force=options.force)
     if options.extension:

@@ -23,6 +23,7 @@ from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
 from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
+from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.check import check
@@ -251,6 +252,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
             *read,
             *vocabulary.warnings,
             *_lost(base, new, checked),
+            *end_warnings(new, base),
             *sample_warnings(samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
             *_small(evaluation, tests=bool(test)),
             *(test.warnings if test else ()),
