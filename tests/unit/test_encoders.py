@@ -346,3 +346,12 @@ def test_timestamps_of_whisper_without_tokens_are_not_lost(tmp_path):
     same = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
     tg.transplant(tmp_path / "model", same, tmp_path / "out")
     assert_says_the_same(tmp_path, base, same, kind)
+
+
+def test_a_plan_that_adds_tokens_after_the_timestamps_of_whisper_is_refused_in_memory_too(tmp_path):
+    base, kind = whisper(tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "tokenizer.json").read_text(encoding="utf-8"))
+    document["added_tokens"].append(builders.added(base.n_rows, "kassid"))
+    plan = tg.plan(base, tg.load(builders.write(tmp_path / "new", document)))
+    with pytest.raises(errors.CheckpointError, match="the plan adds tokens there"):
+        tg.transplant_model(kind.from_pretrained(tmp_path / "model"), plan)

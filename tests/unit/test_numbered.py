@@ -66,7 +66,7 @@ def test_every_kind_of_numbered_tokens_has_a_family_that_is_tested():
 @pytest.mark.parametrize("family", OPEN)
 def test_new_tokens_after_ids_that_have_no_end_are_refused(tmp_path, family):
     base = tokenizer(tmp_path, family)
-    with pytest.raises(errors.UnsupportedTokenizerError, match="every id from .* on is taken for one") as caught:
+    with pytest.raises(errors.UnsupportedTokenizerError, match=r"every id from .* on is taken for one") as caught:
         tg.extend(base, counted(base), 6)
     assert "--swap" in caught.value.hint
 
@@ -181,7 +181,7 @@ def test_a_transplant_refuses_a_tokenizer_that_was_extended_by_hand(tmp_path, fa
     set_config(tmp_path / "model", eos_token_id=0, bos_token_id=0)
     set_config(tmp_path / "model", "generation_config.json", eos_token_id=[0], suppress_tokens=[])
     new = tokenizer(tmp_path, family, "kassid", name="new")
-    with pytest.raises(errors.CheckpointError, match="'kassid' has the id .* and every id from"):
+    with pytest.raises(errors.CheckpointError, match=r"'kassid' has the id .* and every id from"):
         tg.transplant(tmp_path / "model", new, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

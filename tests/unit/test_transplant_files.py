@@ -157,6 +157,7 @@ FOLLOW = {
     "id and position": ("config.json", {"forced_decoder_ids": [[1, ID]]}),
     "sizes": ("config.json", {"padded_vocab_size": SIZE, "n_vocab": SIZE, "llm_config": NESTED, "text_config": NESTED}),
     "other sizes": ("config.json", {"vision_config": {"vocab_size": ROWS}, "layer_types": [ROWS]}),
+    "codes of sound": ("config.json", {"codebook_eos_token_id": END, "audio_stream_bos_id": END, "codec_bos_id": END}),
     "lists": ("generation_config.json", {"suppress_tokens": [65, ID], "bad_words_ids": [[ID], [ID, ID]]}),
     "words": ("generation_config.json", {"sequence_bias": [[[ID, 65], -10.0]], "force_words_ids": [[ID]]}),
     "odd lists": ("generation_config.json", {"forced_decoder_ids": [5, [1]]}),
@@ -165,7 +166,15 @@ FOLLOW = {
     "ONNX Runtime": ("genai_config.json", {"model": {"vocab_size": SIZE, "decoder": {"image_token_id": ID}}}),
     **{
         f"{name} in {file}": (file, {name: ID})
-        for name in ("eos_id", "pad_id", "image_patch_id", "im_start_id", "img_context_token_id")
+        for name in (
+            "eos_id",
+            "pad_id",
+            "image_patch_id",
+            "im_start_id",
+            "img_context_token_id",
+            "slice_end_id",
+            "newline_id",
+        )
         for file in ("config.json", "video_preprocessor_config.json")
     },
 }

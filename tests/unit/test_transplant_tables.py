@@ -133,12 +133,21 @@ def test_a_table_of_the_first_ids_follows_if_the_others_stay(tmp_path, init):
     assert (tmp_path / "out" / "config.json").read_bytes() == (tmp_path / "model" / "config.json").read_bytes()
 
 
-@pytest.mark.parametrize("fixed", ["shorter", "offset"])
+FIXED = {
+    "offset": {"vision_config": {"vocab_offset": OFFSET}},
+    "kimi-audio": {"kimia_token_offset": OFFSET},
+    "openvla": {"n_action_bins": 16, "pad_to_multiple_of": 8},
+}
+"""Fields of configs of models that take ids by their number."""
+
+
+@pytest.mark.parametrize("fixed", ["shorter", *FIXED])
 @pytest.mark.parametrize("how", ["extended", "compacted", "replaced", "padded"])
 def test_a_plan_that_changes_ids_which_the_model_has_fixed_is_refused(tmp_path, fixed, how):
     """Gemma-3n takes ids for images and sound by their number, and has no row for them in the table of the layers."""
-    offset = {"vision_config": {"vocab_offset": OFFSET}} if fixed == "offset" else {}
-    base = per_layer(tmp_path / "model", OFFSET if fixed == "shorter" else None, **offset)
+    base = per_layer(tmp_path / "model", OFFSET if fixed == "shorter" else None, **FIXED.get(fixed, {}))
+    if fixed == "openvla":  # the actions are the last ids before the padding
+        set_config(tmp_path / "model", pad_to_multiple_of=base.n_rows - OFFSET - 16)
     counts = tg.count(base, iter(ESTONIAN))
     new = {
         "extended": lambda: tg.extend(base, counts, 3).apply(base),
@@ -159,6 +168,30 @@ def test_a_table_for_each_layer_of_another_size_than_the_config_says_is_refused(
         set_config(tmp_path / "model", vocab_size_per_layer_input=base.n_rows)
     with pytest.raises(errors.CheckpointError, match="vocab_size_per_layer_input"):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+@pytest.mark.parametrize("how", ["extended", "compacted", "swapped"])
+def test_a_second_table_for_the_ids_after_the_first_is_not_lost(tmp_path, how):
+    """Idefics and Molmo have one for images, and take ids from `vocab_size` on to it."""
+    base = lacking_rows(tmp_path / "model", 2)
+    set_config(tmp_path / "model", additional_vocab_size=2, architectures=["IdeficsForVisionText2Text"])
+    add_tensor(tmp_path / "model", "model.embed_tokens.additional_embedding.weight", (2, WIDTH))
+    rows, counts = base.n_rows - 2, tg.count(base, iter(ESTONIAN))
+    if how == "swapped":
+        tg.transplant(tmp_path / "model", swapped(base), tmp_path / "out")
+        assert len(tables(tmp_path / "out")["model.embed_tokens.weight"]) == rows
+        return
+    new = tg.extend(base, counts, 3).apply(base) if how == "extended" else changed(base)
+    with pytest.raises(errors.CheckpointError, match=f"the ids from {rows} on"):
+        tg.transplant(tmp_path / "model", new, tmp_path / "out")
+
+
+def test_a_head_of_another_size_in_an_unknown_model_is_refused(tmp_path):
+    """The head of GLM-Image is for codes of images: without it, the embedding would be taken for a tied output."""
+    base = checkpoint(tmp_path / "model", head=False, config={"architectures": ["OtherForConditionalGeneration"]})
+    add_tensor(tmp_path / "model", "lm_head.weight", (40, WIDTH))
+    with pytest.raises(errors.CheckpointError, match=r"`lm_head\.weight` has 40 rows"):
+        tg.transplant(tmp_path / "model", changed(base), tmp_path / "out")
 
 
 def lacking_rows(folder, rows):

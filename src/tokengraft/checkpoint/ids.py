@@ -46,9 +46,11 @@ GENERATION_FIELDS = (
 """Fields of a generation config that transformers takes from the model's config if there is no generation config."""
 FROM_MODEL = "_from_model_config"
 """Field of a generation config that lets transformers before 5 replace it by one made from the model's config."""
+_OTHER_CODES = r"(codebook|codec|tts_codec|t2u|audio_stream)_"
+"""How fields begin that name codes of sound, which are no tokens: of CSM, Higgs Audio, Qwen-Omni and SeamlessM4T."""
 _ID_FIELD = re.compile(
-    rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
-    r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
+    rf"^(?!{_OTHER_CODES})(?=.*({ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
+    r"|^(bos|eos|eod|pad|unk|sep|cls|mask|newline)_id$|^(im|img|image|video|frame|audio|slice)_(\w+_)?id$))"
 )
 _READ_ONLY = re.compile(r"^(pad|padding|bos|unk|unknown|image|video|audio)_token_(id|index)$")
 """Fields with ids that a model reads and that no one wants it to generate."""
@@ -124,6 +126,8 @@ def is_id_or_size(name: str) -> bool:
 
     >>> is_id_or_size("image_token_id"), is_id_or_size("vocab_size"), is_id_or_size("hidden_size")
     (True, True, False)
+    >>> is_id_or_size("slice_start_id"), is_id_or_size("codebook_pad_token_id"), is_id_or_size("audio_stream_bos_id")
+    (True, False, False)
     """
     return bool(_ID_FIELD.search(name) or _SIZE_FIELD.search(name))
 

@@ -361,6 +361,12 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     size = checkpoint.text_config.get("vocab_size")
     candidates = []
     for tensor, file in checkpoint.tensors:
+        if type(size) is int and re.search(r"(^|\.)lm_head\.weight$", tensor.name) and tensor.shape[:1] != (size,):
+            raise CheckpointError(
+                f"`{tensor.name}` has {tensor.rows:,} rows, and `vocab_size` is {size}: "
+                f"{architecture(checkpoint.config)} is unknown, and may have an output for other things than tokens",
+                hint=_REPORT,
+            )
         if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
             continue
         role = _guess(tensor)

@@ -72,11 +72,9 @@ def broken(tokenizer: Tokenizer, base: Tokenizer | None) -> list[str]:
         kind, one = was.kind, now.get(name, was._replace(ids={}, others=[]))
         known = {*was.others} if base else set() if kind.before else {*one.others}
         if kind.rest and not (known and not kind.before):
-            more = [string for string in one.others if string not in known]
-            wrong += [
-                f"{string!r} has the id {tokenizer.ids[string]:,}, and every id from {one.first:,} on is one of the {name}"
-                for string in more
-            ]
+            taken = f"and every id from {one.first:,} on is one of the {name}"
+            more = (string for string in one.others if string not in known)
+            wrong += [f"{string!r} has the id {tokenizer.ids[string]:,}, {taken}" for string in more]
         for content, token_id in was.ids.items():
             if content not in one.ids:
                 wrong.append(f"{content!r}, one of the {name}, was removed")
@@ -127,6 +125,6 @@ def end_warnings(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[str]:
         last = max(was.ids, key=was.ids.__getitem__, default="")
         if was.kind.from_end and was.ids[last] == base.n_rows - 1 and tokenizer.ids.get(last) != tokenizer.n_rows - 1:
             yield (
-                f"new tokens follow `{last}`: scripts that count the {was.kind.name} from the end of the vocabulary, as "
-                "`len(tokenizer) - n`, take new tokens for them; use their ids by name"
+                f"new tokens follow `{last}`: scripts that count the {was.kind.name} from the end of the vocabulary, "
+                "as `len(tokenizer) - n`, take new tokens for them; use their ids by name"
             )
