@@ -41,7 +41,6 @@ from tokengraft.checkpoint.peft.new_rows import adapter_tables, changed_rows, wr
 from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import (
-    DEFAULT,
     DEFAULT_HOLE_ROWS,
     HoleRows,
     Init,
@@ -69,7 +68,7 @@ def transplant(
     out: str | os.PathLike[str] | None,
     *,
     base: Tokenizer | str | os.PathLike[str] | Any | None = None,
-    init: Init = DEFAULT,
+    init: Init | None = None,
     output_init: Init | None = None,
     hole_rows: HoleRows | None = None,
     pad_multiple: PadMultiple = "keep",
@@ -96,7 +95,8 @@ def transplant(
         base: For a GGUF file or an adapter: its old tokenizer, which is compared with the one that it has itself.
         init: Initialiser for new embedding rows: `fvt-rare`, `fvt`, `length-weighted`, `mean`, `random`, or a function
             that gets the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old
-            table (`TableInfo`), and gives an array with a row for each token.
+            table (`TableInfo`), and gives an array with a row for each token. By default `fvt-rare`; for an adapter,
+            the one that its model was transplanted with.
         output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
         hole_rows: What rows get whose ids have no token: `lowest`, a row that is never the most likely, `zero`, or
             `keep`, the row that they had. By default `lowest`; for a GGUF file with tables in which rows cannot be
@@ -282,7 +282,7 @@ class _Job:
             "step": "transplant",
             "versions": {"tokengraft": _core.__version__},
             "options": {
-                "init": init_name(options.init),
+                "init": init_name(options.inits[0]),
                 "output_init": init_name(options.output_init) if options.output_init else None,
                 "hole_rows": options.hole_rows,
                 "pad_multiple": options.pad_multiple,

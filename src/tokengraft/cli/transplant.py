@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
         metavar="TOKENIZER",
         help="for a GGUF file or an adapter: its old tokenizer; if it has one itself, both must agree",
     )
-    add_initialisers(command)
+    add_initialisers(command, default=f"{DEFAULT}; for an adapter: as its model")
     add_hole_rows(command)
     command.add_argument(
         "--pad-multiple",
@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
     add_json(command)
-    command.set_defaults(run=_run, init=DEFAULT)
+    command.set_defaults(run=_run)
 
 
 _ARGUMENTS = (
@@ -180,10 +180,10 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
     return rows
 
 
-def add_initialisers(command: argparse.ArgumentParser) -> None:
+def add_initialisers(command: argparse.ArgumentParser, default: str = DEFAULT) -> None:
     """Adds --init and --output-init."""
     choices = tuple(INITIALISERS)
-    command.add_argument("--init", choices=choices, help=f"initialiser for new embedding rows (default: {DEFAULT})")
+    command.add_argument("--init", choices=choices, help=f"initialiser for new embedding rows (default: {default})")
     command.add_argument(
         "--output-init", choices=choices, help="initialiser for new rows of an untied output (default: as --init)"
     )
