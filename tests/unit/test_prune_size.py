@@ -98,7 +98,7 @@ def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsy
         ("--remove auto --held-out {text} --keep-coverage nan", "--keep-coverage is nan"),
         ("--remove 3 --rows 9", "both --remove and --rows"),
         ("--rows 9 --ids keep", "--rows has no effect with --ids keep"),
-        ("--rows 99999", "--rows is 99,999, and there are"),
+        ("--rows 99999", "--rows is 99,999; expected 1 to 396"),
     ],
 )
 def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_path, capsys, options, message):
@@ -108,6 +108,30 @@ def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_pa
     assert cli.main([*map(str, arguments)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("rows", "asked"), [(416, 390), (416, 384), (416, 400), (400, 395), (448, 447), (397, 380)])
+def test_rows_are_those_of_the_model_with_its_padding(tmp_path, capsys, rows, asked):
+    """The embedding has 397 tokens, and padding up to a multiple of 32, 16 or 64."""
+    base = checkpoint(tmp_path / "model", rows=rows)
+    texts = write_texts(tmp_path)
+    found = pruned(texts, capsys, f"--rows {asked}")
+    done = tg.transplant(tmp_path / "model", tmp_path / "out", tmp_path / "small")
+    assert found["rows"] == done.rows_after <= asked
+    step = 1 if rows == 397 else rows & -rows
+    assert found["tokens"] == min(asked // step * step, len(base.tokens) - 1)
+    command = ["prune", str(tmp_path / "model"), "--corpus", str(texts / "en.txt"), "--out", str(tmp_path / "again")]
+    assert cli.main([*command, "--rows", str(asked)]) == 0
+    assert f"{rows} → {done.rows_after}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("rows", "asked", "least", "most"), [(397, 0, 1, 396), (416, 0, 32, 415), (416, 416, 32, 415)])
+def test_rows_that_no_pruning_gives_are_refused_with_those_that_do(tmp_path, capsys, rows, asked, least, most):
+    checkpoint(tmp_path / "model", rows=rows)
+    texts = write_texts(tmp_path)
+    command = ["prune", str(tmp_path / "model"), "--corpus", str(texts / "en.txt"), "--out", str(tmp_path / "out")]
+    assert cli.main([*command, "--rows", str(asked)]) == 2
+    assert f"--rows is {asked}; expected {least} to {most}" in capsys.readouterr().err
 
 
 def folder_of(kind, folder):
@@ -301,3 +325,12 @@ def test_a_config_with_an_impossible_size_saves_nothing(tmp_path, size):
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert model_rows(tmp_path) is None
     assert model_rows("x" * 5000) is None
+
+
+def test_holes_of_the_base_are_no_padding(tmp_path, capsys):
+    base = checkpoint(tmp_path / "model")
+    texts = write_texts(tmp_path)
+    holes = tg.prune_order(base, tg.count(base, texts / "en.txt"))[:5].apply(base)
+    tg.transplant(tmp_path / "model", holes, tmp_path / "holes")
+    found = pruned(texts, capsys, "--rows 385", source="holes")
+    assert (found["rows"], found["tokens"], found["removed"]) == (385, 385, 7)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokengraft.checkpoint.ids import config_tokens
-from tokengraft.checkpoint.padding import model_rows
+from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.cli import reading
 from tokengraft.cli.display import print_result, print_warnings
 from tokengraft.cli.extended import print_curve, removed_rows, sample_rows
@@ -70,10 +70,11 @@ def _cut(
 ) -> PruneOrder:
     """The beginning of the order that is removed. With `auto`, ``texts`` keep their tokens."""
     if options.rows is not None:
-        tokens = len(tokenizer.tokens)
-        why = f"--rows is {options.rows:,}, and there are {tokens:,} tokens"
-        require(0 < options.rows < tokens, why, hint="pass less")
-        return order[: tokens - options.rows]
+        tokens, rows = len(tokenizer.tokens), _rows(tokenizer, tokenizer, options)
+        step = row_step(tokenizer.n_rows, rows)
+        why = f"--rows is {options.rows:,}; expected {step:,} to {rows - 1:,}"
+        require(step <= options.rows < rows, why, hint=f"there are {rows:,} now; pass --rows with a number in between")
+        return order[: max(tokens - options.rows // step * step, 1)]
     if options.remove != AUTO:
         return order[: None if options.remove in (None, ALL) else options.remove]
     return order.covering(tokenizer, _coverage(options), *texts)
@@ -87,6 +88,12 @@ def _held_out(tokenizer: Tokenizer, options: argparse.Namespace) -> dict[str, Pr
     """The counts of every text of --held-out."""
     texts = reading.texts_of(options.held_out or (), "--held-out")
     return {name: reading.counts_of_files(tokenizer, files, options, whole=True) for name, files in texts.items()}
+
+
+def _rows(base: Tokenizer, tokenizer: Tokenizer, options: argparse.Namespace) -> int:
+    """The embedding rows of the model with a tokenizer, padding included; without a model, those that tokens need."""
+    model = model_rows(options.source)
+    return model.left(base.n_rows, tokenizer.n_rows)[0] if model else tokenizer.n_rows
 
 
 def _curve(
@@ -133,7 +140,13 @@ def add(commands: Commands) -> None:
         help="number of tokens to remove; `auto`: as many as --held-out can do without; `all`: the whole order "
         "(default for the script and unreachable methods)",
     )
-    command.add_argument("--rows", type=number, metavar="N", help="remove tokens until N embedding rows are left")
+    command.add_argument(
+        "--rows",
+        type=number,
+        metavar="N",
+        help="remove tokens until at most N embedding rows are left, padding included: a model whose rows are a "
+        "multiple of 64 keeps such a multiple",
+    )
     command.add_argument(
         "--held-out",
         action="extend",
@@ -369,6 +382,7 @@ def _report(
     verified: Verification,
     options: argparse.Namespace,
 ) -> None:
+    rows_before, rows_after = (_rows(base, tokenizer, options) for tokenizer in (base, pruned))
     broken, reasons = len(_unreachable(pruned) - _unreachable(base)), left_out(base, pruned)
     removed, lengths = removed_summary(base, (removal.id for removal in order.removals)), measured.lengths
     summary = {
@@ -377,7 +391,7 @@ def _report(
         "by_merges": order.provenance["by_merges"],
         "removed": len(order),
         "tokens": len(pruned.tokens),
-        "rows": pruned.n_rows,
+        "rows": rows_after,
         "newly_unreachable": broken,
         "tokens_in_text": lengths,
         "curve": [point.as_dict() for point in measured.curve],
@@ -393,7 +407,7 @@ def _report(
         ("tokens", f"{len(order):,} removed by {order.method}, {len(pruned.tokens):,} kept"),
         *removed_rows(removed, order.kept),
         ("unreachable", f"{broken:,} kept tokens became unreachable"),
-        ("embedding rows", f"{base.n_rows:,} → {pruned.n_rows:,}"),
+        ("embedding rows", f"{rows_before:,} → {rows_after:,}"),
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
     if options.remove == AUTO:
