@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -340,6 +341,17 @@ def test_options_that_do_not_apply_are_refused(place):
     for init in ("random", print):
         with pytest.raises(errors.OptionError, match="initialiser"):
             tg.transplant(lora, place / "new", place / "out", init=init)
+
+
+def test_verify_is_refused_for_adapters_before_torch_is_looked_for(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    lora = adapter(place, {f"{HEAD}.lora_B.weight": (400, RANK)})
+    with pytest.raises(errors.OptionError, match="`verify` does not apply to an adapter"):
+        tg.transplant(lora, place / "new", place / "out", verify=True)
+    with pytest.raises(errors.OptionError, match="`verify` does not apply to an adapter"):
+        tg.transplant(place / "model", tg.load(place / "model"), place / "out", verify=True, as_adapter=True)
+    with pytest.raises(errors.OptionError, match="needs torch"):
+        tg.transplant(place / "model", tg.load(place / "new"), place / "out", verify=True)
 
 
 TABLES = {f"{EMBEDDING}.lora_embedding_A": (RANK, 400), f"{EMBEDDING}.lora_embedding_B": (16, RANK)}

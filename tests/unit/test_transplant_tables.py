@@ -295,3 +295,18 @@ def test_a_config_whose_type_is_no_name_gives_a_result_or_a_clear_error(tmp_path
     set_config(tmp_path / "model", model_type=kind, pad_token_id=0)
     with suppress(errors.TokengraftError):
         tg.transplant(tmp_path / "model", base, None)
+
+
+def test_tables_of_long_numbers_are_refused_by_their_type_and_are_not_called_quantised(tmp_path):
+    checkpoint(tmp_path / "model", head=False)
+    raw = TensorFile.open(tmp_path / "model" / "model.safetensors")
+    tensors = {
+        info.name: {"dtype": "F64", "shape": list(info.shape), "data": bytes(8 * int(np.prod(info.shape)))}
+        for info in raw.tensors.values()
+    }
+    (tmp_path / "model" / "model.safetensors").unlink()
+    write_shards(tmp_path / "model", tensors, 1)
+    with pytest.raises(errors.CheckpointError, match="is of the type F64; expected BF16, F16 or F32") as caught:
+        tg.transplant(tmp_path / "model", tg.load(tmp_path / "model"), tmp_path / "out")
+    assert "quantised" not in f"{caught.value} {caught.value.hint}"
+    assert "float()" in caught.value.hint

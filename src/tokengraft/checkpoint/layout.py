@@ -426,6 +426,11 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
     info = tensor.info
     base = info.name.removesuffix("weight")
     scales = [name for name in tensor.file.tensors if name.startswith(base) and name[len(base) :] in _QUANTISED]
+    if info.dtype == "F64":
+        raise CheckpointError(
+            f"`{info.name}` is of the type F64; expected BF16, F16 or F32",
+            hint="save the model with shorter numbers: `model.float().save_pretrained('NEW')`",
+        )
     if info.dtype not in ITEM_BYTES or scales:
         raise CheckpointError(
             f"`{info.name}` is of the type {info.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",

@@ -129,8 +129,10 @@ def transplant(
     """
     require_type("checkpoint", checkpoint, str, os.PathLike)
     options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
-    if verify:
-        _require_verifiable(dry=out is None)
+    if verify and out is None:
+        raise OptionError(
+            "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
+        )
     if out is not None:
         require_new(Path(out), force=force)
         paths = [tokenizer for tokenizer in (new_tokenizer, base) if isinstance(tokenizer, str | os.PathLike)]
@@ -151,10 +153,12 @@ def transplant(
         raise OptionError(
             "--base applies to GGUF files and adapters; a folder has its own tokenizer", hint="leave out --base"
         )
-    job = _prepare(folder, new_tokenizer, options)
     if as_adapter:
         _require_absent({"--hard-link": hard_link, "--verify": verify}, "an adapter (--as-adapter)")
-        job = job.for_adapter()
+    if verify:
+        require_torch()
+    job = _prepare(folder, new_tokenizer, options)
+    job = job.for_adapter() if as_adapter else job
     done = job.describe()
     if out is None:
         return done
@@ -201,14 +205,6 @@ def _require_absent(options: Mapping[str, Any], what: str) -> None:
     for flag, given in options.items():
         if given:
             raise OptionError(f"{flag} does not apply to {what}", hint=f"leave out {flag}")
-
-
-def _require_verifiable(*, dry: bool) -> None:
-    if dry:
-        raise OptionError(
-            "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
-        )
-    require_torch()
 
 
 def _loaded(tokenizer: Tokenizer | Any) -> Tokenizer:
