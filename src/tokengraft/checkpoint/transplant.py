@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
-from tokengraft.checkpoint.ids import GENERATION, Renumbering, model_configs
+from tokengraft.checkpoint.ids import GENERATION, Renumbering, id_fields, model_configs, read_config
 from tokengraft.checkpoint.layout import (
     Checkpoint,
     find_vocabulary,
@@ -242,7 +242,20 @@ class _Job:
             names = ", ".join(f"`{name}`" for name in lacking[:3])
             warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
             done = replace(done, warnings=(*done.warnings, warning))
-        return done
+        return replace(done, warnings=(*done.warnings, *self._stale()))
+
+    def _stale(self) -> Iterator[str]:
+        """Warnings of other files that name ids which have changed: what they are for is not known."""
+        moved = Renumbering(self.tables.plan, (self.tables.vocabulary.rows, self.tables.rows)).moved
+        for path in (self.source.folder / name for name in self.files.copied if name.endswith(".json")):
+            try:
+                fields = id_fields(read_config(path))
+            except CheckpointError:  # it is not a config
+                continue
+            if old := [(name, i) for name, i in fields if moved.get(i) != i and 0 <= i < self.tables.vocabulary.rows]:
+                (name, token_id), new = old[0], moved.get(old[0][1])
+                now = "was removed" if new is None else f"is {new:,} now: correct it"
+                yield f"`{path.name}` is copied as it is, and `{name}` in it is {token_id:,}, an id that {now}"
 
     def _suppressed(self) -> Iterator[str]:
         if n := len(self.tables.unused.suppressed):

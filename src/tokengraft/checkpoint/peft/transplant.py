@@ -6,7 +6,6 @@ change, and that of a new token is the mean over its pieces, as its row in the m
 `trainable_token_indices` follow their tokens. What has no such meaning is refused by name. Nothing is unpickled.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +33,7 @@ from tokengraft.checkpoint.layout import (
     predicts_tokens,
 )
 from tokengraft.checkpoint.layout import open_checkpoint as open_model
-from tokengraft.checkpoint.model_files import CARD, REPORT, is_old
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import plan_of_rows
 from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -358,7 +357,7 @@ def _with_inits(options: RowOptions, model: Path, *, tied: bool) -> tuple[RowOpt
 
     Refuses others than these, and initialisers by which the change of a new token's row is not known.
     """
-    used = _recorded_inits(model)
+    used = recorded_inits(model)
     warnings: tuple[str, ...] = ()
     if used is None and options.init is None:
         warnings = (
@@ -382,16 +381,6 @@ def _with_inits(options: RowOptions, model: Path, *, tied: bool) -> tuple[RowOpt
             hint=f"transplant the model with another --init, or {MERGE}",
         )
     return options, warnings
-
-
-def _recorded_inits(model: Path) -> tuple[str, str] | None:
-    """The initialisers of input and output that a model was transplanted with, by its record."""
-    try:
-        inits = json.loads((model / REPORT).read_bytes())["transplant"]["init"]
-        used = (inits["input"], inits["output"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return used if all(isinstance(init, str) for init in used) else None
 
 
 def _matrix(stream: BinaryIO, info: TensorInfo) -> Raw:
