@@ -355,3 +355,15 @@ def test_a_plan_that_adds_tokens_after_the_timestamps_of_whisper_is_refused_in_m
     plan = tg.plan(base, tg.load(builders.write(tmp_path / "new", document)))
     with pytest.raises(errors.CheckpointError, match="the plan adds tokens there"):
         tg.transplant_model(kind.from_pretrained(tmp_path / "model"), plan)
+
+
+def test_a_swap_of_whisper_keeps_its_timestamps_and_logits(tmp_path):
+    base, kind = whisper(tmp_path / "model")
+    pruned_ids = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
+    text = ["kassid koerad kassid koerad"] * 9
+    new = tg.extend(pruned_ids, tg.count(pruned_ids, iter(text)), 4).apply(pruned_ids)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert_says_the_same(tmp_path, base, new, kind)
+    config = json.loads((tmp_path / "out" / GENERATION).read_text())
+    assert config["no_timestamps_token_id"] == base.ids["<|notimestamps|>"]
+    assert max(new.ids[token] for token in new.ids.keys() - base.ids.keys()) < config["no_timestamps_token_id"]

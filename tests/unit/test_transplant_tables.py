@@ -170,6 +170,22 @@ def test_a_table_for_each_layer_of_another_size_than_the_config_says_is_refused(
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
 
 
+@pytest.mark.parametrize("fixed", FIXED)
+def test_adapt_keeps_the_ids_that_a_model_has_fixed_and_refuses_other_sizes_before_text_is_read(tmp_path, fixed):
+    base = checkpoint(tmp_path / "model", config=FIXED[fixed])
+    if fixed == "openvla":
+        set_config(tmp_path / "model", pad_to_multiple_of=base.n_rows - OFFSET - 16)
+    write_texts(tmp_path)
+    (tmp_path / "unread.txt").write_bytes(b"")  # counting it is an error
+    arguments = {"target": tmp_path / "unread.txt", "out": tmp_path / "out"}
+    for sizes in ({"add": 5}, {"remove": 5}, {"add": 5, "remove": 6}, {"remove": "auto"}):
+        with pytest.raises(errors.CheckpointError, match=f"the ids from {OFFSET} on"):
+            tg.adapt(tmp_path / "model", **arguments, **sizes)
+    arguments |= {"target": tmp_path / "et.txt", "options": tg.AdaptOptions(quiet=True, report=False)}
+    done = tg.adapt(tmp_path / "model", **arguments, swap=40)
+    assert all(done.tokenizer.ids[token] == i for token, i in base.ids.items() if i >= OFFSET)
+
+
 @pytest.mark.parametrize("how", ["extended", "compacted", "swapped"])
 def test_a_second_table_for_the_ids_after_the_first_is_not_lost(tmp_path, how):
     """Idefics and Molmo have one for images, and take ids from `vocab_size` on to it."""

@@ -63,19 +63,30 @@ def require_fixed_ids(shorter: Iterable[int], config: Mapping[str, Any], renumbe
     """
     _require_fixed_padding(config, renumbering)
     _require_timestamps(config, renumbering)
-    first = min([*shorter, *_offsets(config, renumbering.rows[0])], default=None)
+    plan, rows, ends = renumbering.plan, renumbering.rows, [*shorter]
+    first = fixed_from(config, rows[0], ends)
     if first is None:
         return
-    plan, rows = renumbering.plan, renumbering.rows
     moved = any(old != new and max(old, new) >= first for old, new in plan.moved.items())
     new = any(isinstance(source, tuple) for source in plan.sources[first:])
     pieces = (row for source in plan.sources if isinstance(source, tuple) for row in source)
-    if rows[0] != rows[1] or moved or new or any(row >= first for row in (*plan.removed, *pieces)):
-        raise CheckpointError(
-            f"the model uses the ids from {first:,} on for other things than text, and the plan changes them or the "
-            "number of rows",
-            hint="replace tokens without changing other ids: `tokengraft adapt --swap N`",
-        )
+    lacking = any(row >= min(ends) for row in pieces) if ends else False
+    if rows[0] != rows[1] or moved or new or lacking or any(row >= first for row in plan.removed):
+        raise changes_fixed_ids(first)
+
+
+def fixed_from(config: Mapping[str, Any], rows: int, shorter: Iterable[int] = ()) -> int | None:
+    """The first id that a model uses for other things than text; None if there is none, or it is not known."""
+    return min([*shorter, *_offsets(config, rows)], default=None)
+
+
+def changes_fixed_ids(first: int) -> CheckpointError:
+    """The error for a plan that changes ids from ``first`` on, or the number of rows."""
+    return CheckpointError(
+        f"the model uses the ids from {first:,} on for other things than text, and the plan changes them or the number "
+        "of rows",
+        hint="replace tokens without changing other ids: `tokengraft adapt --swap N`",
+    )
 
 
 def _require_fixed_padding(config: Mapping[str, Any], renumbering: Renumbering) -> None:

@@ -12,6 +12,7 @@ from typing import get_args
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
+from tokengraft.checkpoint.other_tables import changes_fixed_ids, fixed_from
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT, init_name
 from tokengraft.checkpoint.tensors import ITEM_BYTES
@@ -79,7 +80,8 @@ def prepare(job: Job) -> Prepared:
     text_bytes = _require_text(job)
     keep_hash = _keep_hash(job, base)
     asked, named = job.options.protection, config_tokens(base, job.source)
-    protection = replace(asked, tokens=[*asked.tokens, *named, *(check_tokens(base) if keep_hash else ())])
+    fixed = _fixed_tokens(job, base, weights)
+    protection = replace(asked, tokens=[*asked.tokens, *named, *fixed, *(check_tokens(base) if keep_hash else ())])
     _require_vocabulary(job, base, protection)
     if weights:
         _require_named_holes(job, base)
@@ -312,6 +314,17 @@ def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> No
             f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens: "
             "--no-protect-defaults protects no white space, punctuation and source code",
         )
+
+
+def _fixed_tokens(job: Job, base: Tokenizer, weights: Weights | None) -> list[str]:
+    """The tokens whose ids the model has fixed, after refusing sizes that would change them or the number of rows."""
+    first = fixed_from(open_checkpoint(Path(job.source)).config, weights.rows) if weights else None
+    if first is None:
+        return []
+    free = first - sum(token_id < first for token_id in base.ids.values())
+    if not job.sizes.swap and (job.sizes.covering or not 0 <= job.sizes.learn - job.sizes.prune <= free):
+        raise changes_fixed_ids(first)
+    return [string for string, token_id in base.ids.items() if token_id >= first]
 
 
 def _require_named_holes(job: Job, base: Tokenizer) -> None:
