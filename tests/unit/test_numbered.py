@@ -119,6 +119,15 @@ def test_a_removed_numbered_token_fails_the_check(tmp_path, family):
     assert "was removed" in failure(tg.load(builders.write(tmp_path / "new", other)), base).evidence[0]
 
 
+@pytest.mark.parametrize("family", ["t5", "orpheus"])
+def test_a_tokenizer_of_another_model_has_no_numbered_tokens_to_keep(tmp_path, family):
+    with_series(tmp_path / "model", family, eos_token_id=0, bos_token_id=0)
+    set_config(tmp_path / "model", "generation_config.json", eos_token_id=[0], suppress_tokens=[])
+    other = tg.load(builders.write(tmp_path / "other", builders.byte_level()))
+    assert tg.transplant(tmp_path / "model", other, None).rows_after == other.n_rows
+    assert "special tokens" in [one.name for one in tg.check(other, tg.load(tmp_path / "model")).failures]
+
+
 def test_a_tokenizer_in_which_other_tokens_follow_already_may_be_extended(tmp_path):
     """Then the ids of the codes have an end."""
     base = tokenizer(tmp_path, "glm-4-voice", "<|more|>")

@@ -65,11 +65,14 @@ def _found(tokenizer: Tokenizer) -> Iterator[_Found]:
 
 
 def broken(tokenizer: Tokenizer, base: Tokenizer | None) -> list[str]:
-    """What is wrong with the ids of numbered tokens, in words; with a base, what it does not have too."""
+    """What is wrong with the ids of numbered tokens, in words; with a base, what it does not have too.
+
+    A tokenizer without any of a kind has none to be wrong: it may be of another model.
+    """
     now, before = ({one.kind.name: one for one in _found(t)} for t in (tokenizer, base or tokenizer))
     wrong = []
-    for name, was in before.items():
-        kind, one = was.kind, now.get(name, was._replace(ids={}, others=[]))
+    for name, was in ((name, was) for name, was in before.items() if name in now):
+        kind, one = was.kind, now[name]
         known = {*was.others} if base else set() if kind.before else {*one.others}
         if kind.rest and not (known and not kind.before):
             taken = f"and every id from {one.first:,} on is one of the {name}"
