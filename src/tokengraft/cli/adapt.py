@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import __version__
+from tokengraft.checkpoint.model_card import SENTENCES, model_class
 from tokengraft.cli import learning, reading
 from tokengraft.cli.check import add_stacks
 from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
@@ -352,8 +353,11 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
         base = f"AutoModelForCausalLM.from_pretrained({str(result.request.get('source'))!r})"
         yield f"load it: `PeftModel.from_pretrained({base}, {str(out)!r})`; its tokenizer: `AutoTokenizer`, same folder"
     elif result.transplant:
-        kind = "AutoModelForCausalLM" if result.base.algorithm == "BPE" else "AutoModel"
-        yield f"load it: `{kind}.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
+        kind = model_class(out)
+        if kind == SENTENCES:
+            yield f"load it: `{kind}({str(out)!r})`"
+        else:
+            yield f"load it: `{kind}.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
     else:
         yield f"load the tokenizer: `AutoTokenizer.from_pretrained({str(out)!r})`"
     step = next_step(result, str(out))
