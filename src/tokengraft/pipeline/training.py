@@ -81,14 +81,14 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         return NextStep("transplant", "Only the tokenizer is adapted: the source has no weights.", command)
     tests = [f"{name}={paths[0]}" for name, paths in _paths(result, "test") if len(paths) == 1] or ["NAME=FILES"]
     if not is_causal(result):
-        why = "The model has never read the words of removed tokens as shorter tokens: compare its scores on your task."
+        why = "The model has never read the words of removed tokens as shorter ones: compare it on your task."
         if result.plan.summary.added:
-            why = "New embedding rows are only initialised: train the model, by its own objective, before you use it."
+            why = "New rows are only initialised: train the model, by its own objective, before you use it."
         command = ["tokengraft", "evaluate", f"base={result.request.get('source', 'MODEL')}", f"new={folder}"]
         return NextStep("measure the model, and the tokens of other text", why, [*command, "--text", *tests])
     if not result.plan.summary.added:
         command = ["tokengraft", "probe", str(result.request.get("source", "MODEL")), folder, "--text", *tests]
-        why = "The model has never read the words of removed tokens as shorter tokens: compare bits per byte."
+        why = "The model has never read the words of removed tokens as shorter ones: compare bits per byte."
         return NextStep("measure the model", why, command)
     if result.transplant.adapter_rows:
         # JSON, for its quotation marks: a shell has the others around the whole.
@@ -100,12 +100,12 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
             f"AutoTokenizer.from_pretrained({source}).save_pretrained({merged}); "
             f"shutil.copy({json.dumps(f'{folder}/{TRAINING}')}, {merged})"
         )
-        why = "New embedding rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
+        why = "New rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
         return NextStep("train the adapter, or merge it and train the model", why, ["python", "-c", merge])
     targets, kept = ([path for _, paths in _paths(result, role) for path in paths] for role in ("target", "keep"))
     command = ["python", "examples/continue_pretraining.py", folder, f"{folder}-trained"]
     command += ["--train", *(targets or ["FILES"]), *(["--keep", *kept] if kept else [])]
-    why = f"New embedding rows are only initialised; `{TRAINING}` has their ids and settings to start from."
+    why = f"New rows are only initialised: `{TRAINING}` has their ids, and settings to start from."
     return NextStep("train the model", why, [*command, "--held-out", *tests])
 
 
