@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
@@ -142,6 +143,19 @@ def test_without_a_terminal_a_stage_is_one_plain_line_and_quiet_shows_none(capsy
     assert status == 0, err
     assert json.loads(out)["plan"]["added"] == 12
     assert all(line.startswith("warning: ") for line in err.splitlines())
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("size", [["--add", "4"], ["--remove", "8"], ["--swap", "4", "--as-adapter"]])
+def test_what_to_do_next_is_in_lines_of_at_most_100_characters(capsys, size):
+    for name in ("et", "en"):
+        Path(f"{name}.txt").rename(f"{name}{'x' * 90}.txt")
+    texts = ["--target", f"et=et{'x' * 90}.txt", "--keep", f"en{'x' * 90}.txt"]
+    assert cli.main(["adapt", "model", *texts, *size, "--out", "out"]) == 0
+    err = capsys.readouterr().err
+    hints = err[err.index("wrote `out`") :].splitlines()
+    assert len(hints) == 5
+    assert all(len(line) <= 100 for line in hints), hints
 
 
 def test_long_stages_report_what_is_done_the_rate_and_the_time_left(monkeypatch, capsys):

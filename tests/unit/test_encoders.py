@@ -8,7 +8,7 @@ import pytest
 from checkpoints import set_config
 
 import tokengraft as tg
-from tokengraft import errors
+from tokengraft import cli, errors
 
 torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to run this")
 transformers = pytest.importorskip("transformers")
@@ -195,6 +195,20 @@ def test_ids_without_a_token_are_suppressed_only_if_the_model_generates_text(nam
     holes = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
     assert tg.transplant(tmp_path / "model", holes, tmp_path / "out").suppressed == suppressed
     assert (tmp_path / "out" / GENERATION).exists() == bool(suppressed)
+
+
+@pytest.mark.parametrize("name", ["roberta", "bart", "whisper", "t5", "bert-Model"])
+def test_adapt_prints_the_class_of_the_config_and_no_command_for_causal_training(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model_folder(tmp_path / "model", name, listed)
+    (tmp_path / "text.txt").write_text("\n".join(text.replace(" ", "") for text in builders.TEXT), encoding="utf-8")
+    command = ["adapt", "model", "--target", "text.txt", "--swap", "3", "--no-report", "--out", "out"]
+    assert cli.main(command) == 0
+    err = capsys.readouterr().err
+    assert f"load it: `{MODELS[name][0]}.from_pretrained('out')`" in err
+    assert "CausalLM" not in err
+    assert "continue_pretraining" not in err
+    assert "task_type" not in json.loads((tmp_path / "out" / "training.json").read_text())["lora"]
 
 
 COPIES = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft import __version__
+from tokengraft.checkpoint.model_card import CAUSAL, SENTENCES, model_class
 from tokengraft.cli import learning, reading
 from tokengraft.cli.check import add_stacks
 from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
@@ -41,6 +42,8 @@ from tokengraft.pruning.removable import Protection
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.finding import Check
 
+HINT_WIDTH = 98
+"""A line about what to do next has at most so many characters. The report has commands that are longer."""
 _OF_OUTPUT = ("out", "force", "json", "quiet", "wide", "keep_work", "dry_run", "from_record")
 _NOT_RECORDED = (*_OF_OUTPUT, "workers", "memory", "engine", "address")
 """Options that do not change the result."""
@@ -349,15 +352,22 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
     if report.exists():
         yield f"open `{report}` in a browser"
     if result.transplant and result.transplant.adapter_rows:
-        base = f"AutoModelForCausalLM.from_pretrained({str(result.request.get('source'))!r})"
-        yield f"load it: `PeftModel.from_pretrained({base}, {str(out)!r})`; its tokenizer: `AutoTokenizer`, same folder"
+        yield f"load it: `PeftModel.from_pretrained(base, {str(out)!r})`, with `base` from `{CAUSAL}`"
     elif result.transplant:
-        kind = "AutoModelForCausalLM" if result.base.algorithm == "BPE" else "AutoModel"
-        yield f"load it: `{kind}.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
+        kind = model_class(out)
+        if kind == SENTENCES:
+            yield f"load it: `{kind}({str(out)!r})`"
+        else:
+            yield f"load it: `{kind}.from_pretrained({str(out)!r})`; its tokenizer: `AutoTokenizer`"
     else:
         yield f"load the tokenizer: `AutoTokenizer.from_pretrained({str(out)!r})`"
     step = next_step(result, str(out))
-    yield f"{step.what}: `{shlex.join(step.command)}`"
+    words = [shlex.quote(word) for word in step.command]
+    if len(f"{step.what}: `{' '.join(words)}`") > HINT_WIDTH:
+        words.append("…")
+        while len(words) > 2 and len(f"{step.what}: `{' '.join(words)}`") > HINT_WIDTH:
+            del words[-2]
+    yield f"{step.what}: `{' '.join(words)}`"
     yield f"  {step.why}"
 
 

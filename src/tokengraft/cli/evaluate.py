@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from tokengraft.cli.display import print_scores, print_table, print_warnings, readable, visible
+from tokengraft.cli.display import print_scores, print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
     add_json,
@@ -26,7 +26,8 @@ from tokengraft.formats import load
 from tokengraft.measure.compare import Comparison, Document, compare
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import open_text
-from tokengraft.tokenizer.kind import Kind
+from tokengraft.representation import visible
+from tokengraft.tokenizer.kind import Kind, readable
 
 COLOURS = ("black on cyan", "black on yellow")
 MAX_TOKENS = 2000

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tokengraft.cli.display import print_columns, print_note, quoted, readable, visible
+from tokengraft.cli.display import print_columns, print_note
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
 from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import MOST, NAMED, SampleChange
 from tokengraft.pruning.summary import RemovedTokens
+from tokengraft.representation import quoted, visible
 from tokengraft.tokenizer.edit import left_out
+from tokengraft.tokenizer.kind import readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.loaders import Verification
 
@@ -144,8 +146,10 @@ def _included(extension: Extension) -> Iterator[tuple[str, str]]:
     left_out = [word for word in extension.included if word.token is None]
     words = len(extension.included) - len(left_out)
     between = len(extension.intermediates)
-    forms = f"{words:,} of {len(extension.included):,} forms of the words are tokens"
-    yield "included", f"{forms}; {between:,} of the new tokens are parts of them"
+    listed, forms = len({word.word for word in extension.included}), len(extension.included)
+    several = " (most have two: after a space, and at the start of a text)" if forms > listed else ""
+    yield "included", f"{words:,} of {forms:,} forms of {listed:,} words are tokens{several}"
+    yield "included", f"{between:,} of the new tokens are parts of them"
     yield from (("left out", f"{word.word!r}: {word.reason}") for word in left_out[:SHOWN])
     if len(left_out) > SHOWN:
         yield "left out", f"{len(left_out) - SHOWN:,} more; --json or --extension list all"

@@ -14,6 +14,7 @@ from tokengraft.pruning.methods import COUNTED, METHODS, ORDERS, Method, Questio
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.representation import FrozenDict, Table, shown
 from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
+from tokengraft.tokenizer.kind import readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 COVERAGE = 0.9995
@@ -45,6 +46,9 @@ class Removal(NamedTuple):
     id: int
     decided_by: int
     """The count or the id that the order is sorted by."""
+
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"token": readable(self.token)}
 
 
 @shown
@@ -126,7 +130,8 @@ class PruneOrder(EditResult):
         return {"method": self.method, "tokens": len(self), "others": self.stops(), "base": self.base_hash[:12]}
 
     def _tables(self) -> Iterator[Table]:
-        yield Table("tokens, first removed first", ("token", "id", "decided by"), self.removals, len(self))
+        rows = (tuple(removal._shown().values()) for removal in self.removals)
+        yield Table("tokens, first removed first", ("token", "id", "decided by"), rows, len(self))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return remove_tokens(tokenizer, self.tokens)
