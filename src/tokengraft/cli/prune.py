@@ -302,7 +302,7 @@ def _method(options: argparse.Namespace) -> Method:
 def _require_options(options: argparse.Namespace) -> None:
     """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
-    held_out = reading.files_of(reading.texts_of(options.held_out or (), "--held-out"))
+    held_out = reading.texts_of(options.held_out or (), "--held-out").values()
     inputs = input_paths([options.source, options.protect], options.counts, options.corpus, held_out)
     reading.require_one_stdin(options)
     require_report(options, inputs, options.out, options.order)
