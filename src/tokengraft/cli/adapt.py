@@ -36,7 +36,7 @@ from tokengraft.pipeline.options import KEEP, AdaptOptions, Target, new_job, wor
 from tokengraft.pipeline.record import read_record, repeat_of, require_unchanged
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.training import next_step
-from tokengraft.pruning.order import COVERAGE, coverage_reason
+from tokengraft.pruning.coverage import COVERAGE
 from tokengraft.pruning.removable import Protection
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.finding import Check
@@ -275,8 +275,8 @@ def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
 
 def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(result)
-    if result.coverage:
-        yield "size", coverage_reason(result.coverage)
+    if result.covered:
+        yield "size", result.covered
     yield "rows", _embedding_rows(result)
     if saved := _saved(result):
         yield "saved", saved

@@ -20,7 +20,8 @@ from tokengraft.pipeline.options import shown_name
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.result import Adaptation, TargetResult
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
+from tokengraft.pruning.coverage import COVERAGE, NONE_COVERED
+from tokengraft.pruning.order import PruneOrder, prune_order
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -96,7 +97,8 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
     whole, coverage = order, None
     if order and sizes.covering:
         coverage = COVERAGE if job.options.keep_coverage is None else job.options.keep_coverage
-        order = order.covering(base, coverage, texts.keep.counts, *texts.held_out_counts(base).values())
+        held_out = (part.held_out for part in texts.parts.values())
+        order = order.covering(base, coverage, texts.keep.counts, *held_out)
     elif order:
         order = order[: sizes.prune]
     order = in_occurrences(order, texts.keep.unit) if order is not None else None
