@@ -71,6 +71,8 @@ class Adaptation:
     """What was asked for: inputs with sizes and hashes, weights, options and versions, as `adaptation.json` has it."""
     cost: PreserveCost | None = None
     """What text that the user preserves costs; None if there is none, or nothing was learned."""
+    kept_cost: Mapping[str, float] = field(default_factory=FrozenDict)
+    """The expected increase of tokens in other text like each kept one, because of pruned tokens."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -147,6 +149,7 @@ class Adaptation:
             "included": [word._asdict() for word in self.extension.included] if self.extension else [],
             "refused": len(self.extension.refused) if self.extension else 0,
             "kept": dict(self.order.kept) if self.order else {},
+            "kept_cost": dict(self.kept_cost),
             "removed_tokens": self.removed.as_dict(),
             "samples": [sample._asdict() for sample in self.samples],
             "not_preserved": self.extension.provenance.get("not_preserved") if self.extension else None,
