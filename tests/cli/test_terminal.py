@@ -19,6 +19,7 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint
 import tokengraft as tg
 from tokengraft import cli, progress
 from tokengraft.cli.options import command_line, number
+from tokengraft.cli.options import lines_of
 from tokengraft.cli.reading import kept_texts, one_text, texts_of, weighted_texts
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -301,6 +302,13 @@ def test_texts_have_the_name_that_is_given_or_that_of_their_file(tmp_path, monke
     assert texts_of(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
     with pytest.raises(tg.errors.OptionError, match="`text` is one text, and 2 were given: 'et', 'en'"):
         one_text(["et=a", "en=b"], "--text")
+
+
+def test_lines_of_a_list_end_where_those_of_a_text_do(tmp_path):
+    (tmp_path / "list.txt").write_bytes("\ufeffa\u2028b\r\n\x0b\x85c\nd\n".encode())
+    assert lines_of(tmp_path / "list.txt", "--protect") == ["a\u2028b", "\x0b\x85c", "d"]
+    (tmp_path / "list.txt").write_bytes(b"")
+    assert lines_of(tmp_path / "list.txt", "--protect") == lines_of(None, "--protect") == []
 
 
 @pytest.mark.parametrize(
