@@ -50,6 +50,45 @@ def test_as_many_tokens_are_removed_as_every_held_out_text_can_do_without(base, 
     assert n == len(order) or any(kept(n + 1, text) < share for text in texts)
 
 
+def test_one_document_of_many_does_not_decide_how_many_tokens_are_removed(base, tmp_path, capsys):
+    order = tg.prune_order(base, tg.count(base, iter(ENGLISH)))
+    odd, usual = " ".join(ESTONIAN), ENGLISH[:60]
+    without = order.covering(base, 0.99, usual)
+    assert len(order.covering(base, 0.99, tg.count(base, iter([odd, *usual])))) < len(without) / 2
+    found = order.covering(base, 0.99, [*usual, odd])
+    gone, tokens = {removal.id for removal in found.removals}, base.encode(odd)
+    assert len(found) >= len(without)
+    assert found.left_out == ((odd[:40], sum(token in gone for token in tokens)),)
+    assert without.left_out == ()
+    twice = order.covering(base, 0.99, [*usual, odd, odd])
+    assert len(twice) < len(without) / 2
+    few = order.covering(base, 0.99, [odd, *usual[:18]])
+    assert few == order.covering(base, 0.99, tg.count(base, iter([odd, *usual[:18]])))
+    folder = tg.save(base, tmp_path / "base", verify=False)
+    for name, lines in {"corpus": ENGLISH, "held_out": [*usual, odd]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    given = f"--corpus {tmp_path}/corpus.txt --held-out {tmp_path}/held_out.txt --documents lines --keep-coverage 0.99"
+    command = ["prune", str(folder), *given.split(), "--remove", "auto", "--out", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    shown = capsys.readouterr().out
+    assert f"{len(found):,} removed" in shown
+    assert f"left out: `{odd[:40]}…`, where {found.left_out[0][1]:,} tokens change" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("share", [0.999, 0.98, 0.9])
+def test_all_documents_but_the_one_that_loses_most_keep_the_share(base, share):
+    order, texts = tg.prune_order(base, tg.count(base, iter(ENGLISH))), [*ENGLISH[:30], " ".join(ESTONIAN[:9])]
+    encoded = [base.encode(text) for text in texts]
+
+    def is_covered(n):
+        gone = {removal.id for removal in order.removals[:n]}
+        lost = sorted(sum(token in gone for token in tokens) for tokens in encoded)
+        return sum(lost[:-1]) <= (1 - share) * (sum(map(len, encoded)) - max(map(len, encoded)))
+
+    expected = max(n for n in range(len(order) + 1) if is_covered(n))
+    assert all(len(order.covering(base, share, texts[at:] + texts[:at])) == expected for at in range(0, 31, 6))
+
+
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, "0.9", True])
 def test_a_share_that_is_none_is_refused(base, counts, share):
     with pytest.raises(errors.OptionError, match="share"):

@@ -33,11 +33,11 @@ from tokengraft.formats import load
 from tokengraft.measure.choose_size import SizeOptions
 from tokengraft.pipeline.adapt import Estimate, adapt, estimate
 from tokengraft.pipeline.cache import WITHOUT_EFFECT
-from tokengraft.pipeline.options import KEEP, AdaptOptions, Target, new_job, work_folder
+from tokengraft.pipeline.options import KEEP, AdaptOptions, Target, new_job, shown_name, work_folder
 from tokengraft.pipeline.record import read_record, repeat_of, require_unchanged
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.training import next_step
-from tokengraft.pruning.order import COVERAGE, coverage_reason
+from tokengraft.pruning.coverage import COVERAGE
 from tokengraft.pruning.removable import Protection
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.finding import Check
@@ -278,8 +278,8 @@ def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
 
 def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(result)
-    if result.coverage:
-        yield "size", coverage_reason(result.coverage)
+    if result.covered:
+        yield "size", result.covered
     yield "rows", _embedding_rows(result)
     if saved := _saved(result):
         yield "saved", saved
@@ -297,6 +297,9 @@ def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
             text = "the check text of llama.cpp's converter, which keeps its ids"
             yield "refused", f"{len(result.extension.refused):,} candidates that occur in {text}"
     yield from removed_rows(result.removed, result.order.kept if result.order else {})
+    if result.kept_cost:
+        costs = ", ".join(f"{shown_name(name, 'keep')} {cost:+.2%} tokens" for name, cost in result.kept_cost.items())
+        yield "expected cost", f"in other text like the kept: {costs}"
     yield from sample_rows(result.samples)
 
 

@@ -19,7 +19,7 @@ from tokengraft.cli.options import (
     require_report,
     say,
 )
-from tokengraft.cli.reading import add_text_read_options, files_of, text_read_options_of, texts_of, warn_of_spelling
+from tokengraft.cli.reading import add_text_read_options, text_read_options_of, texts_of, warn_of_spelling
 from tokengraft.cli.report import base_and_new, report_evaluation
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
@@ -49,8 +49,7 @@ def add(commands: Commands) -> None:
         nargs="+",
         required=True,
         metavar="NAME=FILES",
-        help="text: everything that `tokengraft count` reads, or counts; files of one name are one text, and without a "
-        "name every file is a text of its own",
+        help="text: everything that `tokengraft count` reads, or counts; without a name, that of the file",
     )
     command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
     command.add_argument(
@@ -78,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
         why = f"compares two tokenizers, and {len(tokenizers)} were given"
         refuse(options, why, "report", "examples", instead="pass two tokenizers")
     require(not (options.csv and options.examples), "CSV has no place for --examples", hint="drop --csv")
-    require_report(options, input_paths(tokenizers.values(), files_of(texts)))
+    require_report(options, input_paths(tokenizers.values(), texts.values()))
     loaded = {name: load(source) for name, source in tokenizers.items()}
     warn_of_spelling(loaded)
     read_options = text_read_options_of(options)

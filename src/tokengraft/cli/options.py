@@ -145,7 +145,8 @@ def input_paths(*groups: Iterable[str | os.PathLike[str] | None] | None) -> list
 def lines_of(path: Path | None, option: str) -> list[str]:
     """The lines of the file given by an option; none without a file."""
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines() if path else []
+        text = path.read_text(encoding="utf-8-sig").removesuffix("\n") if path else ""
+        return text.split("\n") if text else []  # `splitlines` would also end lines at U+2028 and others
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error
 

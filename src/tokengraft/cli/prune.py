@@ -1,7 +1,8 @@
 """`tokengraft prune`."""
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,23 +29,19 @@ from tokengraft.cli.options import (
     require_report,
     say,
 )
+from tokengraft.corpus.read import documents
 from tokengraft.counts.count import reading_warnings
-from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file
 from tokengraft.errors import positive
 from tokengraft.formats import load
 from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import REMOVED, SampleChange, sample_changes, sample_warnings
 from tokengraft.output.atomic import require_distinct, require_new
+from tokengraft.pipeline.options import read_once
+from tokengraft.pruning.coverage import COVERAGE, MANY, NONE_COVERED, coverage_reason, require_coverage
 from tokengraft.pruning.methods import COUNTED, METHODS, Method
-from tokengraft.pruning.order import (
-    COVERAGE,
-    NONE_COVERED,
-    PruneOrder,
-    coverage_reason,
-    prune_order,
-    require_coverage,
-)
+from tokengraft.pruning.order import PruneOrder, prune_order
 from tokengraft.pruning.removable import Protection
 from tokengraft.pruning.summary import removed_summary
 from tokengraft.tokenizer.edit import left_out
@@ -66,9 +63,13 @@ _OF_ORDER = (
 
 
 def _cut(
-    tokenizer: Tokenizer, order: PruneOrder, texts: Iterable[PretokenCounts], options: argparse.Namespace
+    tokenizer: Tokenizer,
+    order: PruneOrder,
+    counts: PretokenCounts | None,
+    held_out: Mapping[str, PretokenCounts],
+    options: argparse.Namespace,
 ) -> PruneOrder:
-    """The beginning of the order that is removed. With `auto`, ``texts`` keep their tokens."""
+    """The beginning of the order that is removed. With `auto`, all texts keep their tokens."""
     if options.rows is not None:
         tokens, rows = len(tokenizer.tokens), _rows(tokenizer, tokenizer, options)
         step = row_step(tokenizer.n_rows, rows)
@@ -77,7 +78,21 @@ def _cut(
         return order[: max(tokens - options.rows // step * step, 1)]
     if options.remove != AUTO:
         return order[: None if options.remove in (None, ALL) else options.remove]
-    return order.covering(tokenizer, _coverage(options), *texts)
+    texts = _documents(tokenizer, held_out, options)
+    # The text of the order too: a held-out text of a few words could do without nearly all tokens.
+    return order.covering(tokenizer, _coverage(options), *([counts] if counts else []), *texts)
+
+
+def _documents(
+    tokenizer: Tokenizer, held_out: Mapping[str, PretokenCounts], options: argparse.Namespace
+) -> Iterator[PretokenCounts | Iterator[str]]:
+    """Every text of --held-out by its documents, if there are many and it can be read again, and else its counts."""
+    read = replace(reading.read_options_of(options, tokenizer), shard=None)
+    for name, files in reading.texts_of(options.held_out, "--held-out").items():
+        counts = held_out[name]
+        again = counts.totals.documents >= MANY and not is_counts_file(files) and not read_once(files, read)
+        again = again and read.normalize is None  # the tokens of counts are those of normalized text
+        yield documents(files, read) if again else counts
 
 
 def _coverage(options: argparse.Namespace) -> float:
@@ -240,8 +255,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     print_warnings(warnings)
     reads = reads_order(options)
     order = _read_order(options) if reads else _order(tokenizer, counts, held_out, options)
-    # The text of the order too: a held-out text of a few words could do without nearly all tokens.
-    chosen = _cut(tokenizer, order, texts, options)
+    chosen = _cut(tokenizer, order, counts, held_out, options)
     if options.remove == AUTO and not len(chosen):
         print_warnings([f"no token is removed: {NONE_COVERED}"])
     highest = tokenizer.n_rows - 1
@@ -262,7 +276,7 @@ def _prune(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
     if options.order and not reads:
         order.save(options.order, force=options.force)
     _report(tokenizer, pruned, chosen, _Measured(lengths, samples, warnings, curve), verified, options)
-    reason = coverage_reason(_coverage(options)) if options.remove == AUTO else None
+    reason = coverage_reason(_coverage(options), chosen.left_out) if options.remove == AUTO else None
     more = {"held_out": held_out, "prune_curve": curve, "size_reason": reason, "warnings": warnings}
     report_if_asked(options, (tokenizer, pruned), {"text": counts} if counts else {}, **more)
     return 0
@@ -315,7 +329,7 @@ def _method(options: argparse.Namespace) -> Method:
 def _require_options(options: argparse.Namespace) -> None:
     """Refuses options that are invalid or would have no effect, before any work is done."""
     require_new(options.out, force=options.force, replaceable=is_tokenizer_file)
-    held_out = reading.files_of(reading.texts_of(options.held_out or (), "--held-out"))
+    held_out = reading.texts_of(options.held_out or (), "--held-out").values()
     inputs = input_paths([options.source, options.protect], options.counts, options.corpus, held_out)
     reading.require_one_stdin(options)
     require_report(options, inputs, options.out, options.order)
@@ -411,7 +425,7 @@ def _report(
         ("loaded back by", ", ".join(verified.loaders) + ": the same ids"),
     ]
     if options.remove == AUTO:
-        rows.insert(0, ("size", coverage_reason(_coverage(options))))
+        rows.insert(0, ("size", coverage_reason(_coverage(options), order.left_out)))
     if lengths and lengths[0]:
         change = f"{lengths[0]:,} → {lengths[1]:,} ({lengths[1] / lengths[0] - 1:+.2%})"
         more = "" if measured.curve else "; measure held-out text with --held-out or `tokengraft evaluate`"

@@ -14,7 +14,6 @@ from tokengraft.cli.options import Commands, add_output, input_paths, say
 from tokengraft.cli.reading import (
     add_text,
     add_text_read_options,
-    files_of,
     text_read_options_of,
     texts_of,
     warn_of_spelling,
@@ -54,7 +53,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     texts = texts_of(options.text, "--text")
     require_new(options.out, force=options.force)
-    require_distinct(input_paths([options.base, options.new, options.probe], files_of(texts)), options.out)
+    require_distinct(input_paths([options.base, options.new, options.probe], texts.values()), options.out)
     probe = read_probe(options.probe) if options.probe else None
     base, new = load(options.base), load(options.new)
     warn_of_spelling({options.base: base, options.new: new})

@@ -19,7 +19,7 @@ from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
 from tokengraft.progress import logger
-from tokengraft.pruning.order import require_coverage
+from tokengraft.pruning.coverage import require_coverage
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
 

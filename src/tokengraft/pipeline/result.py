@@ -13,7 +13,8 @@ from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
 from tokengraft.pipeline.options import Role, shown_name
-from tokengraft.pruning.order import PruneOrder, coverage_reason
+from tokengraft.pruning.coverage import coverage_reason
+from tokengraft.pruning.order import PruneOrder
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
 from tokengraft.representation import FrozenDict, Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -70,6 +71,8 @@ class Adaptation:
     """What was asked for: inputs with sizes and hashes, weights, options and versions, as `adaptation.json` has it."""
     cost: PreserveCost | None = None
     """What text that the user preserves costs; None if there is none, or nothing was learned."""
+    kept_cost: Mapping[str, float] = field(default_factory=FrozenDict)
+    """The expected increase of tokens in other text like each kept one, because of pruned tokens."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -79,10 +82,16 @@ class Adaptation:
         return self.plan.rows_before, self.plan.rows_after
 
     @property
+    def covered(self) -> str | None:
+        """How the number of tokens to prune was chosen; None if it was given."""
+        left_out = self.order.left_out if self.order else ()
+        return coverage_reason(self.coverage, left_out) if self.coverage else None
+
+    @property
     def size_reason(self) -> str | None:
         """How the numbers of tokens were chosen; None if they were given."""
         learned = self.choice.reason if self.choice else None
-        pruned = f"{len(self.order or ()):,} pruned: {coverage_reason(self.coverage)}" if self.coverage else None
+        pruned = f"{len(self.order or ()):,} pruned: {self.covered}" if self.covered else None
         return "; ".join(filter(None, (learned, pruned))) or None
 
     @property
@@ -140,6 +149,7 @@ class Adaptation:
             "included": [word._asdict() for word in self.extension.included] if self.extension else [],
             "refused": len(self.extension.refused) if self.extension else 0,
             "kept": dict(self.order.kept) if self.order else {},
+            "kept_cost": dict(self.kept_cost),
             "removed_tokens": self.removed.as_dict(),
             "samples": [sample._asdict() for sample in self.samples],
             "not_preserved": self.extension.provenance.get("not_preserved") if self.extension else None,

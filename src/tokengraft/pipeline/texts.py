@@ -38,6 +38,8 @@ class Mix(NamedTuple):
     counts: PretokenCounts
     unit: int = 1
     """The smallest factor: the count of one occurrence in the text with the smallest factor."""
+    factors: tuple[int, ...] = (1,)
+    """What the counts of every text are multiplied by."""
 
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
@@ -46,7 +48,7 @@ def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
     factors = whole_factors(sizes, [share for _, share in parts])
     weighted = zip(parts, factors, strict=True)
     first, *others = (counts.scale(factor) if factor > 1 else counts for (counts, _), factor in weighted)
-    return Mix(sum(others, first), min(factors))
+    return Mix(sum(others, first), min(factors), tuple(factors))
 
 
 class TextSize(NamedTuple):

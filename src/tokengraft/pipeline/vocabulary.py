@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from tokengraft.checkpoint.padding import model_rows
@@ -20,7 +21,10 @@ from tokengraft.pipeline.options import shown_name
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.result import Adaptation, TargetResult
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
+from tokengraft.pruning.coverage import COVERAGE, NONE_COVERED
+from tokengraft.pruning.order import PruneOrder, prune_order
+from tokengraft.pruning.unseen import MUCH, unseen_cost
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
 from tokengraft.tokenizer.numbered import end_warnings
@@ -48,6 +52,8 @@ class NewVocabulary:
     """The share of tokens by which the number of tokens to prune was chosen, if it was not given."""
     curve: tuple[PrunePoint, ...] = ()
     """What it costs to prune more or fewer tokens, if none are learned."""
+    whole: PruneOrder | None = None
+    """All tokens that could be pruned, in order."""
 
 
 def new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
@@ -97,22 +103,24 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
     whole, coverage = order, None
     if order and sizes.covering:
         coverage = COVERAGE if job.options.keep_coverage is None else job.options.keep_coverage
-        order = order.covering(base, coverage, texts.keep.counts, *texts.held_out_counts(base).values())
+        held_out = (part.held_out for part in texts.parts.values())
+        order = order.covering(base, coverage, texts.keep.counts, *held_out)
     elif order:
         order = order[: sizes.prune]
     order = in_occurrences(order, texts.keep.unit) if order is not None else None
     if sizes.swap and order:
-        return replace(_swapped(job, texts, order), choice=choice)
+        return replace(_swapped(job, texts, order), choice=choice, whole=whole)
     pruned = order.apply(base) if order else base
     warnings: tuple[str, ...] = (f"no token is removed: {NONE_COVERED}",) if coverage and not order else ()
     if not sizes.add:
         curve = _curve(job, texts, whole, len(order)) if whole and order is not None else ()
-        return NewVocabulary(pruned.compact(), order, None, None, warnings, coverage=coverage, curve=curve)
+        made = NewVocabulary(pruned.compact(), order, None, None, warnings, coverage=coverage, curve=curve)
+        return replace(made, whole=whole)
     extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
     new = extension.apply(pruned)
     warnings += (extension.stopped,) if len(extension) < extension.asked else ()
     closed = new.compact() if len(extension) < len(order or ()) else new
-    return NewVocabulary(closed, order, extension, choice, warnings, coverage=coverage)
+    return NewVocabulary(closed, order, extension, choice, warnings, coverage=coverage, whole=whole)
 
 
 def _curve(job: Prepared, texts: Texts, order: PruneOrder, chosen: int) -> tuple[PrunePoint, ...]:
@@ -214,6 +222,28 @@ LEAST_BYTES = 50_000
 gain by 9 % and 3 % of it (standard deviation), those of 10,000 bytes by 18 % and 5 %."""
 
 
+def _kept_cost(job: Prepared, texts: Texts, made: NewVocabulary) -> dict[str, float]:
+    """The expected increase of tokens in other text like each of the kept ones, by name."""
+    if not made.whole or not made.order:
+        return {}
+    found = partial(PretokenCounts.tokens, tokenizer=job.base, by_merges=job.options.by_merges)
+    mixed, factors = found(texts.keep.counts), texts.keep.factors[-len(job.kept) :]
+    return {
+        name: unseen_cost(job.base, made.whole, len(made.order), mixed, found(texts.parts[name].counts), factor)
+        for name, factor in zip(job.kept, factors, strict=False)
+    }
+
+
+def _kept_small(texts: Texts, costs: Mapping[str, float]) -> Iterator[str]:
+    for name, cost in costs.items():
+        if cost > MUCH:
+            size = texts.parts[name].counts.totals.bytes
+            yield (
+                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
+                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
+            )
+
+
 def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
     base, new, parts = job.base, vocabulary.tokenizer, texts.parts
@@ -229,7 +259,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
     if texts.tests:
         job.start("measuring test text")
     test = evaluate({"base": base, "new": new}, texts.tests) if texts.tests else None
-    samples = sample_changes(base, new)
+    samples, kept_cost = sample_changes(base, new), _kept_cost(job, texts, vocabulary)
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
     return Adaptation(
         base=base,
@@ -247,6 +277,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
         prune_curve=vocabulary.curve,
         samples=samples,
         cost=vocabulary.cost,
+        kept_cost=FrozenDict(kept_cost),
         warnings=(
             *job.warnings,
             *read,
@@ -254,6 +285,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
             *_lost(base, new, checked),
             *end_warnings(new, base),
             *sample_warnings(samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
+            *_kept_small(texts, kept_cost),
             *_small(evaluation, tests=bool(test)),
             *(test.warnings if test else ()),
         ),
