@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from tokengraft.checkpoint.model_card import CAUSAL, SENTENCES, model_class
 from tokengraft.cli.display import print_columns, print_note, print_result, print_scores, print_warnings
 from tokengraft.cli.main import Parser, resumable
 from tokengraft.cli.options import Commands, add_options, say
@@ -24,12 +25,14 @@ from tokengraft.options.table import options_of
 from tokengraft.options.values import AUTO
 from tokengraft.pipeline.adapt import Estimate, adapt_request, estimate_request
 from tokengraft.pipeline.record import OF_A_RUN, read_recipe, recipe_words
-from tokengraft.pipeline.request import INLINE, work_folder
+from tokengraft.pipeline.request import INLINE, shown_name, work_folder
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.training import next_step
-from tokengraft.pruning.order import coverage_reason
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.finding import Check
+
+HINT_WIDTH = 98
+"""A line about what to do next has at most so many characters. The report has commands that are longer."""
 
 
 def add(commands: Commands) -> None:
@@ -110,8 +113,8 @@ def _show_result(result: Adaptation, options: argparse.Namespace) -> None:
 
 def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(result)
-    if result.coverage:
-        yield "size", coverage_reason(result.coverage)
+    if result.covered:
+        yield "size", result.covered
     yield "rows", _embedding_rows(result)
     if saved := _saved(result):
         yield "saved", saved
@@ -129,6 +132,9 @@ def _rows(result: Adaptation) -> Iterator[tuple[str, str]]:
             text = "the check text of llama.cpp's converter, which keeps its ids"
             yield "refused", f"{len(result.extension.refused):,} candidates that occur in {text}"
     yield from removed_rows(result.removed, result.order.kept if result.order else {})
+    if result.kept_cost:
+        costs = ", ".join(f"{shown_name(name, 'keep')} {cost:+.2%} tokens" for name, cost in result.kept_cost.items())
+        yield "expected cost", f"in other text like the kept: {costs}"
     yield from sample_rows(result.samples)
 
 
@@ -184,15 +190,22 @@ def _next_steps(result: Adaptation, out: Path) -> Iterator[str]:
     if report.exists():
         yield f"open `{report}` in a browser"
     if result.transplant and result.transplant.adapter_rows:
-        base = f"AutoModelForCausalLM.from_pretrained({str(result.request.get('source'))!r})"
-        yield f"load it: `PeftModel.from_pretrained({base}, {str(out)!r})`; its tokenizer: `AutoTokenizer`, same folder"
+        yield f"load it: `PeftModel.from_pretrained(base, {str(out)!r})`, with `base` from `{CAUSAL}`"
     elif result.transplant:
-        kind = "AutoModelForCausalLM" if result.base.algorithm == "BPE" else "AutoModel"
-        yield f"load it: `{kind}.from_pretrained({str(out)!r})`, and `AutoTokenizer` in the same way"
+        kind = model_class(out)
+        if kind == SENTENCES:
+            yield f"load it: `{kind}({str(out)!r})`"
+        else:
+            yield f"load it: `{kind}.from_pretrained({str(out)!r})`; its tokenizer: `AutoTokenizer`"
     else:
         yield f"load the tokenizer: `AutoTokenizer.from_pretrained({str(out)!r})`"
     step = next_step(result, str(out))
-    yield f"{step.what}: `{shlex.join(step.command)}`"
+    words = [shlex.quote(word) for word in step.command]
+    if len(f"{step.what}: `{' '.join(words)}`") > HINT_WIDTH:
+        words.append("…")
+        while len(words) > 2 and len(f"{step.what}: `{' '.join(words)}`") > HINT_WIDTH:
+            del words[-2]
+    yield f"{step.what}: `{' '.join(words)}`"
     yield f"  {step.why}"
 
 

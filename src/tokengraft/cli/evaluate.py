@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from tokengraft.cli.display import print_scores, print_table, print_warnings, readable, visible
+from tokengraft.cli.display import print_scores, print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
     add_options,
@@ -24,9 +24,10 @@ from tokengraft.formats import load
 from tokengraft.measure.compare import Comparison, Document, compare
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import open_text
-from tokengraft.options.texts import files_of, texts_by_name
+from tokengraft.options.texts import texts_by_name
 from tokengraft.options.values import named
-from tokengraft.tokenizer.kind import Kind
+from tokengraft.representation import visible
+from tokengraft.tokenizer.kind import Kind, readable
 
 COLOURS = ("black on cyan", "black on yellow")
 MAX_TOKENS = 2000
@@ -53,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )
-    require_report(options, input_paths(tokenizers.values(), files_of(texts)))
+    require_report(options, input_paths(tokenizers.values(), texts.values()))
     loaded = {name: load(source) for name, source in tokenizers.items()}
     warn_of_spelling(loaded)
     read_options = text_read_options_of(chosen)

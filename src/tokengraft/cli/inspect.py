@@ -4,11 +4,11 @@ import argparse
 import json
 from collections.abc import Iterable
 
-from tokengraft.cli.display import print_table, readable
+from tokengraft.cli.display import print_table
 from tokengraft.cli.options import Commands, add_options, add_source
 from tokengraft.formats import load
 from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection, inspect
-from tokengraft.tokenizer.kind import token_bytes
+from tokengraft.tokenizer.kind import readable, token_bytes
 
 MAX_RUNS = 10
 ENGINES: dict[Engine, str] = {

@@ -22,7 +22,7 @@ from tokengraft.corpus.files import input_without_credentials
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
 from tokengraft.measure.segments import Text
-from tokengraft.options.texts import files_of, texts_by_name
+from tokengraft.options.texts import texts_by_name
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.page.report import read_probe, report
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     chosen = given("report", options)
     texts = texts_by_name(options.text, "--text")
     require_new(options.out, force=options.force)
-    require_distinct(input_paths([options.base, options.new, options.probe], files_of(texts)), options.out)
+    require_distinct(input_paths([options.base, options.new, options.probe], texts.values()), options.out)
     probe = read_probe(options.probe) if options.probe else None
     base, new = load(options.base), load(options.new)
     warn_of_spelling({options.base: base, options.new: new})

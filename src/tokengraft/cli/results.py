@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings, quoted, readable, visible
+from tokengraft.checkpoint.padding import model_rows
+from tokengraft.cli.display import print_columns, print_note, print_result, print_warnings
 from tokengraft.cli.options import say
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.preserve import PreserveCost
@@ -19,9 +20,10 @@ from tokengraft.pipeline.options import Source
 from tokengraft.pipeline.record import OF_A_RUN
 from tokengraft.pipeline.request import Request, Step, request_from
 from tokengraft.pipeline.result import Vocabulary
-from tokengraft.pruning.order import coverage_reason
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
+from tokengraft.representation import quoted, visible
 from tokengraft.tokenizer.edit import left_out
+from tokengraft.tokenizer.kind import readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 SHOWN = 8
@@ -45,7 +47,7 @@ def request_of(step: Step, source: Source, options: argparse.Namespace) -> Reque
 
 def show_edit(result: Vocabulary, request: Request, options: argparse.Namespace) -> None:
     """Prints the result of `extend` or `prune`."""
-    print_result(options, {"out": options.out, **_edit_data(result)}, _edit_rows(result, request))
+    print_result(options, {"out": options.out, **_edit_data(result, request)}, _edit_rows(result, request))
     if not options.json and result.prune_curve:
         print_curve(result.prune_curve, len(result.order or ()))
     print_warnings(result.warnings)
@@ -55,12 +57,12 @@ def show_edit(result: Vocabulary, request: Request, options: argparse.Namespace)
         say(f"wrote `{request.edit.report}`", options)
 
 
-def _edit_data(result: Vocabulary) -> dict[str, Any]:
+def _edit_data(result: Vocabulary, request: Request) -> dict[str, Any]:
     """The result of `extend` or `prune` as JSON-ready data."""
     extension, order, verified = result.extension, result.order, result.verified
     data: dict[str, Any] = {
         "tokens": len(result.tokenizer.tokens),
-        "rows": result.tokenizer.n_rows,
+        "rows": rows_of(result, request)[1],
         "newly_unreachable": len(_unreachable(result.tokenizer) - _unreachable(result.base)),
         "left_out": [*left_out(result.base, result.tokenizer)],
         "loaded_by": verified.loaders if verified else [],
@@ -101,8 +103,8 @@ def _edit_data(result: Vocabulary) -> dict[str, Any]:
 def _edit_rows(result: Vocabulary, request: Request) -> Rows:
     """The result of `extend` or `prune` as rows of a table."""
     base, new, extension, order = result.base, result.tokenizer, result.extension, result.order
-    if result.coverage:
-        yield "size", coverage_reason(result.coverage)
+    if result.covered:
+        yield "size", result.covered
     if extension is not None:
         yield "learned", extension.stopped
         if base.kind == "sentencepiece":
@@ -119,7 +121,8 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
         yield "added", f"{len(added):,} tokens by {request.edit.method}, a baseline for comparison"
         share = len(never) / max(len(added), 1)
         yield "unreachable", f"{len(never):,} of them ({share:.1%}) are never produced by merges"
-    yield "embedding rows", f"{base.n_rows:,} → {new.n_rows:,}"
+    rows = rows_of(result, request)
+    yield "embedding rows", f"{rows[0]:,} → {rows[1]:,}"
     if result.verified:
         yield "loaded back by", ", ".join(result.verified.loaders) + ": the same ids"
     if extension is not None:
@@ -139,6 +142,14 @@ def _edit_rows(result: Vocabulary, request: Request) -> Rows:
         yield "hint", f"pass --add {max(len(extension), 1)}, lower --min-count from {count}, or give more text"
     if order and request.edit.ids == "compact":
         yield "note", "ids have changed: adapt the checkpoint with `tokengraft transplant`"
+
+
+def rows_of(result: Vocabulary, request: Request) -> tuple[int, int]:
+    """Embedding rows before and after: for `prune`, those of the model with its padding; else those of the tokens."""
+    base, new = result.base, result.tokenizer
+    model = model_rows(request.source) if request.step == "prune" else None
+    before, after = (model.left(base.n_rows, one.n_rows)[0] if model else one.n_rows for one in (base, new))
+    return before, after
 
 
 def _new(result: Vocabulary) -> set[str]:
@@ -210,8 +221,10 @@ def _included(extension: Extension) -> Iterator[tuple[str, str]]:
     left_out = [word for word in extension.included if word.token is None]
     words = len(extension.included) - len(left_out)
     between = len(extension.intermediates)
-    forms = f"{words:,} of {len(extension.included):,} forms of the words are tokens"
-    yield "included", f"{forms}; {between:,} of the new tokens are parts of them"
+    listed, forms = len({word.word for word in extension.included}), len(extension.included)
+    several = " (most have two: after a space, and at the start of a text)" if forms > listed else ""
+    yield "included", f"{words:,} of {forms:,} forms of {listed:,} words are tokens{several}"
+    yield "included", f"{between:,} of the new tokens are parts of them"
     yield from (("left out", f"{word.word!r}: {word.reason}") for word in left_out[:SHOWN])
     if len(left_out) > SHOWN:
         yield "left out", f"{len(left_out) - SHOWN:,} more; --json or --extension list all"

@@ -36,6 +36,7 @@ from tokengraft.learn.without_merges import extend_pieces
 from tokengraft.learn.word_merges import MergeLimits
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges, require_room, unreachable_ranks
+from tokengraft.tokenizer.numbered import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
@@ -80,7 +81,8 @@ def extend(
     Raises:
         OptionError: ``n`` is less than 1 or than the word list needs, ``character_coverage`` is not from 0 to 1, or the
             word list is empty or has a blank word or a line break.
-        UnsupportedTokenizerError: The tokenizer cannot keep its ids.
+        UnsupportedTokenizerError: The tokenizer cannot keep its ids, or new tokens would get ids that are taken for
+            timestamps or codes.
         CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
             vocabulary would drop.
 
@@ -238,8 +240,8 @@ def preserved_pairs(tokenizer: Tokenizer, preserve: PretokenCounts) -> frozenset
     return frozenset(_core.pairs(before_whitespace_merges(tokenizer).core_model, preserve.table))
 
 
-def require_extendable(tokenizer: Tokenizer, n: int) -> None:
-    """Refuses what `extend` cannot do, before any work is done."""
+def require_extendable(tokenizer: Tokenizer, n: int, freed: int = 0) -> None:
+    """Refuses what `extend` cannot do, before any work is done. So many ids are ``freed`` before it."""
     apart = [t.content for t in tokenizer.added if t.content not in tokenizer.vocab]
     if tokenizer.algorithm != "BPE" and apart:
         raise UnsupportedTokenizerError(
@@ -258,3 +260,4 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
             hint="set `single_word` to false for it, or `ignore_merges` to false",
         )
     require_room(tokenizer)
+    require_ids(tokenizer, n, freed)

@@ -38,8 +38,8 @@ _TEXTS = (
     _O("keep", "adapt", TEXTS, "text whose tokens should be kept: FILES, or NAME=FILES for several; all together have "
        "the same weight as all targets together"),
     _O("test", "adapt", NAMED, "text to measure the result on, besides held-out documents of the corpora"),
-    _O("text", "evaluate report", NAMED, "text: everything that `tokengraft count` reads, or counts; several files of "
-       "a text are NAME=FILE FILE, and without a name every file is a text of its own", required=True),
+    _O("text", "evaluate report", NAMED, "text: everything that `tokengraft count` reads, or counts; without a "
+       "name, that of the file", required=True),
     _O("counts", "extend prune", Kind("FILE", Path, "extend"), "counts from `tokengraft count`", excludes="--corpus"),
     _O("corpus", "extend prune", Kind("CORPUS", action="extend"),
        "text to count, in any form that `tokengraft count` reads"),
@@ -56,7 +56,8 @@ _SIZES = (
        f"`{AUTO}`: as many as held-out documents can do without", excludes="--swap"),
     _O("remove", "prune", PRUNED, f"number of tokens to remove; `{AUTO}`: as many as --held-out can do without; "
        f"`{ALL}`: the whole order, which is the default for the script and unreachable methods"),
-    _O("rows", "prune", N, "remove tokens until N embedding rows are left", excludes="--remove; --ids keep"),
+    _O("rows", "prune", N, "remove tokens until at most N embedding rows are left, padding included: a model "
+       "whose rows are a multiple of 64 keeps such a multiple", excludes="--remove; --ids keep"),
     _O("held_out", "prune", NAMED, "text that the order is not made from, one for each language, to show what other "
        "sizes cost"),
     _O("held_out", "extend", TEXTS, f"text that is not learned from, to choose the size on with --add {AUTO}, or for "
@@ -140,7 +141,7 @@ _CHECKPOINT = (
        "stacks"),
     _O("for", "check", STACK, "also check what a serving stack needs, with fixes: {choices}; may be repeated"),
     _O("init", "adapt", INIT, "initialiser for new embedding rows", "fvt-rare", "init", f"{LEARNS}; weights"),
-    _O("init", "transplant", INIT, "initialiser for new embedding rows", "fvt-rare"),
+    _O("init", "transplant", INIT, "initialiser for new embedding rows", "fvt-rare; for an adapter: as its model"),
     _O("output_init", "recipe", INIT, "initialiser for new rows of an untied output; by default that of --init", None,
        "output_init", f"{LEARNS}; weights"),
     _O("output_init", "transplant", INIT, "initialiser for new rows of an untied output; by default that of --init"),
@@ -211,7 +212,8 @@ _READING = (
        "of its lines is one", "lines", "read_options.documents"),
     _O("documents", "count prune extend check", _one_of("files", "lines"), "whether a text file is one document, or "
        "each of its lines is one", "files", "read_options.documents", READS),
-    _O("format", READERS, _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file name", None,
+    _O("format", READERS, _one_of("text", "jsonl", "parquet"), "format of all inputs; by default by file "
+       "name. With text or jsonl, binary files are not refused", None,
        "read_options.format", READS),
     _O("skip_bad", READERS, FLAG, "skip files and documents that cannot be read, and report how many", None,
        "read_options.skip_bad", READS),

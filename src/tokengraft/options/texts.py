@@ -5,7 +5,7 @@ In a recipe, texts may also be given as a table of names and files.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,8 @@ Files = str | list[str]
 def lines_of(path: Path | None, option: str) -> list[str]:
     """The lines of the file given by an option; none without a file."""
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines() if path else []
+        text = path.read_text(encoding="utf-8-sig").removesuffix("\n") if path else ""
+        return text.split("\n") if text else []  # `splitlines` would also end lines at U+2028 and others
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read `{path}`: {error}", hint=f"check {option}") from error
 
@@ -36,29 +37,29 @@ def has_name(text: str) -> bool:
     return bool(name and equals) and "/" not in name and not _exists(text)
 
 
-def texts_by_name(items: Iterable[str], option: str) -> dict[str, Files]:
-    """The texts of an option by name. Files of one name add up; without a name, each file is a text of its own.
+def texts_by_name(items: Iterable[str], option: str) -> dict[str, str]:
+    """The texts of an option by name. Without a name, it is that of the file. Two texts of one name are refused.
 
-    >>> texts_by_name(["et=a.txt", "et=b.txt", "data/en.txt"], "--text")
-    {'et': ['a.txt', 'b.txt'], 'en': 'data/en.txt'}
-
-    Two files that are called alike and have no name are refused.
+    >>> texts_by_name(["et=a.txt", "data/en.txt"], "--text")
+    {'et': 'a.txt', 'en': 'data/en.txt'}
     """
-    texts: dict[str, list[str]] = {}
-    with_name: set[str] = set()
+    texts: dict[str, str] = {}
     for item in items:
         name, file = named(item) if has_name(item) or not _exists(item) else (named(f"./{item}")[0], item)
-        require(
-            name not in texts or (has_name(item) and name in with_name),
-            f"two texts of {option} are called {name!r}",
-            hint="give each a different name: NAME=FILES",
-        )
-        with_name |= {name} if has_name(item) else set()
-        texts.setdefault(name, []).append(file)
-    return {name: _one_or_all(files) for name, files in texts.items()}
+        _require_new_name(name, texts, option)
+        texts[name] = file
+    return texts
 
 
-def named_texts(items: Iterable[str], option: str) -> dict[str, Files]:
+def _require_new_name(name: str, others: Collection[str | None], option: str) -> None:
+    require(
+        name not in others,
+        f"two texts of {option} are called {name!r}",
+        hint="give each a different name: NAME=FILES, where several files are a folder or a glob in quotes",
+    )
+
+
+def named_texts(items: Iterable[str], option: str) -> dict[str, str]:
     """As `texts_by_name`, in the order of the names."""
     return dict(sorted(texts_by_name(items, option).items()))
 
@@ -67,23 +68,14 @@ def _one_or_all(files: list[str]) -> Files:
     return files[0] if len(files) == 1 else files
 
 
-def files_of(texts: Mapping[str, Files]) -> list[str]:
-    """All files of texts.
-
-    >>> files_of({"et": ["a.txt", "b.txt"], "en": "c.txt"})
-    ['a.txt', 'b.txt', 'c.txt']
-    """
-    return [file for files in texts.values() for file in ([files] if isinstance(files, str) else files)]
-
-
 def one_text(items: Sequence[str], option: str) -> tuple[str, Files]:
     """The name and the files of an option that is one text: ``FILES`` or ``NAME=FILES``."""
-    groups = _groups([[*items]])
+    groups = _groups([[*items]], option)
     names = [group.name or named(group.files[0])[0] for group in groups]
     require(
         len(groups) == 1,
         f"{option} is one text, and {len(groups)} were given: {', '.join(map(repr, names))}",
-        hint="give all files the same name, or none",
+        hint="give one name, before all files, or none",
     )
     return names[0], _one_or_all(groups[0].files)
 
@@ -93,30 +85,29 @@ class _Group(NamedTuple):
     files: list[str]
 
 
-def _groups(occurrences: Iterable[Sequence[str]]) -> list[_Group]:
+def _groups(occurrences: Iterable[Sequence[str]], option: str) -> list[_Group]:
     """The files of an option by name. Those without a name belong to the name before them in the same occurrence."""
     groups: list[_Group] = []
     for items in occurrences:
-        current: _Group | None = None
+        begins = True
         for item in items:
             name, file = named(item) if has_name(item) else (None, item)
-            if name or current is None:
-                current = next((group for group in groups if name and group.name == name), None)
-            if current is None:
-                current = _Group(name, [])
-                groups.append(current)
-            current.files.append(file)
+            if name:
+                _require_new_name(name, [group.name for group in groups], option)
+            if name or begins:
+                groups.append(_Group(name, []))
+            groups[-1].files.append(file)
+            begins = False
     return groups
 
 
 def kept_texts(items: Sequence[str] | None, name: str) -> dict[str, Files] | None:
     """The texts of --keep by name. All files without a name are one text, which gets the name given here."""
-    if not items:
-        return None
-    texts: dict[str, list[str]] = {}
-    for group in _groups([items]):
-        texts.setdefault(group.name or name, []).extend(group.files)
-    return {key: _one_or_all(files) for key, files in texts.items()}
+    texts: dict[str, Files] = {}
+    for group in _groups([items] if items else [], "--keep"):
+        _require_new_name(group.name or name, texts, "--keep")
+        texts[group.name or name] = _one_or_all(group.files)
+    return texts or None
 
 
 def weighted_texts(occurrences: Sequence[Sequence[str]]) -> dict[str, tuple[Files, str]]:
@@ -125,10 +116,10 @@ def weighted_texts(occurrences: Sequence[Sequence[str]]) -> dict[str, tuple[File
     >>> weighted_texts([["et=et.txt:2", "more.txt"], ["lv=lv.txt"]])
     {'et': (['et.txt', 'more.txt'], '2'), 'lv': ('lv.txt', '1')}
     """
-    groups, targets = _groups(occurrences), dict[str, tuple[Files, str]]()
+    groups, targets = _groups(occurrences, "--target"), dict[str, tuple[Files, str]]()
     for at, group in enumerate(groups, start=1):
         name = group.name or ("target" if len(groups) == 1 else f"target-{at}")
-        require(name not in targets, f"two targets are called {name!r}", hint="give each a different name: NAME=FILES")
+        _require_new_name(name, targets, "--target")
         pairs = [_weighted(file) for file in group.files]
         weights = {weight for _, weight in pairs if weight is not None}
         require(

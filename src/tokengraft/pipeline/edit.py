@@ -12,7 +12,6 @@ from typing import Any
 
 from tokengraft import _core
 from tokengraft.counts.count import reading_warnings
-from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import save
 from tokengraft.learn.naive import extend_naively
 from tokengraft.measure.evaluate import Evaluation, evaluate
@@ -23,6 +22,7 @@ from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import Vocabulary
 from tokengraft.pipeline.texts import Texts, texts_of_edit
 from tokengraft.pipeline.vocabulary import largest_extension, new_vocabulary
+from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
 from tokengraft.verify.finding import Check
@@ -83,10 +83,11 @@ def _extended_naively(job: Prepared, texts: Texts) -> Vocabulary:
 
 def _warnings(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
     yield from job.warnings
-    for counts in (*texts.targets.values(), *texts.held_out.values()):
-        if isinstance(counts, PretokenCounts):
-            yield from reading_warnings(counts.totals)
+    for text in (*texts.targets.values(), *texts.held_out.values()):
+        yield from reading_warnings(text.totals)
     yield from made.warnings
+    if made.extension is not None:
+        yield from end_warnings(made.tokenizer, job.base)
     if made.order is not None:
         yield from sample_warnings(made.samples, REMOVED.format("--corpus"))
         highest = job.base.n_rows - 1

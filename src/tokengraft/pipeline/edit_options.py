@@ -5,6 +5,7 @@ These are commands alone: their messages name options of the command line. `tg.e
 
 from collections.abc import Callable
 
+from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.errors import OptionError, require
 from tokengraft.options.table import options_of
 from tokengraft.options.values import ALL, AUTO
@@ -70,9 +71,12 @@ def _require_order(job: Request, base: Tokenizer) -> None:
     message = f"--remove {AUTO} chooses the number of tokens on held-out text, and none was given"
     require(bool(edit.held_out) or not job.sizes.covering, message, "pass --held-out TEXT, or a number of tokens")
     if edit.rows is not None:
-        tokens = len(base.tokens)
-        message = f"--rows is {edit.rows:,}; it must be at least 1 and less than the {tokens:,} tokens that there are"
-        require(0 < edit.rows < tokens, message, f"pass --rows {tokens // 2}, for instance")
+        model = model_rows(job.source)
+        rows = model.left(base.n_rows, base.n_rows)[0] if model else base.n_rows
+        step = row_step(base.n_rows, rows)
+        message = f"--rows is {edit.rows:,}; expected {step:,} to {rows - 1:,}"
+        hint = f"there are {rows:,} now; pass --rows with a number in between"
+        require(step <= edit.rows < rows, message, hint)
     require(
         edit.ids != "keep" or base.algorithm == "BPE",
         f"--ids keep leaves ids without a token, and a {base.algorithm} vocabulary is a list",

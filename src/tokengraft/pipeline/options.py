@@ -16,7 +16,7 @@ from tokengraft.errors import OptionError, Progress, number, positive, seed, who
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
-from tokengraft.pruning.order import require_coverage
+from tokengraft.pruning.coverage import require_coverage
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
 

@@ -12,6 +12,7 @@ from typing import get_args
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
+from tokengraft.checkpoint.other_tables import changes_fixed_ids, fixed_from
 from tokengraft.checkpoint.padding import padded_rows
 from tokengraft.checkpoint.rows import DEFAULT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
@@ -86,9 +87,10 @@ def prepare(job: Request) -> Prepared:
         require_known(base)
     keep_hash = bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
     protection, named = job.options.protection, config_tokens(base, job.source)
+    fixed = _fixed_tokens(job, base, weights)
     protection = replace(
         protection,
-        tokens=[*protection.tokens, *named, *(check_tokens(base) if keep_hash else ())],
+        tokens=[*protection.tokens, *named, *fixed, *(check_tokens(base) if keep_hash else ())],
         highest_id=job.edit.ids == "keep" if job.step == "prune" else protection.highest_id,
     )
     _require_vocabulary(job, base, protection)
@@ -254,7 +256,8 @@ def _weights(job: Request, base: Tokenizer) -> Weights | None:
 
 def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -> None:
     if job.sizes.learn:
-        require_extendable(base, job.sizes.learn)
+        # `auto` first learns with all tokens of the base.
+        require_extendable(base, job.sizes.learn, freed=0 if job.sizes.auto else job.sizes.prune)
     if job.sizes.prune and job.step == "adapt":
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
@@ -264,6 +267,17 @@ def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -
             f"pass --swap or --remove with at most {len(removable.ids):,}, or protect fewer tokens: "
             "--no-protect-defaults protects no white space, punctuation and source code",
         )
+
+
+def _fixed_tokens(job: Request, base: Tokenizer, weights: Weights | None) -> list[str]:
+    """The tokens whose ids the model has fixed, after refusing sizes that would change them or the number of rows."""
+    first = fixed_from(open_checkpoint(Path(job.source)).config, weights.rows) if weights else None
+    if first is None:
+        return []
+    free = first - sum(token_id < first for token_id in base.ids.values())
+    if not job.sizes.swap and (job.sizes.covering or not 0 <= job.sizes.learn - job.sizes.prune <= free):
+        raise changes_fixed_ids(first)
+    return [string for string, token_id in base.ids.items() if token_id >= first]
 
 
 def _require_named_holes(job: Request, base: Tokenizer) -> None:

@@ -14,7 +14,8 @@ from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
 from tokengraft.pipeline.options import Role
 from tokengraft.pipeline.request import shown_name
-from tokengraft.pruning.order import PruneOrder, coverage_reason
+from tokengraft.pruning.coverage import coverage_reason
+from tokengraft.pruning.order import PruneOrder
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
 from tokengraft.representation import FrozenDict, Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -67,10 +68,16 @@ class Vocabulary:
     """How loaders read the written tokenizer, where no checkpoint was written."""
 
     @property
+    def covered(self) -> str | None:
+        """How the number of tokens to prune was chosen; None if it was given."""
+        left_out = self.order.left_out if self.order else ()
+        return coverage_reason(self.coverage, left_out) if self.coverage else None
+
+    @property
     def size_reason(self) -> str | None:
         """How the numbers of tokens were chosen; None if they were given."""
         learned = self.choice.reason if self.choice else None
-        pruned = f"{len(self.order or ()):,} pruned: {coverage_reason(self.coverage)}" if self.coverage else None
+        pruned = f"{len(self.order or ()):,} pruned: {self.covered}" if self.covered else None
         return "; ".join(filter(None, (learned, pruned))) or None
 
 
@@ -90,6 +97,8 @@ class Adaptation(Vocabulary):
     """Scores on texts of the user's choice; None if there are none."""
     request: Mapping[str, Any] = field(default_factory=FrozenDict)
     """What was asked for: options, inputs with sizes, and versions, as `adaptation.json` has it."""
+    kept_cost: Mapping[str, float] = field(default_factory=FrozenDict)
+    """The expected increase of tokens in other text like each kept one, because of pruned tokens."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -153,6 +162,7 @@ class Adaptation(Vocabulary):
             "included": [word._asdict() for word in self.extension.included] if self.extension else [],
             "refused": len(self.extension.refused) if self.extension else 0,
             "kept": dict(self.order.kept) if self.order else {},
+            "kept_cost": dict(self.kept_cost),
             "removed_tokens": self.removed.as_dict(),
             "samples": [sample._asdict() for sample in self.samples],
             "not_preserved": self.extension.provenance.get("not_preserved") if self.extension else None,

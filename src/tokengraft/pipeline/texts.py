@@ -40,6 +40,8 @@ class Mix(NamedTuple):
     counts: PretokenCounts
     unit: int = 1
     """The smallest factor: the count of one occurrence in the text with the smallest factor."""
+    factors: tuple[int, ...] = (1,)
+    """What the counts of every text are multiplied by."""
 
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
@@ -48,7 +50,7 @@ def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
     factors = whole_factors(sizes, [share for _, share in parts])
     weighted = zip(parts, factors, strict=True)
     first, *others = (counts.scale(factor) if factor > 1 else counts for (counts, _), factor in weighted)
-    return Mix(sum(others, first), min(factors))
+    return Mix(sum(others, first), min(factors), tuple(factors))
 
 
 class TextSize(NamedTuple):
@@ -170,9 +172,9 @@ def texts_of_edit(job: Prepared) -> Texts:
     edit = job.edit
     held_out: dict[str, Text | PretokenCounts] = {}
     for name, corpus in edit.held_out.items():
-        given = replace(job.options.read_options, shard=None, normalize=None, rules=None)
-        given = replace(given, documents=job.given.get("documents", "lines"))
-        held_out[name] = _count_all(job, corpus) if job.step == "prune" else open_text(name, corpus, given)
+        documents = "lines" if job.step == "extend" else "files"
+        given = replace(job.options.read_options, documents=job.given.get("documents", documents))
+        held_out[name] = open_text(name, corpus, given)
     if job.options.balance == "parity" or not job.targets:
         targets = {name: _count_all(job, target.corpus, limited=True) for name, target in job.targets.items()}
     else:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any
 
-from tokengraft.checkpoint.padding import model_rows
+from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError, TokengraftError
@@ -15,15 +16,20 @@ from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, sample_warnings
+from tokengraft.measure.segments import Text
 from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
 from tokengraft.options.values import ALL, AUTO
 from tokengraft.pipeline.prepare import Prepared
 from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
+from tokengraft.pruning.coverage import COVERAGE, NONE_COVERED
+from tokengraft.pruning.order import PruneOrder, prune_order
+from tokengraft.pruning.unseen import MUCH, unseen_cost
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
+from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.check import check
@@ -80,7 +86,7 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     if order is not None:
         order, coverage = _cut(job, texts, order, sizes.prune)
     if sizes.swap and order:
-        return replace(_swapped(job, texts, order), choice=choice)
+        return replace(_swapped(job, texts, order), choice=choice, whole=whole)
     pruned = order.apply(base) if order else base
     warnings: tuple[str, ...] = (f"no token is removed: {NONE_COVERED}",) if coverage and not order else ()
     made = Vocabulary(base, pruned, order, whole=whole, coverage=coverage, warnings=warnings)
@@ -102,10 +108,13 @@ def _cut(job: Prepared, texts: Texts, order: PruneOrder, n: int) -> tuple[PruneO
         share = COVERAGE if job.options.keep_coverage is None else job.options.keep_coverage
         # The text of the order too: a held-out text of a few words could do without nearly all tokens.
         counted = [] if texts.keep is None else [texts.keep.counts]
-        cut = order.covering(job.base, share, *counted, *texts.held_out_counts(job.base).values())
+        held_out = (text.documents if isinstance(text, Text) else text for text in texts.held_out.values())
+        cut = order.covering(job.base, share, *counted, *held_out)
         return in_occurrences(cut, texts.keep.unit if texts.keep else 1), share
     if job.edit.rows is not None:
-        n = len(job.base.tokens) - job.edit.rows
+        model, tokens = model_rows(job.source), len(job.base.tokens)
+        step = row_step(job.base.n_rows, model.left(job.base.n_rows, job.base.n_rows)[0]) if model else 1
+        n = max(tokens - job.edit.rows // step * step, 1)
     elif job.step == "prune" and job.given.get("remove", ALL) == ALL:
         n = len(order)
     return in_occurrences(order[:n], texts.keep.unit if texts.keep else 1), None
@@ -237,6 +246,28 @@ LEAST_BYTES = 50_000
 gain by 9 % and 3 % of it (standard deviation), those of 10,000 bytes by 18 % and 5 %."""
 
 
+def _kept_cost(job: Prepared, texts: Texts, made: Vocabulary) -> dict[str, float]:
+    """The expected increase of tokens in other text like each of the kept ones, by name."""
+    if not made.whole or not made.order or texts.keep is None:
+        return {}
+    found = partial(PretokenCounts.tokens, tokenizer=job.base, by_merges=job.options.by_merges)
+    mixed, factors = found(texts.keep.counts), texts.keep.factors[-len(job.kept) :]
+    return {
+        name: unseen_cost(job.base, made.whole, len(made.order), mixed, found(texts.parts[name].counts), factor)
+        for name, factor in zip(job.kept, factors, strict=False)
+    }
+
+
+def _kept_small(texts: Texts, costs: Mapping[str, float]) -> Iterator[str]:
+    for name, cost in costs.items():
+        if cost > MUCH:
+            size = texts.parts[name].counts.totals.bytes
+            yield (
+                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
+                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
+            )
+
+
 def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
     base, new, parts = job.base, vocabulary.tokenizer, texts.parts
@@ -252,6 +283,7 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     if texts.tests:
         job.start("measuring test text")
     test = evaluate({"base": base, "new": new}, texts.tests) if texts.tests else None
+    kept_cost = _kept_cost(job, texts, vocabulary)
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
     made = {each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary) if each.name != "warnings"}
     return Adaptation(
@@ -262,12 +294,15 @@ def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
         test=test,
         targets=_target_results(base, new, evaluation, texts.targets),
         transplant=None,
+        kept_cost=FrozenDict(kept_cost),
         warnings=(
             *job.warnings,
             *read,
             *vocabulary.warnings,
             *_lost(base, new, checked),
+            *end_warnings(new, base),
             *sample_warnings(vocabulary.samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
+            *_kept_small(texts, kept_cost),
             *_small(evaluation, tests=bool(test)),
             *(test.warnings if test else ()),
         ),

@@ -22,7 +22,7 @@ from tokengraft.errors import (
     wrong_type,
 )
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.representation import FrozenDict, notebook_html, shown
+from tokengraft.representation import FrozenDict, notebook_html, quoted, shown
 from tokengraft.tokenizer.added import FLAGS, AddedToken, Entry, added_tokens
 from tokengraft.tokenizer.kind import (
     BYTES_OF_TEXT,
@@ -51,6 +51,9 @@ class Token(NamedTuple):
     id: int
     string: str
     bytes: bytes
+
+    def _shown(self) -> dict[str, Any]:
+        return {"id": self.id, "text": quoted(self.bytes.decode(errors="backslashreplace"))}
 
 
 @shown
