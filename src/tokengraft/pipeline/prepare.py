@@ -301,7 +301,7 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
 
 def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> None:
     if job.sizes.learn:
-        require_extendable(base, job.sizes.learn)
+        require_extendable(base, job.sizes.learn, removed=job.sizes.prune if not job.sizes.auto else 0)
     if job.sizes.prune:
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
