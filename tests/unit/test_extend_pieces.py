@@ -200,7 +200,47 @@ def extra_ids():
     return document, pieces
 
 
-@pytest.mark.parametrize("layout", [fairseq, shuffled, extra_ids])
+def camembert():
+    """In the manner of CamemBERT: `tokenizer.json` lists more special tokens, not all of which are added tokens."""
+    document = builders.unigram()
+    learned = document["model"]["vocab"][3:]
+    first = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
+    vocab = [[token, -100.0 if token == "<unk>NOTUSED" else 0.0] for token in first] + learned + [["<mask>", 0.0]]
+    document["model"] |= {"vocab": vocab, "unk_id": 3}
+    listed = [(place, token) for place, (token, _) in enumerate(vocab) if token in ("<s>", "<pad>", "</s>", "<unk>")]
+    document["added_tokens"] = [builders.added(*one) for one in [*listed, (len(vocab) - 1, "<mask>")]]
+    document["post_processor"] |= {"sep": ["</s>", 6], "cls": ["<s>", 5]}
+    pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    return document, pieces + [(token, score, NORMAL) for token, score in learned]
+
+
+def test_the_tokens_that_the_class_of_camembert_adds_are_no_sign_of_a_stale_file(tmp_path):
+    document, pieces = camembert()
+    folder = builders.write(tmp_path / "base", document)
+    raw = builders.piece_model(pieces, model_type=1, byte_fallback=False)
+    (folder / "sentencepiece.bpe.model").write_bytes(raw)
+    base = tg.load(folder)
+    every = tg.Protection(defaults=False, characters=True)
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=every)
+    # SentencePiece gives unknown characters a score below that of its lowest piece, which is another than here.
+    lowest = min(pieces[3:], key=lambda piece: piece[1])[0]
+    assert {lowest, *(token for token, _ in document["model"]["vocab"][:7])}.isdisjoint(order.tokens)
+    small = order[:8].apply(base)
+    for name, new in {"extended": extended(base).apply(base), "small": small, "swapped": swapped(base)[0]}.items():
+        written = tg.save(new, tmp_path / name, base=base)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "sentencepiece.bpe.model"))
+        for text in TEXT:
+            assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
+            known = [i for i in processor.encode(text) if i != processor.unk_id()]
+            assert [i + 4 for i in known] == [i for i in new.encode(text) if i != new.ids["<unk>"]]
+    vocab = document["model"]["vocab"]
+    vocab[4] = ["stale", -100.0]
+    with pytest.raises(errors.InvalidTokenizerError, match="has 'stale', which is no piece"):
+        builders.write(folder, document)
+        tg.load(folder)
+
+
+@pytest.mark.parametrize("layout", [fairseq, shuffled, extra_ids, camembert])
 def test_a_swap_moves_no_id_of_a_unigram_model_in_any_file(tmp_path, layout):
     document, pieces = layout()
     ids = {token: token_id for token_id, (token, _) in enumerate(document["model"]["vocab"])}
