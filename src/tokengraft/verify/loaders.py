@@ -321,7 +321,7 @@ def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) 
     left to `_sentencepiece_problems`, and the text between them is compared.
     """
     name = tokenizer.piece_file or ""
-    model = read_piece_model({name: raw}, name)
+    model = read_piece_model({name: raw}, name, beside=tokenizer)
     pieces = model.piece_model.pieces if model.piece_model else ()
     found_before = {token.content for token in tokenizer.added if SPACE not in token.content}
     defined = sorted({piece.string for piece in pieces if piece.type == USER_DEFINED} - found_before, key=len)
