@@ -9,7 +9,8 @@ from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, PieceModel
+from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NORMAL, UNKNOWN, PieceModel
+from tokengraft.verify.loaders import verify_folder
 
 TEXT = ["katsed kassidest", "kassid istusid katusel", "the cat sat on the mat", "üks kass ja üks kassike"] * 5
 DOCUMENTS = {"unigram": builders.unigram, "word_piece": builders.word_piece}
@@ -235,9 +236,35 @@ def test_the_tokens_that_the_class_of_camembert_adds_are_no_sign_of_a_stale_file
             assert [i + 4 for i in known] == [i for i in new.encode(text) if i != new.ids["<unk>"]]
     vocab = document["model"]["vocab"]
     vocab[4] = ["stale", -100.0]
+    builders.write(folder, document)
     with pytest.raises(errors.InvalidTokenizerError, match="has 'stale', which is no piece"):
-        builders.write(folder, document)
         tg.load(folder)
+
+
+def test_unknown_characters_are_the_only_difference_where_one_of_two_files_has_byte_fallback(tmp_path):
+    """As transformers 5 writes XLM-R types: no byte fallback in `tokenizer.json`, whatever the `.model` has."""
+    document = builders.unigram()
+    vocab, spelled = document["model"]["vocab"], [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces = [("<unk>", 0.0, UNKNOWN), ("</s>", 0.0, CONTROL), *((token, 0.0, BYTE) for token in spelled)]
+    pieces += [(token, score, NORMAL) for token, score in vocab[3:]]
+    vocab[3:3] = [[token, 0.0] for token in spelled]
+    folder = builders.write(tmp_path / "base", document)
+    (folder / "spiece.model").write_bytes(builders.piece_model(pieces, model_type=1, byte_fallback=True))
+    base = tg.load(folder)
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(defaults=False))
+    assert {*spelled, *(string for string in base.ids if len(string) == 1)}.isdisjoint(order.tokens)
+    with pytest.raises(errors.OptionError, match=r"spiece\.model.*bytes.*tokenizer\.json"):
+        tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(characters=True))
+    for name, new in {"small": order[:9].apply(base), "large": extended(base).apply(base)}.items():
+        written = tg.save(new, tmp_path / name, base=base)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "spiece.model"))
+        for text in [*(text for text in TEXT if "ü" not in text), "кот 猫 õ"]:
+            assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
+        assert [processor.id_to_piece(i) for i in processor.encode("ж")] == ["▁", "<0xD0>", "<0xB6>"]
+        assert strings(new, "ж") == ["▁", "<unk>"]
+        (note,) = verify_folder(written, new, ["жюйка", "the ж cat"], base=base).notes
+        assert "unknown characters" in note
+        assert not verify_folder(written, new, ["жюйка", "the ж cat"], base=base).failures
 
 
 @pytest.mark.parametrize("layout", [fairseq, shuffled, extra_ids, camembert])
@@ -276,7 +303,8 @@ def test_a_swap_moves_no_line_of_vocab_txt(tmp_path):
     assert [place for place, token in enumerate(tokens) if after[place] != token] == sorted(map(base.ids.get, removed))
 
 
-def test_a_swap_keeps_added_tokens_outside_the_vocabulary_and_their_ids(base, tmp_path):
+@pytest.mark.usefixtures("base")
+def test_a_swap_keeps_added_tokens_outside_the_vocabulary_and_their_ids(tmp_path):
     document = json.loads((tmp_path / "base" / "tokenizer.json").read_text())
     size = len(document["model"]["vocab"])
     document["added_tokens"].append(builders.added(size, "<x>"))

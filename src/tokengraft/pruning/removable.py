@@ -251,8 +251,19 @@ def _spelled_characters(tokenizer: Tokenizer) -> set[int]:
 def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, every_script: bool) -> set[int]:
     """Single characters that a text lacks, unless they are of a script that it is written in, or of none.
 
-    So text of the same characters never gets a new unknown token: it can be split into them.
+    So text of the same characters never gets a new unknown token: it can be split into them. None, if two files of the
+    tokenizer encode unknown characters differently.
     """
+    model = tokenizer.piece_model
+    if model is not None and model.byte_fallback != tokenizer.byte_fallback:
+        if every_script:
+            files = [str(tokenizer.piece_file), tokenizer.main][:: 1 if model.byte_fallback else -1]
+            raise OptionError(
+                f"single characters cannot be removed: `{files[0]}` would encode them as bytes, and `{files[1]}` as "
+                "the unknown token",
+                hint="leave out --prune-characters, or take one of the two files out of a copy of the folder",
+            )
+        return set()
     if counts is None:
         return set()
     present, strings = dict(counts.table.characters()), tokenizer.strings

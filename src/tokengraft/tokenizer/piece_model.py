@@ -164,10 +164,8 @@ class PieceModel:
 
     def with_scored(self, scores: Mapping[str, float], replaced: Mapping[str, str]) -> "PieceModel":
         """The model with new normal pieces of these scores in the places of others, and of those learned again."""
-        pieces = (
-            _piece(name, scores[name], NORMAL) if (name := replaced.get(piece.string, piece.string)) in scores else piece
-            for piece in self.pieces
-        )
+        named = ((replaced.get(piece.string, piece.string), piece) for piece in self.pieces)
+        pieces = (_piece(name, scores[name], NORMAL) if name in scores else piece for name, piece in named)
         return replace(self, pieces=tuple(pieces))
 
     def with_more(

@@ -59,9 +59,8 @@ def file_findings(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str])
         others.extend(one for one in each if not one.decides)
         return finding(name, [*(str(one) for one in each if one.decides), *more], fine, "{n} differences")
 
-    yield found(
-        "pipeline", "normalizer, pre-tokenizer, post-processor and decoder are unchanged", _pipeline(tokenizer, base, again)
-    )
+    same = "normalizer, pre-tokenizer, post-processor and decoder are unchanged"
+    yield found("pipeline", same, _pipeline(tokenizer, base, again))
     changed = (*_settings(tokenizer, base, replayed), *_other_files(tokenizer, base, replayed))
     yield found("settings", "name the same tokens and classes", changed)
     yield found("chat template", "unchanged", _templates(tokenizer, base), _names_removed(tokenizer, base))
