@@ -182,7 +182,7 @@ def add(commands: Commands) -> None:
         choices=("compact", "keep"),
         default="compact",
         help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
-        "the highest id is kept so that the number of embedding rows does not change (default: compact)",
+        "the highest id is kept so that the number of embedding rows does not change; for BPE only (default: compact)",
     )
     command.add_argument(
         "--keep-llama-cpp-hash",
@@ -209,7 +209,8 @@ def _run(options: argparse.Namespace) -> int:
     require(
         options.ids != "keep" or tokenizer.algorithm == "BPE",
         f"--ids keep leaves ids without a token, and a {tokenizer.algorithm} vocabulary is a list",
-        hint="leave out --ids keep: the tokens are renumbered",
+        hint="leave out --ids keep: the tokens are renumbered; or replace tokens with `tokengraft adapt --swap N`, which "
+        "moves no id",
     )
     reading.warn_of_spelling({options.source: tokenizer})
     with transformers_started():  # it is imported while the core counts
