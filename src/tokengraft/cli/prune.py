@@ -209,8 +209,8 @@ def _run(options: argparse.Namespace) -> int:
     require(
         options.ids != "keep" or tokenizer.algorithm == "BPE",
         f"--ids keep leaves ids without a token, and a {tokenizer.algorithm} vocabulary is a list",
-        hint="leave out --ids keep: the tokens are renumbered; or replace tokens with `tokengraft adapt --swap N`, which "
-        "moves no id",
+        hint="leave out --ids keep, which renumbers the tokens; or replace tokens, which moves no id: `tokengraft "
+        "adapt --swap N`",
     )
     reading.warn_of_spelling({options.source: tokenizer})
     with transformers_started():  # it is imported while the core counts
