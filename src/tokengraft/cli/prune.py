@@ -210,7 +210,7 @@ def add(commands: Commands) -> None:
         choices=("compact", "keep"),
         default="compact",
         help="compact: renumber without holes; keep: no id moves, a later extend fills the holes, and the token with "
-        "the highest id is kept so that the number of embedding rows does not change (default: compact)",
+        "the highest id is kept so that the number of embedding rows does not change; for BPE only (default: compact)",
     )
     command.add_argument(
         "--keep-llama-cpp-hash",
@@ -237,7 +237,8 @@ def _run(options: argparse.Namespace) -> int:
     require(
         options.ids != "keep" or tokenizer.algorithm == "BPE",
         f"--ids keep leaves ids without a token, and a {tokenizer.algorithm} vocabulary is a list",
-        hint="leave out --ids keep: the tokens are renumbered",
+        hint="leave out --ids keep, which renumbers the tokens; or replace tokens, which moves no id: `tokengraft "
+        "adapt --swap N`",
     )
     reading.warn_of_spelling({options.source: tokenizer})
     with transformers_started():  # it is imported while the core counts

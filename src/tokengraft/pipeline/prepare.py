@@ -304,7 +304,7 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
 def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> None:
     if job.sizes.learn:
         # `auto` first learns with all tokens of the base.
-        require_extendable(base, job.sizes.learn, freed=0 if job.sizes.auto else job.sizes.prune)
+        require_extendable(base, job.sizes.learn, removed=0 if job.sizes.auto else job.sizes.prune)
     if job.sizes.prune:
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
