@@ -19,9 +19,10 @@ from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, progress
+from tokengraft.options import texts
 from tokengraft.options.option import command_line, given_options
 from tokengraft.options.table import options_of
-from tokengraft.options.texts import kept_texts, lines_of, one_text, texts_by_name, weighted_texts
+from tokengraft.options.texts import kept_texts, one_text, texts_by_name, weighted_texts
 from tokengraft.options.values import number
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -321,9 +322,9 @@ def test_texts_have_the_name_that_is_given_or_that_of_their_file(tmp_path, monke
 
 def test_lines_of_a_list_end_where_those_of_a_text_do(tmp_path):
     (tmp_path / "list.txt").write_bytes("\ufeffa\u2028b\r\n\x0b\x85c\nd\n".encode())
-    assert lines_of(tmp_path / "list.txt", "--protect") == ["a\u2028b", "\x0b\x85c", "d"]
+    assert texts.lines_of(tmp_path / "list.txt", "--protect") == ["a\u2028b", "\x0b\x85c", "d"]
     (tmp_path / "list.txt").write_bytes(b"")
-    assert lines_of(tmp_path / "list.txt", "--protect") == lines_of(None, "--protect") == []
+    assert texts.lines_of(tmp_path / "list.txt", "--protect") == lines_of(None, "--protect") == []
 
 
 @pytest.mark.parametrize(

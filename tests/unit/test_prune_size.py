@@ -310,7 +310,7 @@ def test_a_coverage_that_no_removal_leaves_is_a_warning(base, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--remove 3 --held-out {empty}", "the held-out text 'empty' has no tokens"),
+        ("--remove 3 --held-out {empty}", "the text `empty` is empty"),
         ("--remove 3 --held-out {et} {et}", "two texts of --held-out are called 'et'"),
         ("--remove 3 --held-out {et} --report {et} --force", "is the input"),
         ("--remove 3 --held-out missing.txt", "missing.txt"),

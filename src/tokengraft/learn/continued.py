@@ -240,14 +240,8 @@ def preserved_pairs(tokenizer: Tokenizer, preserve: PretokenCounts) -> frozenset
     return frozenset(_core.pairs(before_whitespace_merges(tokenizer).core_model, preserve.table))
 
 
-def require_extendable(tokenizer: Tokenizer, n: int, freed: int = 0) -> None:
-    """Refuses what `extend` cannot do, before any work is done. So many ids are ``freed`` before it."""
-    apart = [t.content for t in tokenizer.added if t.content not in tokenizer.vocab]
-    if tokenizer.algorithm != "BPE" and apart:
-        raise UnsupportedTokenizerError(
-            f"the vocabulary does not list the added token `{apart[0]}`, so its id would move behind new tokens",
-            hint="prune the tokenizer instead: `tokengraft prune`, or `tokengraft adapt --remove`",
-        )
+def require_extendable(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
+    """Refuses what `extend` cannot do after so many tokens are removed, before any work is done."""
     if not 1 <= n <= MAX_ID:
         raise OptionError(
             f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}", hint="pass another number, such as --add 1000"
@@ -259,5 +253,5 @@ def require_extendable(tokenizer: Tokenizer, n: int, freed: int = 0) -> None:
             "would be listed there, and merge skipping would then bring it out inside other words too",
             hint="set `single_word` to false for it, or `ignore_merges` to false",
         )
-    require_room(tokenizer)
-    require_ids(tokenizer, n, freed)
+    require_room(tokenizer, n, removed=removed)
+    require_ids(tokenizer, n, removed)

@@ -130,7 +130,7 @@ _PRUNING = (
        "protection.reuse_reserved"),
     _O("ids", "prune", _one_of("compact", "keep"), "compact: renumber without holes; keep: no id moves, a later extend "
        "fills the holes, and the token with the highest id is kept so that the number of embedding rows does not "
-       "change", "compact"),
+       "change; for BPE only", "compact"),
     _O("keep_llama_cpp_hash", "prune", FLAG, "the tokens of the check text of llama.cpp's converter are kept, so that "
        "it recognises the result", needs="--ids keep"),
     _O("order", "prune", FILE, "with text or --method: also write the complete order as JSON; without: remove the "

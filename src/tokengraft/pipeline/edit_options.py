@@ -3,9 +3,10 @@
 These are commands alone: their messages name options of the command line. `tg.extend` and `tg.prune` have their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tokengraft.checkpoint.padding import model_rows, row_step
+from tokengraft.corpus.open import local_files
 from tokengraft.errors import OptionError, require
 from tokengraft.options.table import options_of
 from tokengraft.options.values import ALL, AUTO
@@ -80,5 +81,16 @@ def _require_order(job: Request, base: Tokenizer) -> None:
     require(
         edit.ids != "keep" or base.algorithm == "BPE",
         f"--ids keep leaves ids without a token, and a {base.algorithm} vocabulary is a list",
-        "leave out --ids keep: the tokens are renumbered",
+        "leave out --ids keep, which renumbers the tokens; or replace tokens, which moves no id: `tokengraft adapt "
+        "--swap N`",
     )
+
+
+def shared_texts(job: Request) -> Iterator[str]:
+    """A warning if files of --held-out are in --corpus too."""
+    read_options = job.options.read_options
+    corpus = {path for one in job.corpora.values() for path in local_files(one, read_options)}
+    held_out = {path for one in job.edit.held_out.values() for path in local_files(one, read_options)}
+    if shared := sorted(corpus & held_out):
+        others = f" and {len(shared) - 1:,} more files are" if shared[1:] else " is"
+        yield f"`{shared[0]}`{others} in --corpus and in --held-out: the result looks better than on other text"

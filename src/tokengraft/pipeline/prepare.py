@@ -27,7 +27,7 @@ from tokengraft.learn.limits import reference_of, require_max_share
 from tokengraft.options.option import require_effect
 from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.pipeline.edit_options import require_edit
+from tokengraft.pipeline.edit_options import require_edit, shared_texts
 from tokengraft.pipeline.options import KEEP, Balance, shares
 from tokengraft.pipeline.request import Request, read_once
 from tokengraft.pruning.removable import Protection, removable_tokens
@@ -257,8 +257,8 @@ def _weights(job: Request, base: Tokenizer) -> Weights | None:
 def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -> None:
     if job.sizes.learn:
         # `auto` first learns with all tokens of the base.
-        require_extendable(base, job.sizes.learn, freed=0 if job.sizes.auto else job.sizes.prune)
-    if job.sizes.prune and job.step == "adapt":
+        require_extendable(base, job.sizes.learn, removed=0 if job.sizes.auto else job.sizes.prune)
+    if job.sizes.prune:
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
         require(
@@ -311,7 +311,7 @@ def _warnings(job: Request, base: Tokenizer, weights: Weights | None) -> Iterato
     if warning := spelling_warning(base, is_base=True):
         yield warning
     if job.step != "adapt":
-        yield from _shared(job)
+        yield from shared_texts(job)
         return
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
@@ -333,13 +333,3 @@ def _warnings(job: Request, base: Tokenizer, weights: Weights | None) -> Iterato
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     elif not weights and (Path(job.source) / "config.json").is_file():
         yield f"`{job.source}` has no weights, such as `{SINGLE}`: only its tokenizer is adapted"
-
-
-def _shared(job: Request) -> Iterator[str]:
-    """A warning if files of --held-out are in --corpus too."""
-    read_options = job.options.read_options
-    corpus = {path for one in job.corpora.values() for path in local_files(one, read_options)}
-    held_out = {path for one in job.edit.held_out.values() for path in local_files(one, read_options)}
-    if shared := sorted(corpus & held_out):
-        others = f" and {len(shared) - 1:,} more files are" if shared[1:] else " is"
-        yield f"`{shared[0]}`{others} in --corpus and in --held-out: the result looks better than on other text"

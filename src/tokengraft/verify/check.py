@@ -248,6 +248,6 @@ def _against(tokenizer: Tokenizer, base: Tokenizer | None, preserve: PretokenCou
     yield against_base.specials(tokenizer, base)
     yield against_base.merges(tokenizer, base, learned)
     yield against_base.kept_ids(tokenizer, base, learned)
-    yield from file_findings(tokenizer, base, {*learned.again})
+    yield from file_findings(tokenizer, base, {*learned.again, *against_base.scored_again(tokenizer, base)})
     if preserve is not None:
         yield against_base.preserved(tokenizer, base, preserve)
