@@ -48,7 +48,7 @@ def check_counts(folder: Path, random: Random) -> None:
     ):
         try:
             step()
-        except TokengraftError:  # noqa: PERF203
+        except TokengraftError:
             continue
 
 
