@@ -575,7 +575,7 @@ def test_what_can_be_known_at_the_start_is_refused_before_any_text_is_read(model
         ({"out": texts / "exists"}, output, "exists"),
         ({"out": model / "out"}, output, "model"),
         ({"out": et, "force": True}, output, "et.txt"),
-        ({"out": texts, "force": True}, output, "lies"),
+        ({"out": texts, "force": True}, output, "would delete"),
         ({"target": texts / "folder", "out": texts / "folder" / "out"}, output, "inside the other"),
         ({"target": texts / "no.txt"}, corpus, "no.txt"),
         ({"target": [et, texts / "no.txt"]}, corpus, "no.txt"),
