@@ -400,8 +400,9 @@ def test_extend_shows_chooses_and_warns_by_the_training_text(base, tmp_path, cap
         more = ["--training-text", size] if size else []
         assert cli.main([*command, "--add", "40", "--curve", "--held-out", str(text), *more]) == 0
         curve = json.loads(capsys.readouterr().out)["points"]
-        chosen = ["--add", "auto", "--held-out", str(text), "--max-add", "40", "--multiple", "1"]
-        assert cli.main([*command, *chosen, "--min-support", "16", "--out", str(tmp_path / f"auto{size}"), *more]) == 0
+        chosen = ["--add", "auto", "--held-out", str(text), "--max-add", "40"]
+        scaled = ["--training-text", str(6 * int(size or n_bytes))]
+        assert cli.main([*command, *chosen, *scaled, "--out", str(tmp_path / f"auto{size}")]) == 0
         choice = json.loads(capsys.readouterr().out)["size"]["size"]
         assert cli.main([*command, "--add", "40", "--out", str(tmp_path / f"add{size}"), *more]) == 0
         found[size] = curve, choice, json.loads(capsys.readouterr().out)["warnings"]
