@@ -185,7 +185,7 @@ def languages_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
     return list(counts.counts.values()) if isinstance(counts, Parity) else [counts]
 
 
-def texts_of(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
+def all_texts(counts: PretokenCounts | Parity) -> list[PretokenCounts]:
     """All texts: those that tokens are learned on, and those that languages are compared by."""
     return [text for _, text in _named(counts, None)]
 

@@ -9,7 +9,7 @@ Face's trainer, but for pairs that are equally frequent, which that one takes in
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Literal, NamedTuple, get_args
@@ -18,7 +18,6 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, UnsupportedTokenizerError, require_type, whole_number
 from tokengraft.learn.allowed import missing_characters
 from tokengraft.learn.continued import extend
-from tokengraft.learn.word_merges import completions, left_to_right
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.kind import SPACE, token_bytes
@@ -205,6 +204,30 @@ def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
         merges[left, right] = None
     _require_enough(len(new), n)
     return add_tokens(tokenizer, [*new], [*merges])
+
+
+def left_to_right(pieces: Sequence[str]) -> Iterator[Pair]:
+    """The pairs that merge pieces from left to right: ``(p1, p2), (p1p2, p3), ...``."""
+    for at in range(1, len(pieces)):
+        yield "".join(pieces[:at]), pieces[at]
+
+
+def completions(
+    string: str, unreachable: Mapping[str, tuple[int, int]], is_usable: Callable[[str], bool]
+) -> dict[Pair, tuple[int, int]]:
+    """The merges by which a new token completes tokens that could not be reached, with the ranks of those.
+
+    ``unreachable`` is what `unreachable_ranks` gives. ``is_usable``: whether a string is a token that may be merged.
+
+    >>> completions("ab", {"abc": (4, 0), "xab": (7, 0)}, lambda part: part in "abc")
+    {('ab', 'c'): (4, 0)}
+    """
+    merges = dict[Pair, tuple[int, int]]()
+    for product, rank in unreachable.items():
+        pairs = [(string, product[len(string) :])] if product.startswith(string) else []
+        pairs += [(product[: -len(string)], string)] if product.endswith(string) else []
+        merges |= {pair: rank for pair in pairs if all(part == string or is_usable(part) for part in pair)}
+    return merges
 
 
 def regenerated(tokens: Sequence[str], known: set[str]) -> Iterator[Pair]:
