@@ -1,4 +1,4 @@
-"""How many tokens to add: the support of new tokens, `choose_size`, and curves of several languages."""
+"""How many tokens to add: the support of new tokens, and `choose_size`."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.measure.choose_size import SizeOptions, grid, rare_warning, supported_size
 from tokengraft.measure.segments import Text
-from tokengraft.measure.sizes import CurvePoint, encoded_support, expected, knee_of, least_support, support, text_ratio
+from tokengraft.measure.sizes import CurvePoint, expected, knee_of, least_support, support, text_ratio
 
 ESTONIAN = ["põdrad põõsas õunad õues", "kassid ja koerad jooksevad", "õhtu õdus põdrad", "sinine taevas", "punane õun"]
 TRAINING = [document for place, document in enumerate(ESTONIAN) for _ in range(15 - 3 * place)]
@@ -69,6 +69,13 @@ def occurring(base, extension, size):
     return [counted[extended.ids[token]] for token in cut.tokens]
 
 
+def encoded_support(base, extension, counts):
+    """The slow version for counts: encodes them with the extended tokenizer."""
+    extended = extension.apply(base)
+    total = counts.tokens(extended)
+    return [total.get(extended.ids[token], 0) for token in extension.tokens]
+
+
 def rare(base, extension, size, below):
     times = occurring(base, extension, size)
     return sum(n < below for n in times) / len(times)
@@ -96,7 +103,7 @@ def test_one_encoding_gives_the_support_of_every_size(kind, tmp_path):
     extension = tg.extend(base, counts, 60)
     found = support(base, extension, counts)
     assert [found(size) for size in range(len(extension) + 1)] == [
-        encoded_support(extension[:size].apply(base), extension[:size], counts) for size in range(len(extension) + 1)
+        encoded_support(base, extension[:size], counts) for size in range(len(extension) + 1)
     ]
     weighted = support(base, extension, counts.scale(7))
     assert weighted(20) == [7 * times for times in found(20)]
@@ -109,7 +116,7 @@ def test_one_encoding_gives_the_support_of_every_size_for_any_text(words, skip, 
     extension = tg.extend(base, counts, 30)
     found = support(base, extension, counts)
     for size in range(len(extension) + 1):
-        assert found(size) == encoded_support(extension[:size].apply(base), extension[:size], counts)
+        assert found(size) == encoded_support(base, extension[:size], counts)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +130,7 @@ def test_tokens_occur_at_least_as_often_as_the_merges_alone_say(of_every_kind, k
     base = of_every_kind[kind]
     counts = tg.count(base, iter(documents * 3))
     extension = tg.extend(base, counts, n)
-    occurring, least = encoded_support(extension.apply(base), extension, counts), least_support(extension)
+    occurring, least = encoded_support(base, extension, counts), least_support(extension)
     assert all(low <= times for low, times in zip(least, occurring, strict=True))
     if all(merge.left != merge.right for merge in extension.merges):
         first = len(extension.characters)
@@ -291,8 +298,6 @@ def test_another_base_or_pipeline_is_refused(base, counts, extension, held_out, 
     extended = extension[:1].apply(base)
     with pytest.raises(errors.InvalidTokenizerError, match="made for the tokenizer"):
         tg.measure.choose_size(extended, extension, counts, held_out)
-    with pytest.raises(errors.InvalidTokenizerError, match="made for the tokenizer"):
-        tg.measure.curves(extended, extension, {"et": held_out}, [1])
     pieces = KINDS["sentencepiece"](tmp_path / "pieces")
     other = tg.count(pieces, iter(ESTONIAN))
     with pytest.raises(errors.CountsError, match="another pipeline"):
@@ -337,40 +342,6 @@ def test_the_search_is_exact_for_its_definition(shares, limit, multiple, rising)
         multiples = [size for size in at if size % multiple == 0 and at[size] <= limit]
         singles = [size for size in at if at[size] <= limit and (size < multiple or len(at) < multiple)]
         assert found == max(multiples or singles, default=0)
-
-
-def test_curves_of_several_languages_and_their_spread(base, extension, held_out):
-    texts = {"et": held_out, "en": tg.count(base, iter(ENGLISH))}
-    found = tg.measure.curves(base, extension, texts, [10, 40, 5, 1000])
-    assert found.languages == ("et", "en")
-    assert [point.tokens for point in found.points] == [0, 5, 10, 40]
-    for point in found.points:
-        extended = extension[: point.tokens].apply(base)
-        scores = tg.evaluate({"new": extended}, {"et": iter(held_out.documents), "en": iter(ENGLISH)})
-        rates = {name: scores["new", name].bytes_per_token for name in texts}
-        assert point.bytes_per_token == pytest.approx(rates)
-        assert point.spread == pytest.approx(max(rates.values()) / min(rates.values()))
-        ratios = [rate / found.points[0].bytes_per_token[name] for name, rate in rates.items()]
-        assert [1 + gain for gain in point.gain.values()] == pytest.approx(ratios)
-        assert point.gain_spread == pytest.approx(max(ratios) / min(ratios))
-    assert found.points[0].gain_spread == 1
-    assert found.points[-1].gain_spread > 1.5
-    data = json.loads(json.dumps(found.as_dict()))
-    assert data["points"][0]["gain"] == {"et": 0.0, "en": 0.0}
-    assert data["points"][-1]["gain_spread"] == found.points[-1].gain_spread
-    assert found == tg.measure.curves(base, extension, texts, [5, 10, 40])
-
-
-def test_curves_of_nothing_are_refused(base, counts, extension, held_out):
-    with pytest.raises(errors.OptionError, match="no text was given"):
-        tg.measure.curves(base, extension, {}, [5])
-    with pytest.raises(errors.OptionError, match="the sizes are"):
-        tg.measure.curves(base, extension, {"et": held_out}, [0])
-    with pytest.raises(errors.OptionError, match="the leer text has no tokens"):
-        tg.measure.curves(base, extension, {"et": held_out, "leer": Text("x", ())}, [5])
-    with pytest.raises(errors.CountsError, match="weighted"):
-        tg.measure.curves(base, extension, {"et": counts.scale(2)}, [5])
-    assert [point.tokens for point in tg.measure.curves(base, extension[:0], {"et": held_out}, [5]).points] == [0]
 
 
 def test_the_curve_command_shows_support(base, tmp_path, capsys):

@@ -40,9 +40,9 @@ from tokengraft.measure.sizes import (
     CurvePoint,
     curve_of_extension,
     default_sizes,
-    encoded_support,
     expected,
     least_support,
+    support,
     text_ratio,
 )
 from tokengraft.output.atomic import require_distinct, require_new
@@ -166,10 +166,11 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         return _show_curve(tokenizer, largest, counts, held_out, warnings, options)
     extension, choice = cut(largest)
     extended, cost = extension.apply(tokenizer), None
-    support = expected(least_support(extension, has_merges=tokenizer.algorithm == "BPE"), ratio)
-    may_be_rare = choice is None and rare_warning(support)
+    least = expected(least_support(extension, has_merges=tokenizer.algorithm == "BPE"), ratio)
+    may_be_rare = choice is None and rare_warning(least)
     trained = options.training_text
-    if may_be_rare and (rare := rare_warning(encoded_support(extended, extension, counts, ratio), trained)):
+    occurring = support(tokenizer, extension, counts, trained)(len(extension)) if may_be_rare else ()
+    if rare := rare_warning(occurring, trained):
         warnings.append(f"{rare}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports")
         print_warnings(warnings[-1:])
     if preserve is not None:
@@ -230,7 +231,7 @@ def _show_curve(
     """Prints the gain by number of new tokens, and how often the new tokens occur in the training text."""
     trained = options.training_text
     sizes = default_sizes(options.add)
-    curve = curve_of_extension(tokenizer, extension, counts, text, sizes, training_text=trained)
+    curve = curve_of_extension(tokenizer, extension, support(tokenizer, extension, counts, trained), text, sizes)
     more = [*curve.warnings]
     if len(options.weight or ()) > 1:
         more.append("the shares below 10, 100 and 1,000 are of occurrences multiplied by --weight")

@@ -10,7 +10,7 @@ from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CountsError, OptionError, number, positive, require_type
 from tokengraft.learn.extension import Extension
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.measure.sizes import Curve, knee_of, measured_curve, rare_share, support
+from tokengraft.measure.sizes import Curve, curve_of_extension, knee_of, rare_share, support
 from tokengraft.progress import stage
 from tokengraft.representation import Table, set_fields, shown
 from tokengraft.tokenizer.edit import require_base
@@ -162,7 +162,7 @@ def choose_size(
     def rare_at(size: int) -> float:
         return rare_share(occurrences(size), min_support) or 0.0
 
-    curve = measured_curve(tokenizer, extension, occurrences, measured, sizes)
+    curve = curve_of_extension(tokenizer, extension, occurrences, measured, sizes)
     return _choice(curve, supported_size(sizes, rare_at, options), sizes, options)
 
 
