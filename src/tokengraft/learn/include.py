@@ -16,13 +16,13 @@ from tokengraft.learn.forms import Form, forms_of
 from tokengraft.learn.limits import Limits
 from tokengraft.learn.trainer import LearnedMerges, learned_merges
 from tokengraft.representation import frozen_strings, require_fields, shown
-from tokengraft.tokenizer.edit import add_tokens, before_whitespace_merges
+from tokengraft.tokenizer.edit import Pair, add_tokens, before_whitespace_merges
 from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 UNSPELLED = "it has a character that the vocabulary cannot spell"
 LONGEST = 256
-"""The most pieces that are merged into one token. No longer token is of use."""
+"""The longest form, in bytes or characters, whichever the vocabulary merges. No longer token is of use."""
 
 
 @shown
@@ -109,20 +109,18 @@ def listed_words(
     while True:
         wanted = [string for string in several if string not in reasons]
         characters = tuple(sorted({c for string in wanted for c in string if known(c) is None}))
-        base = add_tokens(tokenizer, characters, []) if characters else tokenizer
-        failed = _unusable(base, {string: forms[string] for string in wanted})
-        learned, extended = LearnedMerges(), base
-        if wanted and not failed:
+        base, learned = add_tokens(tokenizer, characters, []) if characters else tokenizer, LearnedMerges()
+        if wanted:
             most = sum(map(len, wanted))  # every merge shortens one of them
             learned = learned_merges(base, _counted_once(tokenizer, wanted), most, any_pair, preserve=preserve)
-            extended = add_tokens(base, learned.tokens, learned.pairs) if learned.merges else base
-        if not failed:
-            left = [string for string in forms if string not in reasons]
-            broken = [string for string in left if not _is_one_token(extended, string, forms[string])]
-            failed = {string: _why_broken(extended, string, forms[string], learned) for string in broken}
-        if not failed:
+        extended = add_tokens(base, learned.tokens, learned.pairs) if learned.merges else base
+        usable = {string: form for string, form in forms.items() if string not in reasons}
+        broken = [string for string, form in usable.items() if not _is_one_token(extended, string, form)]
+        if not broken:
             break
-        reasons |= failed
+        both = before_whitespace_merges(base), before_whitespace_merges(extended)
+        preserved = {(pair.left, pair.right) for pair in learned.refused}
+        reasons |= {string: _why_broken(both, string, forms[string], preserved) for string in broken}
     words_of = (
         IncludedWord(word, None, printable(reason)) if reason else IncludedWord(word, form.string, None)
         for word, form in listed
@@ -142,6 +140,7 @@ def _refusals(
     known, forbidden = tokenizer.core_vocabulary.id_of, frozenset(never_made(tokenizer))
     may_be_added, refusal = may_be_added_by(limits, preserve), refusal_by(tokenizer, limits)
     byte_level, cut, reasons = tokenizer.kind == "byte-level", _cut_pairs(tokenizer, forms, counted), dict[str, str]()
+    letters = "bytes" if byte_level else "characters"
     for string in forms:
         missing = [character for character in dict.fromkeys(string) if known(character) is None]
         crossed = next((string[at : at + 2] for at in range(len(string)) if string[at : at + 2] in cut), None)
@@ -154,6 +153,8 @@ def _refusals(
         elif crossed:
             between = f"`{crossed[0]}` and `{crossed[1]}`"
             reasons[string] = f"SentencePiece's rules split text between {between} (--rule changes them)"
+        elif len(string) > LONGEST:
+            reasons[string] = f"it has {len(string):,} {letters}, and at most {LONGEST:,} are merged into one token"
         elif reason := refusal(string):
             reasons[string] = reason
     return reasons
@@ -181,21 +182,6 @@ def _counted_once(tokenizer: Tokenizer, strings: Iterable[str]) -> _core.Counts:
     return _core.Counts(b"".join(rows), offsets.tobytes(), np.ones(len(rows), "<u8").tobytes())
 
 
-def _unusable(base: Tokenizer, forms: Mapping[str, Form]) -> dict[str, str]:
-    """The forms that merges cannot make one token, whatever is learned, with the reasons."""
-    model, reasons = before_whitespace_merges(base).core_model, dict[str, str]()
-    for string, form in forms.items():
-        ids = model.encode_by_merges(string)
-        in_text = [model.encode_by_merges(pretoken) for pretoken in _pretokens(base, form)]
-        if "".join(base.strings[token_id] for token_id in ids) != string:
-            reasons[string] = UNSPELLED
-        elif len(ids) > LONGEST:
-            reasons[string] = f"it has {len(ids):,} pieces, and at most {LONGEST:,} are merged into one token"
-        elif not any(ids == whole[at : at + len(ids)] for whole in in_text for at in range(len(whole))):
-            reasons[string] = f"in `{form.texts[0]}`, a token of the tokenizer spans its edge"
-    return reasons
-
-
 def _is_one_token(tokenizer: Tokenizer, string: str, form: Form) -> bool:
     """Whether a form, and running text with it, is encoded as its token."""
     token_id, model = tokenizer.core_vocabulary.id_of(string), tokenizer.core_model
@@ -210,12 +196,17 @@ def _pretokens(tokenizer: Tokenizer, form: Form) -> list[str]:
     return [piece for piece in pieces if isinstance(piece, str)]
 
 
-def _why_broken(extended: Tokenizer, string: str, form: Form, learned: LearnedMerges) -> str:
-    """Why a form is not one token after training."""
-    ids = before_whitespace_merges(extended).core_model.encode_by_merges(string)
-    if len(ids) == 1:
-        return f"in `{form.texts[0]}`, other merges break it"
-    preserved = {(pair.left, pair.right) for pair in learned.refused}
-    if not preserved.isdisjoint(pairwise(extended.strings[token_id] for token_id in ids)):
+def _why_broken(both: tuple[Tokenizer, Tokenizer], string: str, form: Form, preserved: set[Pair]) -> str:
+    """Why a form is not one token, given the tokenizers before and after training, and pairs of preserved text."""
+    base, extended = both
+    pieces = [extended.strings[token_id] for token_id in extended.core_model.encode_by_merges(string)]
+    if "".join(pieces) != string:
+        return UNSPELLED
+    if not preserved.isdisjoint(pairwise(pieces)):
         return "its merges would change text that must not change"
-    return "the limits allow none of the tokens that it could be merged from"
+    if len(pieces) > 1:
+        return "the limits allow none of the tokens that it could be merged from"
+    encode = base.core_model.encode_by_merges
+    ids, in_text = encode(string), map(encode, _pretokens(base, form))
+    is_apart = any(ids == whole[at : at + len(ids)] for whole in in_text for at in range(len(whole)))
+    return f"in `{form.texts[0]}`, {'other merges break it' if is_apart else 'a token of the tokenizer spans its edge'}"

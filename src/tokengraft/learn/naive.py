@@ -196,7 +196,8 @@ def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
     characters = donation.characters[:n]
     spelled = _with_characters(tokenizer, characters)
     new, merges = dict.fromkeys(characters), dict[Pair, None]()
-    for left, right in (pair for token in donation.tokens for pair in left_to_right(base_pieces(spelled, token) or [])):
+    segmented = (base_pieces(spelled, token) or [] for token in donation.tokens)
+    for left, right in (("".join(pieces[:at]), pieces[at]) for pieces in segmented for at in range(1, len(pieces))):
         if left + right not in spelled.ids and left + right not in new:
             if len(new) == n:
                 break
@@ -204,12 +205,6 @@ def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
         merges[left, right] = None
     _require_enough(len(new), n)
     return add_tokens(tokenizer, [*new], [*merges])
-
-
-def left_to_right(pieces: Sequence[str]) -> Iterator[Pair]:
-    """The pairs that merge pieces from left to right: ``(p1, p2), (p1p2, p3), ...``."""
-    for at in range(1, len(pieces)):
-        yield "".join(pieces[:at]), pieces[at]
 
 
 def completions(
