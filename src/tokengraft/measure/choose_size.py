@@ -154,16 +154,48 @@ def choose_size(
     require_type("extension", extension, Extension)
     require_type("counts", counts, PretokenCounts)
     require_base(tokenizer, extension.base_hash, what="extension")
-    _require_tokens(extension, options)
+    if not len(extension):
+        refused = f": {len(extension.refused):,} candidates were refused because they occur in the preserved text"
+        raise CountsError(
+            f"the extension has no tokens{refused * bool(extension.refused)}, so there is no size to choose",
+            hint="preserve less text" if extension.refused else "give more text, or lower --min-count",
+        )
+    if len(extension) < options.min_size:
+        raise OptionError(
+            f"the extension has {len(extension):,} tokens, and at least {options.min_size:,} are asked for",
+            hint="learn more tokens: --max-add",
+        )
     measured = open_text("text", text, read_options)
     sizes = grid(len(extension), options.multiple, options.min_size)
     occurrences = support(tokenizer, extension, counts, training_text)
-
-    def rare_at(size: int) -> float:
-        return rare_share(occurrences(size), min_support) or 0.0
-
     curve = curve_of_extension(tokenizer, extension, occurrences, measured, sizes)
-    return _choice(curve, supported_size(sizes, rare_at, options), sizes, options)
+    supported = supported_size(sizes, lambda size: rare_share(occurrences(size), min_support) or 0.0, options)
+    smallest = sizes[0] if options.min_size > 1 else 0
+    knee = knee_of([point for point in curve.points if point.tokens >= smallest])
+    if options.min_size == 1 and not supported:
+        raise CountsError(
+            f"at every size, {options.limit}{'' if training_text else ' in the text'}: it is too little to choose a "
+            "size",
+            hint="give more text, pass --add with a number, lower --min-support or raise --max-rare",
+        )
+    if knee == 0:
+        first = curve.points[1]
+        raise CountsError(
+            f"the first {first.tokens:,} new tokens change bytes per token of the held-out text by {first.gain:+.1%}: "
+            "less than 1 % for 1,000 tokens, so no size is worth its cost",
+            hint="give held-out text like the text that was learned from, or pass --add with a number",
+        )
+    size = max(min(supported, sizes[-1] if knee is None else knee), smallest)
+    at_knee = f"the knee of the curve is at {knee:,}" if knee else f"the knee of the curve is beyond {sizes[-1]:,}"
+    if supported < size:
+        reason = f"{size:,} new tokens, the fewest that were allowed, although {options.limit}"
+    elif size == knee:
+        reason = f"{size:,} new tokens, the knee of the curve: 1,000 more gain less than 1 %"
+    elif supported < sizes[-1]:
+        reason = f"{size:,} new tokens: {at_knee}, but beyond {size:,} {options.limit}"
+    else:
+        reason = f"{size:,} new tokens, all that were learned: the knee of the curve is beyond them"
+    return SizeChoice(size, knee, supported, reason, curve)
 
 
 def rare_warning(expected: Sequence[int], training_text: int | None = None) -> str | None:
@@ -186,20 +218,6 @@ def rare_warning(expected: Sequence[int], training_text: int | None = None) -> s
 def _where(training_text: int | None) -> str:
     """In which text tokens are rare."""
     return f"in {training_text:,} bytes of training text" if training_text else "in the text"
-
-
-def _require_tokens(extension: Extension, options: SizeOptions) -> None:
-    if not len(extension):
-        refused = f": {len(extension.refused):,} candidates were refused because they occur in the preserved text"
-        raise CountsError(
-            f"the extension has no tokens{refused * bool(extension.refused)}, so there is no size to choose",
-            hint="preserve less text" if extension.refused else "give more text, or lower --min-count",
-        )
-    if len(extension) < options.min_size:
-        raise OptionError(
-            f"the extension has {len(extension):,} tokens, and at least {options.min_size:,} are asked for",
-            hint="learn more tokens: --max-add",
-        )
 
 
 def grid(largest: int, multiple: int, smallest: int = 1) -> list[int]:
@@ -257,40 +275,3 @@ def _search(within: int, beyond: int, multiple: int, rare_at: Callable[[int], fl
         else:
             last = middle
     return between[first - 1] if first else within
-
-
-def _choice(curve: Curve, supported: int, sizes: Sequence[int], options: SizeOptions) -> SizeChoice:
-    """The smaller of knee and supported size, but at least the smallest size that was asked for."""
-    smallest = sizes[0] if options.min_size > 1 else 0
-    knee = knee_of([point for point in curve.points if point.tokens >= smallest])
-    _require_choice(curve, supported, knee, options)
-    size = max(min(supported, sizes[-1] if knee is None else knee), smallest)
-    return SizeChoice(size, knee, supported, _reason(size, knee, supported, sizes, options), curve)
-
-
-def _require_choice(curve: Curve, supported: int, knee: int | None, options: SizeOptions) -> None:
-    if options.min_size == 1 and not supported:
-        raise CountsError(
-            f"at every size, {options.limit}{'' if options.training_text else ' in the text'}: it is too little to "
-            "choose a size",
-            hint="give more text, pass --add with a number, lower --min-support or raise --max-rare",
-        )
-    if knee == 0:
-        first = curve.points[1]
-        raise CountsError(
-            f"the first {first.tokens:,} new tokens change bytes per token of the held-out text by {first.gain:+.1%}: "
-            "less than 1 % for 1,000 tokens, so no size is worth its cost",
-            hint="give held-out text like the text that was learned from, or pass --add with a number",
-        )
-
-
-def _reason(size: int, knee: int | None, supported: int, sizes: Sequence[int], options: SizeOptions) -> str:
-    """Why this size was chosen, in one sentence."""
-    at_knee = f"the knee of the curve is at {knee:,}" if knee else f"the knee of the curve is beyond {sizes[-1]:,}"
-    if supported < size:
-        return f"{size:,} new tokens, the fewest that were allowed, although {options.limit}"
-    if size == knee:
-        return f"{size:,} new tokens, the knee of the curve: 1,000 more gain less than 1 %"
-    if supported < sizes[-1]:
-        return f"{size:,} new tokens: {at_knee}, but beyond {size:,} {options.limit}"
-    return f"{size:,} new tokens, all that were learned: the knee of the curve is beyond them"
