@@ -34,7 +34,7 @@ from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Parity
 from tokengraft.learn.naive import NAIVE_METHODS, extend_naively
 from tokengraft.learn.preserve import cost_of, is_restricted, lost_gain, trained_freely
-from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
+from tokengraft.measure.choose_size import SizeChoice, SizeOptions, choose_size, rare_warning
 from tokengraft.measure.segments import Text, open_text
 from tokengraft.measure.sizes import (
     CurvePoint,
@@ -158,7 +158,8 @@ def _run_continued(tokenizer: Tokenizer, options: argparse.Namespace) -> int:
         if options.add != AUTO or held_out is None:
             return extension, None
         least = max(extension.n_listed, 1)
-        choice = choose_size(tokenizer, extension, counts, held_out, min_size=least, **learning.size_options(options))
+        size = SizeOptions(min_size=least, **learning.size_options(options))
+        choice = choose_size(tokenizer, extension, counts, held_out, size)
         return extension[: choice.size], choice
 
     largest = learn(preserve.counts if preserve else None, _largest(options))

@@ -134,7 +134,7 @@ def require_no_size(options: argparse.Namespace, *names: str) -> None:
 
 
 def size_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given for choosing a size, as arguments of `choose_size`."""
+    """The options that were given for choosing a size, as fields of `SizeOptions`."""
     return {"multiple": MULTIPLE} | given(options, "min_support", "max_rare", "multiple", "training_text")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from tokengraft.corpus.open import Corpus
@@ -64,11 +65,12 @@ class SizeOptions:
     min_support: int = MIN_SUPPORT
     """A token is rare if it occurs less often in the training text."""
     multiple: int = 1
-    """The size is a multiple of this."""
+    """The size is a multiple of this. If fewer tokens than that are learned or supported, it has no effect."""
     min_size: int = 1
-    """No smaller size is chosen."""
+    """No smaller size is chosen, such as the number of tokens of a word list. It need not be supported."""
     training_text: int | None = None
-    """Bytes of target text that the model will be trained on; by default the text that was counted."""
+    """Bytes of target text that the model will be trained on; by default the text that was counted. Several passes over
+    a text count once."""
 
     def __post_init__(self) -> None:
         set_fields(self, positive, "min_support", "multiple", "min_size", "training_text")
@@ -94,12 +96,8 @@ def choose_size(
     extension: Extension,
     counts: PretokenCounts,
     text: Text | PretokenCounts | Corpus,
+    options: SizeOptions | None = None,
     *,
-    max_rare: float = MAX_RARE,
-    min_support: int = MIN_SUPPORT,
-    multiple: int = 1,
-    min_size: int = 1,
-    training_text: int | None = None,
     read_options: ReadOptions | None = None,
 ) -> SizeChoice:
     """How many tokens of an extension to add: the knee of its curve, or fewer if too many tokens would be rare.
@@ -125,12 +123,7 @@ def choose_size(
         counts: The text that they were learned from. If it is weighted, so are the occurrences, and ``training_text``
             is refused.
         text: Held-out text: whatever `count` reads, a `Text`, or counts of the same pipeline.
-        max_rare: At most this share of the new tokens may be rare.
-        min_support: A token is rare if it occurs less often than this.
-        multiple: The size is a multiple of this. If fewer tokens than that are learned or supported, it has no effect.
-        min_size: No smaller size is chosen, such as the number of tokens of a word list. It need not be supported.
-        training_text: Bytes of text like ``counts`` that the model will be trained on; by default those of ``counts``.
-            Several passes over a text count once.
+        options: What is rare, and which sizes may be chosen.
         read_options: How to read the held-out text; by default text files have one document per line.
 
     Raises:
@@ -150,8 +143,9 @@ def choose_size(
         12 new tokens: the knee of the curve is beyond 16,
         but beyond 12 more than 25 % of the new tokens occur fewer than 100 times
     """
-    options = SizeOptions(max_rare, min_support, multiple, min_size, training_text)
     require_type("extension", extension, Extension)
+    require_type("options", options, SizeOptions, NoneType)
+    options = options or SizeOptions()
     require_type("counts", counts, PretokenCounts)
     require_base(tokenizer, extension.base_hash, what="extension")
     if not len(extension):
@@ -167,15 +161,15 @@ def choose_size(
         )
     measured = open_text("text", text, read_options)
     sizes = grid(len(extension), options.multiple, options.min_size)
-    occurrences = support(tokenizer, extension, counts, training_text)
+    occurrences = support(tokenizer, extension, counts, options.training_text)
     curve = curve_of_extension(tokenizer, extension, occurrences, measured, sizes)
-    supported = supported_size(sizes, lambda size: rare_share(occurrences(size), min_support) or 0.0, options)
+    supported = supported_size(sizes, lambda size: rare_share(occurrences(size), options.min_support) or 0.0, options)
     smallest = sizes[0] if options.min_size > 1 else 0
     knee = knee_of([point for point in curve.points if point.tokens >= smallest])
     if options.min_size == 1 and not supported:
         raise CountsError(
-            f"at every size, {options.limit}{'' if training_text else ' in the text'}: it is too little to choose a "
-            "size",
+            f"at every size, {options.limit}{'' if options.training_text else ' in the text'}: it is too little to "
+            "choose a size",
             hint="give more text, pass --add with a number, lower --min-support or raise --max-rare",
         )
     if knee == 0:

@@ -1,7 +1,7 @@
 """`new_vocabulary`: prunes and extends the tokenizer. `measured`: checks and evaluates the result."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokengraft.checkpoint.padding import model_rows
@@ -159,7 +159,7 @@ def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Exten
 def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) -> SizeChoice:
     size = job.options.size
     size = replace(size, min_size=max(size.min_size, extension.n_listed))
-    return choose_size(base, extension, texts.support, texts.held_out, **asdict(size))
+    return choose_size(base, extension, texts.support, texts.held_out, size)
 
 
 def _rare(job: Prepared, texts: Texts, made: NewVocabulary) -> Iterator[str]:
