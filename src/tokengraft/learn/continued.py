@@ -65,8 +65,8 @@ def extend(
         preserve: The counts of text whose segmentation must not change. A pair that occurs in it is never merged, and
             a character of it is not added: every pretoken of it keeps its ids, also rare ones in the script of the
             training text, which `adapt` leaves out. ``Extension.refused`` lists the pairs that would have been merged.
-        include: Words that become tokens before anything is learned, by merges that are made for them. They and the
-            tokens in between count towards n. ``Extension.included`` has the result for every word.
+        include: Words that become tokens before anything is learned from the text, by training on them alone. They and
+            the tokens in between count towards n. ``Extension.included`` has the result for every word.
         progress: Called as tokens are learned, with (`learning`, tokens since the last call, ``n``).
 
     Raises:

@@ -48,10 +48,13 @@ def learned_merges(
     parity, parallel = counts if isinstance(counts, Parity) else None, None
     if parity and parity.parallel is not None and parity.reference is not None:
         parallel = [text.table for text in parity.parallel.values()], parity.reference.table
-    rules = None if isinstance(counts, _core.Counts) else rules_of(tokenizer, counts)
+    if isinstance(counts, _core.Counts):
+        tables, rules = [counts], None
+    else:
+        tables, rules = [text.table for text in languages_of(counts)], rules_of(tokenizer, counts)
     merges, refused, languages = _core.extend(
         before_whitespace_merges(tokenizer).core_model,
-        [counts] if isinstance(counts, _core.Counts) else [text.table for text in languages_of(counts)],
+        tables,
         n,
         min_count=limits.min_count,
         max_token_bytes=limits.max_token_bytes or UNBOUNDED,
@@ -60,7 +63,7 @@ def learned_merges(
         rules=replace(rules, allow_whitespace_only_pieces=False) if rules else None,
         unreachable_ranks=[(string, *rank) for string, rank in unreachable_ranks(tokenizer).items()],
         max_candidates=4 * n + 1000,  # measured: a quarter quicker than keeping all of a million pairs
-        allow=allowed_by(tokenizer, limits, runs=not isinstance(counts, _core.Counts)),
+        allow=allowed_by(tokenizer, limits, runs=rules is not None),
         scripts=list(limits.script_names) if limits.scripts else None,
         preserved=preserve.table if preserve else None,
         parallel=parallel,
