@@ -9,7 +9,7 @@ Face's trainer, but for pairs that are equally frequent, which that one takes in
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Literal, NamedTuple, get_args
@@ -186,8 +186,11 @@ def _of_two_pieces(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
     merges = list[Pair]()
     for token in tokens[len(characters) :]:
         left, right = base_pieces(spelled, token) or ("", "")
-        merges += [*completions(token, unreachable, usable.__contains__), (left, right)]
         usable.add(token)
+        for each in unreachable:  # with a SentencePiece model, it also completes tokens that could not be reached
+            pairs = ((token, each.removeprefix(token)), (each.removesuffix(token), token))
+            merges += dict.fromkeys(pair for pair in pairs if "".join(pair) == each and usable.issuperset(pair))
+        merges.append((left, right))
     return add_tokens(tokenizer, tokens, merges)
 
 
@@ -205,24 +208,6 @@ def _scaffolded(tokenizer: Tokenizer, donation: Donation, n: int) -> Tokenizer:
         merges[left, right] = None
     _require_enough(len(new), n)
     return add_tokens(tokenizer, [*new], [*merges])
-
-
-def completions(
-    string: str, unreachable: Mapping[str, tuple[int, int]], is_usable: Callable[[str], bool]
-) -> dict[Pair, tuple[int, int]]:
-    """The merges by which a new token completes tokens that could not be reached, with the ranks of those.
-
-    ``unreachable`` is what `unreachable_ranks` gives. ``is_usable``: whether a string is a token that may be merged.
-
-    >>> completions("ab", {"abc": (4, 0), "xab": (7, 0)}, lambda part: part in "abc")
-    {('ab', 'c'): (4, 0)}
-    """
-    merges = dict[Pair, tuple[int, int]]()
-    for product, rank in unreachable.items():
-        pairs = [(string, product[len(string) :])] if product.startswith(string) else []
-        pairs += [(product[: -len(string)], string)] if product.endswith(string) else []
-        merges |= {pair: rank for pair in pairs if all(part == string or is_usable(part) for part in pair)}
-    return merges
 
 
 def regenerated(tokens: Sequence[str], known: set[str]) -> Iterator[Pair]:
