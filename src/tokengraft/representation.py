@@ -71,6 +71,7 @@ _Class = TypeVar("_Class", bound=type)
 _CHARACTERS = 480
 """All fields of a `repr` together have about this many characters."""
 _ITEMS, _DEPTH = 3, 3
+_TOKEN_CHARACTERS = 24
 ROWS = 20
 """Rows of a table in a notebook."""
 
@@ -88,8 +89,8 @@ class Table(NamedTuple):
 def shown(kind: _Class) -> _Class:
     """Gives a dataclass or named tuple a short `repr`, and HTML for notebooks.
 
-    The class may have ``_facts``, which returns what is shown in place of its fields, and ``_tables``, which returns
-    tables that are shown below them. Text is escaped: tokens may be HTML.
+    The class may have ``_shown``, which returns what a `repr` shows in place of its fields; for notebooks ``_facts``,
+    which does the same, and ``_tables``, which returns tables below them. Text is escaped: tokens may be HTML.
 
     Examples:
         >>> @shown
@@ -109,17 +110,52 @@ def shown(kind: _Class) -> _Class:
 
 def short_repr(value: Any, depth: int = 0) -> str:
     """The `repr` of a dataclass or named tuple inside ``depth`` others, with a part of each long field."""
-    names = _names(value)
-    limit = max(_CHARACTERS // max(len(names), 1), 16)
-    parts = (f"{name}={short(getattr(value, name), limit, depth + 1)}" for name in names)
+    facts = _fields(value)
+    limit = max(_CHARACTERS // max(len(facts), 1), 16)
+    parts = (f"{name}={short(fact, limit, depth + 1)}" for name, fact in facts.items())
     return f"{type(value).__name__}({', '.join(parts)})"
 
 
-def _names(value: Any) -> list[str]:
-    """The names of the fields that a `repr` has."""
-    if is_dataclass(value):
-        return [field.name for field in fields(value) if field.repr]
-    return list(value._fields)
+class Quoted(str):
+    """Text that a `repr` shows as it is: it has quotation marks of its own."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def quoted(text: str) -> Quoted:
+    """A short text in backticks, with spaces and control characters visible. Long text is cut.
+
+    >>> quoted(" a\\n"), [quoted("b")]
+    (`␠a\\n`, [`b`])
+    """
+    shown = "".join(map(_visible, text[:_TOKEN_CHARACTERS]))
+    return Quoted(f"`{shown}{'…' if len(text) > _TOKEN_CHARACTERS else ''}`")
+
+
+def visible(text: str) -> str:
+    """A text in one line: spaces as they are, line breaks and control characters escaped.
+
+    >>> visible("a b\\n\\x1b[31m")
+    'a b\\\\n\\\\x1b[31m'
+    """
+    return "".join(character if character == " " else _visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    if character == " ":
+        return "␠"
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """What a `repr` shows: ``_shown``, or the fields."""
+    if hasattr(value, "_shown"):
+        return dict(value._shown())
+    names = [field.name for field in fields(value) if field.repr] if is_dataclass(value) else value._fields
+    return {name: getattr(value, name) for name in names}
 
 
 def short(value: Any, limit: int, depth: int = 0) -> str:
@@ -160,7 +196,7 @@ def _items(brackets: str, items: Iterable[str], value: Sized, limit: int) -> str
 
 def notebook_html(value: Any) -> str:
     """A value as HTML: its name, its fields and its tables."""
-    facts = value._facts() if hasattr(value, "_facts") else {name: getattr(value, name) for name in _names(value)}
+    facts = value._facts() if hasattr(value, "_facts") else _fields(value)
     rows = "".join(f"<tr><th>{_text(name)}</th><td>{_text(fact)}</td></tr>" for name, fact in facts.items())
     tables = value._tables() if hasattr(value, "_tables") else ()
     return f"<b>{type(value).__name__}</b><table>{rows}</table>{''.join(map(_html_table, tables))}"

@@ -8,8 +8,10 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli
-from tokengraft.cli.options import named
-from tokengraft.cli.reading import READ_OPTIONS
+from tokengraft.learn.include import WordList
+from tokengraft.options.table import TABLE, options_of
+from tokengraft.options.values import named
+from tokengraft.pipeline.options import AdaptOptions
 
 
 def commands(parser=None, name=""):
@@ -94,13 +96,6 @@ def test_counts_of_repeated_options_are_all_learned_from(model, counts, tmp_path
     assert any("Ãµ" in token and len(token) > 2 for token in learned)
 
 
-def test_the_reading_options_are_known_to_be_reading_options():
-    groups = [g for c in commands().values() for g in c._action_groups if g.title == "reading the corpus"]
-    assert groups
-    for group in groups:
-        assert {action.dest for action in group._group_actions} == set(READ_OPTIONS)
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -108,13 +103,7 @@ def test_the_reading_options_are_known_to_be_reading_options():
         ["--documents", "files"],
         ["--format", "text"],
         ["--skip-bad"],
-        ["--shard", "0/1"],
-        ["--normalize", "nfkc"],
-        ["--rule", "split_digits=false"],
         ["--max-bytes", "1GB"],
-        ["--max-documents", "0"],
-        ["--workers", "1"],
-        ["--memory", "4GiB"],
     ],
 )
 def test_with_counts_every_reading_option_is_refused_even_with_its_default(model, counts, tmp_path, capsys, option):
@@ -122,10 +111,29 @@ def test_with_counts_every_reading_option_is_refused_even_with_its_default(model
     for command in (["extend", model, "--add", 5], ["prune", model, "--remove", 5]):
         status, said = run(capsys, *command, "--counts", counts, *out, *option)
         assert status == 2
-        assert f"{option[0]} is for reading a corpus, and --counts was counted already" in said
+        assert f"{option[0]} has no effect without --corpus" in said
     status, said = run(capsys, "prune", model, "--method", "last-id-leaf", "--remove", 5, *out, *option)
     assert status == 2
-    assert f"{option[0]} is for reading a corpus, and none was given" in said
+    assert f"{option[0]} has no effect without --corpus" in said
+
+
+def test_every_need_names_options_of_the_same_commands_or_a_fact():
+    facts = {"weights", "two tokenizers", "a random initialiser", "a tokenizer that is not byte-level"}
+    for command in ("recipe", *{name for option in TABLE for name in option.commands.split()}):
+        known = {option.flag for option in options_of(command)}
+        for option in options_of(command):
+            for need in filter(None, option.needs.split("; ")):
+                ways = need.split(" or ")
+                assert facts & {*ways} or known & {way.split()[0] for way in ways} or command == "count", option
+            assert {way.split()[0] for way in option.excludes.split("; ") if way} <= known | {"--balance", "--swap"}
+
+
+def test_every_field_of_the_table_is_one_of_the_options_of_an_adaptation():
+    for option in TABLE:
+        if option.field and "adapt" in option.commands:
+            owner, name = (*option.field.split("."), "")[:2]
+            assert hasattr(AdaptOptions(include=WordList(("a",))), owner)
+            assert not name or hasattr(getattr(AdaptOptions(include=WordList(("a",))), owner), name)
 
 
 @pytest.mark.parametrize(
@@ -133,17 +141,19 @@ def test_with_counts_every_reading_option_is_refused_even_with_its_default(model
     [
         (
             ["extend", "--add", 5, "--counts", "C", "--character-coverage", 0.5],
-            "--character-coverage has no effect",
+            "--character-coverage has no effect without a tokenizer that is not byte-level",
         ),
-        (["extend", "--add", 5, "--corpus", "T", "--rule", "split_digits=false"], "--rule has no effect here"),
-        (["extend", "--add", 5, "--counts", "C", "--donor", "M", "--method", "naive-regen"], "both text and --donor"),
-        (["extend", "--add", 5, "--donor", "M", "--method", "naive-regen", "--weight", 2], "--weight is for"),
+        (["extend", "--add", 5, "--counts", "C", "--corpus", "T"], "--counts and --corpus do not go together"),
         (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--min-count", 2], "--min-count is for"),
         (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--deny-pattern", "x"], "--deny-pattern"),
         (["extend", "--add", 5, "--counts", "C", "--method", "naive-regen", "--extension", "E"], "--extension is for"),
         (["extend", "--add", 5, "--counts", "C", "--method", "scaffold", "--no-keep-llama-cpp-hash"], "-hash is for"),
-        (["prune", "--remove", 5, "--counts", "C", "--scripts", "Latin"], "--scripts is for the script methods"),
-        (["prune", "--remove", 5, "--method", "last-id", "--weight", 2], "--weight is for"),
+        (["extend", "--add", 5, "--counts", "C", "--max-share", 0.5], "has no effect without --balance parity"),
+        (["extend", "--add", 5, "--counts", "C", "--max-add", 9], "has no effect without --add auto"),
+        (["prune", "--remove", 5, "--counts", "C", "--scripts", "Latin"], "without --method script|script-leaf"),
+        (["prune", "--remove", 5, "--method", "last-id", "--weight", 2], "has no effect without --counts or --corpus"),
+        (["prune", "--remove", 5, "--rows", 9, "--counts", "C"], "--rows and --remove do not go together"),
+        (["prune", "--remove", 5, "--counts", "C", "--keep-coverage", 0.9], "has no effect without --remove auto"),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_path, capsys, arguments, said):
@@ -163,7 +173,6 @@ def test_an_option_that_would_be_ignored_is_refused(model, counts, text, tmp_pat
         "extend M --counts C --add 5 --out O --extension C",
         "extend M --counts C --add 5 --out O --extension O/extension.json",
         "extend M --counts C --add 5 --deny T --out O --extension T",
-        "extend M --donor D --method naive-regen --add 5 --out D",
         "prune M --counts C --remove 5 --out M",
         "prune M --counts C --remove 5 --out O --order C",
         "prune M --counts C --remove 5 --protect T --out O --order T",

@@ -12,14 +12,18 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, progress
-from tokengraft.cli.options import command_line, number
-from tokengraft.cli.reading import kept_texts, one_text, texts_of
+from tokengraft.options import texts
+from tokengraft.options.option import command_line, given_options
+from tokengraft.options.table import options_of
+from tokengraft.options.texts import kept_texts, one_text, texts_by_name, weighted_texts
+from tokengraft.options.values import number
 
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -142,6 +146,19 @@ def test_without_a_terminal_a_stage_is_one_plain_line_and_quiet_shows_none(capsy
     assert status == 0, err
     assert json.loads(out)["plan"]["added"] == 12
     assert all(line.startswith("warning: ") for line in err.splitlines())
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("size", [["--add", "4"], ["--remove", "8"], ["--swap", "4", "--as-adapter"]])
+def test_what_to_do_next_is_in_lines_of_at_most_100_characters(capsys, size):
+    for name in ("et", "en"):
+        Path(f"{name}.txt").rename(f"{name}{'x' * 90}.txt")
+    texts = ["--target", f"et=et{'x' * 90}.txt", "--keep", f"en{'x' * 90}.txt"]
+    assert cli.main(["adapt", "model", *texts, *size, "--out", "out"]) == 0
+    err = capsys.readouterr().err
+    hints = err[err.index("wrote `out`") :].splitlines()
+    assert len(hints) == 5
+    assert all(len(line) <= 100 for line in hints), hints
 
 
 def test_long_stages_report_what_is_done_the_rate_and_the_time_left(monkeypatch, capsys):
@@ -290,19 +307,42 @@ def test_every_command_has_quiet_and_json():
         assert {"--quiet", "--json"} <= flags, command.prog
 
 
-def test_files_of_one_name_are_one_text_and_others_have_the_name_of_their_file(tmp_path, monkeypatch):
+def test_texts_have_the_name_that_is_given_or_that_of_their_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert texts_of(["et=a", "et=b", "c/en.txt"], "--text") == {"et": ["a", "b"], "en": "c/en.txt"}
+    assert texts_by_name(["et=a", "c/en.txt"], "--text") == {"et": "a", "en": "c/en.txt"}
     assert one_text(["a.txt", "b.txt"], "--text") == ("a", ["a.txt", "b.txt"])
     assert one_text(["et=a.txt", "b.txt"], "--text") == ("et", ["a.txt", "b.txt"])
     assert kept_texts(["a", "b"], "keep") == {"keep": ["a", "b"]}
     assert kept_texts(["a", "de=b", "c"], "keep") == {"keep": "a", "de": ["b", "c"]}
     (tmp_path / "x=y.txt").write_text("a file with a strange name")
-    assert texts_of(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
-    with pytest.raises(tg.errors.OptionError, match="two texts of `text` are called 'et'"):
-        texts_of(["a/et.txt", "b/et.txt"], "--text")
+    assert texts_by_name(["x=y.txt"], "--text") == {"x=y": "x=y.txt"}
     with pytest.raises(tg.errors.OptionError, match="`text` is one text, and 2 were given: 'et', 'en'"):
         one_text(["et=a", "en=b"], "--text")
+
+
+def test_lines_of_a_list_end_where_those_of_a_text_do(tmp_path):
+    (tmp_path / "list.txt").write_bytes("\ufeffa\u2028b\r\n\x0b\x85c\nd\n".encode())
+    assert texts.lines_of(tmp_path / "list.txt", "--protect") == ["a\u2028b", "\x0b\x85c", "d"]
+    (tmp_path / "list.txt").write_bytes(b"")
+    assert texts.lines_of(tmp_path / "list.txt", "--protect") == lines_of(None, "--protect") == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "option"),
+    [
+        (lambda: texts_by_name(["et=a", "et=b"], "--text"), "text"),
+        (lambda: texts_by_name(["a/et.txt", "b/et.txt"], "--text"), "text"),
+        (lambda: texts_by_name(["et=a", "b/et.txt"], "--test"), "test"),
+        (lambda: one_text(["et=a", "et=b"], "--held-out"), "held_out"),
+        (lambda: kept_texts(["et=a", "b", "et=c"], "keep"), "keep"),
+        (lambda: kept_texts(["a", "et=b"], "et"), "keep"),
+        (lambda: weighted_texts([["et=a", "et=b"]]), "target"),
+        (lambda: weighted_texts([["et=a"], ["et=b"]]), "target"),
+    ],
+)
+def test_two_texts_of_one_name_are_refused_by_every_option(texts, option):
+    with pytest.raises(tg.errors.OptionError, match=f"two texts of `{option}` are called 'et'"):
+        texts()
 
 
 @pytest.mark.usefixtures("place")
@@ -323,7 +363,7 @@ def test_evaluate_and_curve_read_what_count_reads(place, capsys):
     half = len(ESTONIAN) // 2
     for name, part in (("a", ESTONIAN[:half]), ("b", ESTONIAN[half:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in part))
-    ways = (["corpus"], ["corpus/*.jsonl"], ["et=corpus/a.jsonl", "et=corpus/b.jsonl"])
+    ways = (["corpus"], ["corpus/*.jsonl"], ["et=corpus/*.jsonl"])
     found = []
     for text in ways:
         cli.main(["evaluate", "model", "extended", "--text", *text, "--json"])
@@ -338,31 +378,31 @@ def test_evaluate_and_curve_read_what_count_reads(place, capsys):
 
 
 @pytest.mark.usefixtures("extended")
-def test_several_files_of_counts_are_one_text_but_not_counts_and_text(capsys):
+def test_several_files_of_counts_are_one_text_but_not_counts_and_text():
+    tokenizer = tg.load("model")
     for name in ("et", "en"):
-        cli.main(["count", "model", f"{name}.txt", "--out", f"{name}.parquet", "--quiet"])
-    cli.main(["count", "model", "et.txt", "en.txt", "--out", "both.parquet", "--quiet"])
-    capsys.readouterr()
-    tokens = []
-    for text in (["all=et.parquet", "all=en.parquet"], ["all=both.parquet"]):
-        cli.main(["evaluate", "model", "--text", *text, "--json"])
-        tokens.append(json.loads(capsys.readouterr().out)["scores"][0]["tokens"])
-    assert tokens[0] == tokens[1]
-    assert cli.main(["evaluate", "model", "--text", "all=et.parquet", "all=en.txt"]) == 2
-    assert "has counts (`et.parquet`) and text (`en.txt`)" in capsys.readouterr().err
+        tg.count(tokenizer, f"{name}.txt").save(f"{name}.parquet")
+    one, two = (
+        tg.evaluate({"t": tokenizer}, {"all": given}).scores[0].tokens
+        for given in (["et.parquet", "en.parquet"], tg.count(tokenizer, ["et.txt", "en.txt"]))
+    )
+    assert one == two
+    with pytest.raises(tg.errors.CorpusError, match=r"has counts \(`et.parquet`\) and text \(`en.txt`\)"):
+        tg.evaluate({"t": tokenizer}, {"all": ["et.parquet", "en.txt"]})
 
 
 def test_the_recorded_command_gives_the_same_options_again():
     texts = "--target et=a.txt:2 b.txt --target c.txt --keep d.txt"
-    others = "--no-report --no-keep-llama-cpp-hash --shard 1/2 --rule split_digits=false --max-bytes 1GB --by-merges"
+    others = "--no-report --no-keep-llama-cpp-hash --max-bytes 1GB --preserve e.txt f.txt --scripts Latin Greek"
     given = f"tokengraft adapt model {texts} --swap 16k --for vllm --for ollama {others}".split()
     parser = cli.build_parser(["adapt"])
-    command = parser._subparsers._group_actions[0].choices["adapt"]
 
     def parsed(words):
         return vars(parser.parse_args([*words[1:], "--out", "x"])) | {"given": None}
 
-    words = shlex.split(command_line(command, parser.parse_args([*given[1:], "--out", "x"]), ("out",)))
+    options = options_of("adapt")
+    named = given_options(options, parser.parse_args([*given[1:], "--out", "x"]))
+    words = shlex.split(command_line("adapt", ["model"], options, {k: v for k, v in named.items() if k != "out"}))
     assert parsed(words) == parsed(given)
     assert "--swap 16000" in " ".join(words)
 
@@ -386,11 +426,11 @@ def test_help_shows_the_options_that_most_need_and_help_all_shows_all(command, c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--add 4", "measures text that is not learned from"),
-        ("--add auto --held-out en.txt", "which is `auto`"),
-        ("--add 4 --held-out en.txt --out x", "--out has no effect"),
-        ("--add 4 --held-out en.txt --report x.html", "--report has no effect"),
-        ("--add 4 --held-out en.txt --method naive-regen", "--curve is for continued training"),
+        ("--add 4", "--curve has no effect without --held-out"),
+        ("--add auto --held-out en.txt", "--curve and --add auto do not go together"),
+        ("--add 4 --held-out en.txt --out x", "--curve and --out do not go together"),
+        ("--add 4 --held-out en.txt --report x.html", "--curve and --report do not go together"),
+        ("--add 4 --held-out en.txt --method naive-regen", "--held-out is for continued training"),
     ],
 )
 def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
@@ -402,8 +442,8 @@ def test_what_has_no_effect_with_curve_is_refused(options, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("model --text et.txt --examples", "--examples compares two tokenizers, and 1 were given"),
-        ("model extended --text et.txt --examples --csv", "CSV has no place for --examples"),
+        ("model --text et.txt --examples", "--examples has no effect without two tokenizers"),
+        ("model extended --text et.txt --examples --csv", "--csv and --examples do not go together"),
         ("model extended --text et.parquet --examples", "--examples shows documents"),
     ],
 )

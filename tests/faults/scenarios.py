@@ -53,9 +53,9 @@ SCENARIOS = {
         f"transplant inputs/model.gguf inputs/extended --base {MODEL} --init {{}} --out out", "fvt", "mean"
     ),
     "adapt": scenario(
-        f"adapt {MODEL} --target inputs/et.txt --keep inputs/en.txt --swap {{}} --out out --keep-work work",
+        f"adapt {MODEL} --target inputs/et.txt --keep inputs/en.txt --swap {{}} --out out",
         *("5", "3"),
-        outputs=("out", "work"),
+        outputs=("out",),
         kept=("out.work",),
     ),
 }

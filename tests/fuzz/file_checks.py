@@ -10,12 +10,12 @@ import tokengraft as tg
 from fuzz.seeds import MODEL
 from fuzz.tokenizer_checks import Difference, cached_tokenizer
 from tokengraft.cli.convert import _special_tokens
-from tokengraft.cli.options import lines_of
 from tokengraft.corpus.read import read_documents
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.errors import TokengraftError
+from tokengraft.options.texts import lines_of
 from tokengraft.page.report import read_probe
-from tokengraft.pipeline.record import read_record, repeat_of
+from tokengraft.pipeline.record import read_recipe
 
 USED_SHARE = 0.03
 """The share of files that were read that are also used, where that takes much longer than reading."""
@@ -95,9 +95,8 @@ def check_plan(folder: Path, _: Random) -> None:
 
 
 def check_record(folder: Path, _: Random) -> None:
-    """The record of an adaptation as arguments of `adapt`."""
-    arguments = repeat_of(read_record(folder / "adaptation.json"))
-    repr(arguments)
+    """The record of an adaptation as a recipe."""
+    repr(read_recipe(folder / "adaptation.json"))
 
 
 def check_probe(folder: Path, random: Random) -> None:

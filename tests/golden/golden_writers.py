@@ -83,8 +83,7 @@ def write_gguf(out):
 
 
 def write_adaptation(out):
-    options = tg.AdaptOptions(keep_work=str(out / "work"))
-    tg.adapt("model", target="et.txt", keep="en.txt", swap=3, out=out / "adapted", options=options)
+    tg.adapt("model", target="et.txt", keep="en.txt", swap=3, out=out / "adapted")
 
 
 def write_tokenizer_adaptation(out):

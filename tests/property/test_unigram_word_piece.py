@@ -127,3 +127,29 @@ def test_new_tokens_are_reachable_and_preserved_text_is_split_as_before(tokenize
         assert new.encode_batch(kept) == tokenizer.encode_batch(kept)
     lost = [tg.count(tokenizer, iter(corpus)).lost(one) for one in (tokenizer, new)]
     assert sum(lost[1].values()) <= sum(lost[0].values())
+
+
+@given(MODELS, st.lists(TEXTS, min_size=2, max_size=6), st.lists(TEXTS, max_size=2), st.data())
+def test_pruning_and_extending_by_as_many_gives_the_old_size_and_old_ids(tokenizer, corpus, kept, data):
+    keep = tg.count(tokenizer, iter([*kept, "ac"]))
+    used = [tokenizer.strings[i] for i in keep.tokens(tokenizer)]
+    order = tg.prune_order(tokenizer, keep, protection=tg.Protection(defaults=False, tokens=used))
+    n = data.draw(st.integers(0, len(order)))
+    first = data.draw(st.integers(0, n))
+    small = order[:first].apply(tokenizer)
+    rest = tg.PruneOrder(order.method, order.removals[first:n], small.content_hash)
+    small = rest.apply(small) if n > first else small  # in one step or in two
+    extension = tg.extend(small, tg.count(tokenizer, iter([*corpus * 3, "aab"])), max(n, 1), preserve=keep)
+    new = extension.apply(small)
+    if len(extension) < n:
+        assert [token.id for token in new.tokens] == [*range(len(tokenizer) - n + len(extension))]
+        return
+    gone = {*order[:n].tokens}
+    assert {string: i for string, i in tokenizer.ids.items() if string not in gone}.items() <= new.ids.items()
+    assert new.n_rows == tokenizer.n_rows + len(extension) - n
+    again = gone & {*extension.tokens}
+    assert {string: new.ids[string] for string in again} == {string: tokenizer.ids[string] for string in again}
+    assert new.encode_batch(kept) == tokenizer.encode_batch(kept)
+    upstream = Upstream.from_str(write_tokenizer_json(new).decode())
+    for text in [*corpus, *kept]:
+        assert new.encode(text) == upstream.encode(text, add_special_tokens=False).ids

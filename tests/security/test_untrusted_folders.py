@@ -165,6 +165,6 @@ def test_a_record_cannot_name_another_output_or_unknown_options(model, text, tmp
         changed = record | {"request": record["request"] | {name: value}}
         (tmp_path / "record.json").write_text(json.dumps(changed))
         again = tmp_path / f"again-{name}"
-        arguments = ["adapt", "--from-record", str(tmp_path / "record.json"), "--out", str(again), "--quiet"]
+        arguments = ["adapt", "--recipe", str(tmp_path / "record.json"), "--out", str(again), "--quiet"]
         assert cli.main(arguments) == 2
         assert not again.exists()

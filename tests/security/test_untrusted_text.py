@@ -15,8 +15,8 @@ import tokengraft as tg
 from tokengraft import cli
 from tokengraft.cli import display
 from tokengraft.cli.main import resumable
-from tokengraft.cli.options import named
 from tokengraft.errors import CorpusError, escaped
+from tokengraft.options.values import named
 
 NASTY = "a\x1b]8;;http://evil\x07b\x1b[2J\x9b31m[red]x[/red]\u202egpj.\u2028\x00\r"
 SECRET = "https://me:secret@host/a.txt?signature=secret"

@@ -107,7 +107,7 @@ def test_output_record_and_files_say_what_was_chosen(place, capsys):
     assert record["transplant"]["removed"] == adaptation["pruned"] == int(removed)
     assert adaptation["coverage"] == 0.9
     assert int(removed) in [point["removed"] for point in adaptation["prune_curve"]]
-    assert cli.main(["adapt", "--from-record", "out/tokengraft.json", "--out", "again", "--quiet"]) == 0
+    assert cli.main(["adapt", "--recipe", "out/tokengraft.json", "--out", "again", "--quiet"]) == 0
     for path in (place / "out").iterdir():
         assert path.read_bytes() == (place / "again" / path.name).read_bytes()
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import warnings
 
+import builders
 import numpy as np
 import pytest
 from checkpoints import add_tensor, checkpoint, set_config, tables, write_texts
@@ -62,6 +63,15 @@ class TestPeft(UsesPeft):
         plain = self.tiny.model_in(place / "whole").state_dict()
         assert all(self.torch.equal(merged.state_dict()[name], weight) for name, weight in plain.items())
         assert not self.torch.equal(self.logits(self.tiny.model_in(place / "model"), tokenizer), wanted)
+
+    @pytest.mark.parametrize("document", [builders.unigram(), builders.word_piece()], ids=["unigram", "word-piece"])
+    def test_a_swap_of_a_model_without_merges_is_the_adapted_model_too(self, place, document):
+        self.tiny.tiny_llama(place / "model", document=document)
+        sizes = {"swap": 3}
+        whole, done = adapted(place, "whole", WHOLE, **sizes), adapted(place, "adapter", ADAPTER, **sizes)
+        assert done.plan.summary[:5] == (len(done.base) - 3, 0, 3, 3, 0)
+        wanted = self.logits(self.tiny.model_in(place / "whole"), whole.tokenizer)
+        assert self.torch.equal(self.logits(self.loaded(place, "adapter"), done.tokenizer), wanted)
 
     def test_the_command_that_is_printed_makes_a_folder_to_train(self, place, monkeypatch):
         self.tiny.tiny_llama(place / "model", tied=True)
@@ -215,7 +225,7 @@ def test_a_record_repeats_an_adapter_to_the_byte_and_force_replaces_it(place):
     adapted(place, "adapter", ADAPTER)
     record = shutil.copy(place / "adapter" / "adaptation.json", place / "record.json")
     before = {path.name: path.read_bytes() for path in (place / "adapter").iterdir()}
-    assert cli.main(["adapt", "--from-record", str(record), "--out", str(place / "adapter"), "--force"]) == 0
+    assert cli.main(["adapt", "--recipe", str(record), "--out", str(place / "adapter"), "--force"]) == 0
     assert {path.name: path.read_bytes() for path in (place / "adapter").iterdir()} == before
 
 

@@ -83,9 +83,9 @@ def test_no_text_to_train_on_is_named(script):
 
 
 def test_a_second_pass_reads_the_same_documents_in_another_order(script, place):
-    tokenizer, paths = tg.load("adapted"), ["et.txt"]
-    once, n_bytes = script.packed(tokenizer, paths, 0, seed=5)
-    twice, n_twice = script.packed(tokenizer, paths, 0, seed=5, passes=2)
+    tokenizer, texts = tg.load("adapted"), Path("et.txt").read_text(encoding="utf-8").splitlines()
+    once, n_bytes = script.packed(tokenizer, texts, 0, seed=5)
+    twice, n_twice = script.packed(tokenizer, texts, 0, seed=5, passes=2)
     first, second = twice[: len(once) - 1], twice[len(once) - 1 :]
     assert n_twice == 2 * n_bytes
     assert first.tolist() == once[:-1].tolist()
@@ -97,20 +97,28 @@ def test_a_second_pass_reads_the_same_documents_in_another_order(script, place):
 
 
 @pytest.mark.usefixtures("place")
-def test_the_first_score_is_bits_per_byte_of_all_text(script):
+def test_the_script_and_probe_give_the_same_bits_per_byte(script):
     run(script, "adapted", "trained")
-    model, tokenizer = tiny_models.model_in("adapted"), tg.load("adapted")
-    end = model.config.eos_token_id
-    lines = Path("held-out.txt").read_text(encoding="utf-8").splitlines()
-    ids = torch.tensor([token for line in lines for token in [end, *tokenizer.encode(line)]] + [end])
-    bits = 0.0
-    for at in range(0, len(ids) - 1, 32):
-        part, targets = ids[at : at + 32], ids[at + 1 : at + 33]
-        with torch.no_grad():
-            costs = -model(part[None]).logits[0].log_softmax(-1)
-        bits += sum(float(costs[i, t]) for i, t in enumerate(targets) if t != end) / torch.log(torch.tensor(2.0))
-    n_bytes = sum(len(line.encode()) for line in lines)
-    assert log_of("trained")[0]["bits_per_byte"]["et"] == pytest.approx(float(bits) / n_bytes, rel=1e-4)
+    scored = tg.train.probe({"m": "adapted"}, {"et": "held-out.txt"})["m", "et", 0].bits_per_byte
+    assert log_of("trained")[0]["bits_per_byte"]["et"] == pytest.approx(scored, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "kept", "share"), [(80, 900, 0.1), (80, 900, 0.5), (400, 900, 0.1), (900, 20, None)]
+)
+def test_kept_text_has_the_share_of_the_mix_that_training_json_says(script, place, capsys, target, kept, share):
+    """Whatever the sizes of the texts; too little of it is all used, with a warning."""
+    for name, n in (("target", target), ("kept", kept)):
+        (place / f"{name}.txt").write_text("".join(f"{name} {number:05}\n" for number in range(n)))
+    settings = json.loads((place / "adapted" / "training.json").read_text())
+    (place / "adapted" / "training.json").write_text(json.dumps(settings | {"kept_share": share or 0.1}))
+    arguments = ["adapted", "out", "--train", "target.txt", "--keep", "kept.txt", *QUICK, *RATES]
+    ids = script.Run(script.parse(arguments)).ids.tolist()
+    text = tg.load("adapted").decode(ids)
+    found = text.count("kept") * 10 / (text.count("kept") * 10 + text.count("target") * 12)
+    assert text.count("target") == target
+    assert found == pytest.approx(share or 200 / 11000, abs=0.02)
+    assert ("too little" in capsys.readouterr().out) == (share is None)
 
 
 @pytest.mark.usefixtures("place")

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import builders
 import pyarrow as pa
@@ -13,11 +14,12 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import _core, cli, errors
-from tokengraft.cli.reading import given_counts
+from tokengraft.cli.results import request_of
 from tokengraft.corpus import blocks as corpus_module
 from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count_to_file, merge_counts
+from tokengraft.pipeline.texts import _weighted
 from tokengraft.tokenizer.kind import token_bytes
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb"]
@@ -113,8 +115,8 @@ def test_weights_of_the_same_ratio_give_the_same_counts_and_lose_no_pretoken(tok
     files = [tg.count(tokenizer, path).save(tmp_path / f"{path.name}.parquet") for path in paths]
     given = [text for weight in weights for text in ("--weight", str(weight))]
     command = ["prune", "model", "--counts", *map(str, files), *given, "--remove", "1", "--out", "pruned", "--quiet"]
-    options = cli.build_parser().parse_args(command)
-    assert given_counts(tokenizer, options) == whole
+    request = request_of("prune", "model", cli.build_parser().parse_args(command))
+    assert _weighted(SimpleNamespace(base=tokenizer, edit=request.edit, options=request.options)) == whole
 
 
 def test_weights_that_need_too_large_factors_are_refused(tokenizer, tmp_path):

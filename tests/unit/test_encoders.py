@@ -8,7 +8,7 @@ import pytest
 from checkpoints import set_config
 
 import tokengraft as tg
-from tokengraft import errors
+from tokengraft import cli, errors
 
 torch = pytest.importorskip("torch", reason="torch is not installed: `pip install torch` to run this")
 transformers = pytest.importorskip("transformers")
@@ -197,6 +197,20 @@ def test_ids_without_a_token_are_suppressed_only_if_the_model_generates_text(nam
     assert (tmp_path / "out" / GENERATION).exists() == bool(suppressed)
 
 
+@pytest.mark.parametrize("name", ["roberta", "bart", "whisper", "t5", "bert-Model"])
+def test_adapt_prints_the_class_of_the_config_and_no_command_for_causal_training(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model_folder(tmp_path / "model", name, listed)
+    (tmp_path / "text.txt").write_text("\n".join(text.replace(" ", "") for text in builders.TEXT), encoding="utf-8")
+    command = ["adapt", "model", "--target", "text.txt", "--swap", "3", "--no-report", "--out", "out"]
+    assert cli.main(command) == 0
+    err = capsys.readouterr().err
+    assert f"load it: `{MODELS[name][0]}.from_pretrained('out')`" in err
+    assert "CausalLM" not in err
+    assert "continue_pretraining" not in err
+    assert "task_type" not in json.loads((tmp_path / "out" / "training.json").read_text())["lora"]
+
+
 COPIES = {
     "bert-ForMaskedLM": {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -346,3 +360,24 @@ def test_timestamps_of_whisper_without_tokens_are_not_lost(tmp_path):
     same = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
     tg.transplant(tmp_path / "model", same, tmp_path / "out")
     assert_says_the_same(tmp_path, base, same, kind)
+
+
+def test_a_plan_that_adds_tokens_after_the_timestamps_of_whisper_is_refused_in_memory_too(tmp_path):
+    base, kind = whisper(tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "tokenizer.json").read_text(encoding="utf-8"))
+    document["added_tokens"].append(builders.added(base.n_rows, "kassid"))
+    plan = tg.plan(base, tg.load(builders.write(tmp_path / "new", document)))
+    with pytest.raises(errors.CheckpointError, match="the plan adds tokens there"):
+        tg.transplant_model(kind.from_pretrained(tmp_path / "model"), plan)
+
+
+def test_a_swap_of_whisper_keeps_its_timestamps_and_logits(tmp_path):
+    base, kind = whisper(tmp_path / "model")
+    pruned_ids = tg.prune_order(base, tg.count(base, iter(builders.TEXT)))[:12].apply(base)
+    text = ["kassid koerad kassid koerad"] * 9
+    new = tg.extend(pruned_ids, tg.count(pruned_ids, iter(text)), 4).apply(pruned_ids)
+    tg.transplant(tmp_path / "model", new, tmp_path / "out")
+    assert_says_the_same(tmp_path, base, new, kind)
+    config = json.loads((tmp_path / "out" / GENERATION).read_text())
+    assert config["no_timestamps_token_id"] == base.ids["<|notimestamps|>"]
+    assert max(new.ids[token] for token in new.ids.keys() - base.ids.keys()) < config["no_timestamps_token_id"]

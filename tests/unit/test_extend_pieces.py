@@ -9,7 +9,8 @@ from tokenizers import Tokenizer as Upstream
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, PieceModel
+from tokengraft.tokenizer.piece_model import BYTE, CONTROL, NORMAL, UNKNOWN, PieceModel
+from tokengraft.verify.loaders import verify_folder
 
 TEXT = ["katsed kassidest", "kassid istusid katusel", "the cat sat on the mat", "üks kass ja üks kassike"] * 5
 DOCUMENTS = {"unigram": builders.unigram, "word_piece": builders.word_piece}
@@ -167,6 +168,180 @@ def test_a_sentencepiece_model_gets_the_new_pieces_with_their_scores_and_ids(tmp
     processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "spiece.model"))
     for text in TEXT:
         assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
+
+
+def swapped(base, n=8):
+    """The tokenizer with n tokens replaced, and the removed ones."""
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(defaults=False))[:n]
+    return extended(order.apply(base), n).apply(order.apply(base)), order.tokens
+
+
+def fairseq():
+    """In the manner of XLM-R: `tokenizer.json` has one special token more than the `.model`, in another order."""
+    document = builders.unigram()
+    pieces = [("<unk>", 0.0, UNKNOWN), ("</s>", 0.0, CONTROL)]
+    pieces += [(token, score, NORMAL) for token, score in document["model"]["vocab"][3:]]
+    return document, pieces
+
+
+def shuffled():
+    """In the manner of M2M-100: the `.model` has another order than the ids, which `vocab.json` lists too."""
+    document = builders.unigram()
+    pieces = [("<unk>", 0.0, UNKNOWN), ("</s>", 0.0, CONTROL), ("<pad>", 0.0, CONTROL)]
+    return document, pieces + [(token, score, NORMAL) for token, score in document["model"]["vocab"][:2:-1]]
+
+
+def extra_ids():
+    """In the manner of T5: `tokenizer.json` lists tokens after those of the `.model`."""
+    document = builders.unigram()
+    vocab, kinds = document["model"]["vocab"], {"<unk>": UNKNOWN, "<pad>": CONTROL, "</s>": CONTROL}
+    pieces = [(token, score, kinds.get(token, NORMAL)) for token, score in vocab]
+    document["added_tokens"] += [builders.added(len(vocab) + i, f"<extra_id_{1 - i}>") for i in range(2)]
+    vocab += [["<extra_id_1>", 0.0], ["<extra_id_0>", 0.0]]
+    return document, pieces
+
+
+def camembert():
+    """In the manner of CamemBERT: `tokenizer.json` lists more special tokens, not all of which are added tokens."""
+    document = builders.unigram()
+    learned = document["model"]["vocab"][3:]
+    first = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
+    vocab = [[token, -100.0 if token == "<unk>NOTUSED" else 0.0] for token in first] + learned + [["<mask>", 0.0]]
+    document["model"] |= {"vocab": vocab, "unk_id": 3}
+    listed = [(place, token) for place, (token, _) in enumerate(vocab) if token in ("<s>", "<pad>", "</s>", "<unk>")]
+    document["added_tokens"] = [builders.added(*one) for one in [*listed, (len(vocab) - 1, "<mask>")]]
+    document["post_processor"] |= {"sep": ["</s>", 6], "cls": ["<s>", 5]}
+    pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    return document, pieces + [(token, score, NORMAL) for token, score in learned]
+
+
+def test_the_tokens_that_the_class_of_camembert_adds_are_no_sign_of_a_stale_file(tmp_path):
+    document, pieces = camembert()
+    folder = builders.write(tmp_path / "base", document)
+    raw = builders.piece_model(pieces, model_type=1, byte_fallback=False)
+    (folder / "sentencepiece.bpe.model").write_bytes(raw)
+    base = tg.load(folder)
+    every = tg.Protection(defaults=False, characters=True)
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=every)
+    # SentencePiece gives unknown characters a score below that of its lowest piece, which is another than here.
+    lowest = min(pieces[3:], key=lambda piece: piece[1])[0]
+    assert {lowest, *(token for token, _ in document["model"]["vocab"][:7])}.isdisjoint(order.tokens)
+    small = order[:8].apply(base)
+    for name, new in {"extended": extended(base).apply(base), "small": small, "swapped": swapped(base)[0]}.items():
+        written = tg.save(new, tmp_path / name, base=base)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "sentencepiece.bpe.model"))
+        for text in TEXT:
+            assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
+            known = [i for i in processor.encode(text) if i != processor.unk_id()]
+            assert [i + 4 for i in known] == [i for i in new.encode(text) if i != new.ids["<unk>"]]
+    vocab = document["model"]["vocab"]
+    vocab[4] = ["stale", -100.0]
+    builders.write(folder, document)
+    with pytest.raises(errors.InvalidTokenizerError, match="has 'stale', which is no piece"):
+        tg.load(folder)
+
+
+def test_unknown_characters_are_the_only_difference_where_one_of_two_files_has_byte_fallback(tmp_path):
+    """As transformers 5 writes XLM-R types: no byte fallback in `tokenizer.json`, whatever the `.model` has."""
+    document = builders.unigram()
+    vocab, spelled = document["model"]["vocab"], [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces = [("<unk>", 0.0, UNKNOWN), ("</s>", 0.0, CONTROL), *((token, 0.0, BYTE) for token in spelled)]
+    pieces += [(token, score, NORMAL) for token, score in vocab[3:]]
+    vocab[3:3] = [[token, 0.0] for token in spelled]
+    folder = builders.write(tmp_path / "base", document)
+    (folder / "spiece.model").write_bytes(builders.piece_model(pieces, model_type=1, byte_fallback=True))
+    base = tg.load(folder)
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(defaults=False))
+    assert {*spelled, *(string for string in base.ids if len(string) == 1)}.isdisjoint(order.tokens)
+    with pytest.raises(errors.OptionError, match=r"spiece\.model.*bytes.*tokenizer\.json"):
+        tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(characters=True))
+    for name, new in {"small": order[:9].apply(base), "large": extended(base).apply(base)}.items():
+        written = tg.save(new, tmp_path / name, base=base)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "spiece.model"))
+        for text in [*(text for text in TEXT if "ü" not in text), "кот 猫 õ"]:
+            assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
+        assert [processor.id_to_piece(i) for i in processor.encode("ж")] == ["▁", "<0xD0>", "<0xB6>"]
+        assert strings(new, "ж") == ["▁", "<unk>"]
+        (note,) = verify_folder(written, new, ["жюйка", "the ж cat"], base=base).notes
+        assert "unknown characters" in note
+        assert not verify_folder(written, new, ["жюйка", "the ж cat"], base=base).failures
+
+
+@pytest.mark.parametrize("layout", [fairseq, shuffled, extra_ids, camembert])
+def test_a_swap_moves_no_id_of_a_unigram_model_in_any_file(tmp_path, layout):
+    document, pieces = layout()
+    ids = {token: token_id for token_id, (token, _) in enumerate(document["model"]["vocab"])}
+    folder = builders.write(tmp_path / "base", document, **{"vocab.json": json.dumps(ids)})
+    (folder / "spiece.model").write_bytes(builders.piece_model(pieces, model_type=1, byte_fallback=False))
+    base = tg.load(folder)
+    new, removed = swapped(base)
+    written = tg.save(new, tmp_path / "new", base=base)
+    assert tg.load(written) == new
+    assert {token: i for token, i in base.ids.items() if token not in removed}.items() <= new.ids.items()
+    assert (new.n_rows, len(new)) == (base.n_rows, len(base))
+    assert json.loads((written / "vocab.json").read_text()) == dict(new.ids)
+    # In the `.model`, too, a new piece has the place of the token whose id it has.
+    places = {base.ids[string]: place for place, (string, _, _) in enumerate(pieces) if string in base.ids}
+    model = PieceModel.read((written / "spiece.model").read_bytes(), "m")
+    assert {i: model.pieces[place].string for i, place in places.items()} == {i: new.strings[i] for i in places}
+    assert len(model.pieces) == len(pieces)
+    upstream = Upstream.from_file(str(written / "tokenizer.json"))
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(written / "spiece.model"))
+    for text in TEXT:
+        assert new.encode(text) == upstream.encode(text, add_special_tokens=False).ids
+        assert [processor.id_to_piece(i) for i in processor.encode(text)] == strings(new, text)
+
+
+def test_a_swap_moves_no_line_of_vocab_txt(tmp_path):
+    document = builders.word_piece()
+    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    lines = "".join(f"{token}\n" for token in tokens)
+    base = tg.load(builders.write(tmp_path / "base", document, **{"vocab.txt": lines}))
+    new, removed = swapped(base)
+    after = (tg.save(new, tmp_path / "new", base=base) / "vocab.txt").read_text().split("\n")[:-1]
+    assert after == [token.string for token in new.tokens]
+    assert [place for place, token in enumerate(tokens) if after[place] != token] == sorted(map(base.ids.get, removed))
+
+
+@pytest.mark.usefixtures("base")
+def test_a_swap_keeps_added_tokens_outside_the_vocabulary_and_their_ids(tmp_path):
+    document = json.loads((tmp_path / "base" / "tokenizer.json").read_text())
+    size = len(document["model"]["vocab"])
+    document["added_tokens"].append(builders.added(size, "<x>"))
+    apart = tg.load(builders.write(tmp_path / "apart", document))
+    new, _ = swapped(apart)
+    assert "<x>" not in new.vocab
+    assert new.ids["<x>"] == size
+    written = tg.save(new, tmp_path / "new", base=apart)
+    assert Upstream.from_file(str(written / "tokenizer.json")).token_to_id("<x>") == size
+    order = tg.prune_order(apart, tg.count(apart, iter(["the cat"])), protection=tg.Protection(defaults=False))[:8]
+    small = order.apply(apart)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="does not list the added token `<x>`"):
+        extended(small, 9)
+    with pytest.raises(errors.UnsupportedTokenizerError, match="does not list the added token `<x>`"):
+        extended(small, 8)[:7].apply(small)
+
+
+def test_a_token_that_is_removed_and_learned_again_has_its_id_and_passes_the_check(base):
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(defaults=False))
+    kass = next(place for place, token in enumerate(order.tokens) if token.endswith("kass"))
+    small = order[: kass + 1].apply(base)
+    new = extended(small, kass + 1, [*TEXT, *["kass"] * 50]).apply(small)
+    assert new.ids[order.tokens[kass]] == base.ids[order.tokens[kass]]
+    assert tg.plan(base, new).summary.moved == 0
+    tg.check(new, base=base).raise_for_failures()
+
+
+def test_fewer_new_tokens_than_removed_ones_follow_the_renumbered_ones(base):
+    """Their vocabularies are lists, which cannot leave out an id."""
+    order = tg.prune_order(base, tg.count(base, iter(["the cat"])), protection=tg.Protection(defaults=False))
+    small = order[:3].apply(base)
+    new = extended(small, 2).apply(small)
+    assert [token.id for token in new.tokens] == [*range(len(base) - 1)]
+    more = extended(small, 5)
+    kept = {token: i for token, i in base.ids.items() if token in small.ids}
+    assert kept.items() <= more.apply(small).ids.items()
+    assert more.apply(small).n_rows == base.n_rows + 2
 
 
 def test_what_cannot_be_done_is_refused_by_name(base, tmp_path):

@@ -284,6 +284,9 @@ def test_dropped_bytes_are_no_gain(tmp_path):
         score = found["less", "t"]
         assert score.bytes_per_token == (score.bytes - 9) / score.tokens
         assert "less drops 9 of the 17 bytes of t" in found.notes[0]
+        both = tg.evaluate({"less": less, "same": less}, {"t": iter(text), "u": iter(text)})
+        assert len(both.notes) == 1
+        assert "less drops 9 of the 17 bytes of u, same drops" in both.notes[0]
 
 
 def test_dropped_bytes_are_no_gain_of_a_curve(tmp_path):

@@ -9,7 +9,15 @@ from checkpoints import checkpoint, set_config, write_texts
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.checkpoint.model_card import _loading, _source_card, _values, base_name, code, public_command
+from tokengraft.checkpoint.model_card import (
+    _loading,
+    _source_card,
+    _values,
+    base_name,
+    code,
+    model_class,
+    public_command,
+)
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 SOURCE_CARD = """---
@@ -247,17 +255,24 @@ def test_a_snapshot_of_the_hub_has_the_name_that_it_has_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "loading"),
+    ("config", "name"),
     [
-        ({"architectures": ["T5ForConditionalGeneration"]}, "T5ForConditionalGeneration.from_pretrained"),
-        ({"architectures": ["x; import os"]}, "AutoModel.from_pretrained"),
-        ({"architectures": None}, "AutoModel.from_pretrained"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "T5ForConditionalGeneration"),
+        ({"architectures": ["RobertaForMaskedLM"]}, "RobertaForMaskedLM"),
+        ({"architectures": ["Qwen2_5_VLForConditionalGeneration"]}, "Qwen2_5_VLForConditionalGeneration"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "AutoModelForCausalLM"),
+        ({"architectures": ["LlamaModel"]}, "LlamaModel"),
+        ({"architectures": ["x; import os"]}, "AutoModel"),
+        ({"architectures": None, "model_type": "gpt2"}, "AutoModelForCausalLM"),
+        ({"architectures": None, "model_type": "bert"}, "AutoModel"),
+        ({"architectures": None, "model_type": "fsmt", "is_encoder_decoder": True}, "AutoModel"),
+        ({"architectures": None, "model_type": None}, "AutoModel"),
     ],
 )
-def test_the_class_to_load_is_that_of_the_config_if_it_is_a_name(texts, config, loading):
+def test_the_class_to_load_is_that_of_the_config_if_it_is_a_name(texts, config, name):
     set_config(texts / "model", **config)
-    assert loading in _loading(texts / "model", weighted=True)
-    assert "import os" not in _loading(texts / "model", weighted=True)
+    assert model_class(texts / "model") == name
+    assert f"model = {name}.from_pretrained(folder)" in _loading(texts / "model", weighted=True)
 
 
 def test_a_card_that_cannot_be_read_is_an_error(texts, monkeypatch):

@@ -164,6 +164,38 @@ def test_models_of_other_kinds_are_refused(tmp_path):
         tg.load(path)
 
 
+def test_pieces_that_score_alike_are_merged_in_the_order_of_the_tokenizer_json(both, tmp_path):
+    """BARThez has `<mask>` as a normal piece, which scores like `▁d`. SentencePiece merges the leftmost of such two."""
+    document, model = json.loads((both / "tokenizer.json").read_text()), parsed((both / "tokenizer.model").read_bytes())
+    places = {piece.piece: place for place, piece in enumerate(model.pieces)}
+    first, second = (
+        next(i for i, merge in enumerate(document["model"]["merges"]) if "".join(merge) == string)
+        for string in ("tu", "as")
+    )
+    merges = document["model"]["merges"]
+    merges.insert(first, merges.pop(second))  # before `tu`, and with its score
+    for string in ("istu", "▁k", "as"):
+        model.pieces[places[string]].score = model.pieces[places["tu"]].score
+    model.pieces.add(piece="<mask>", score=model.pieces[places["tu"]].score, type=NORMAL)
+    document["model"]["vocab"]["<mask>"] = len(places)
+    document["added_tokens"].append(builders.added(len(places), "<mask>"))
+    builders.write(both, document)
+    (both / "tokenizer.model").write_bytes(model.SerializeToString())
+    with pytest.raises(errors.UnsupportedTokenizerError, match="5 pieces that score alike"):
+        tg.load(both / "tokenizer.model")
+    base = tg.load(both)
+    counts = tg.count(base, iter(builders.TEXT))
+    order = tg.prune_order(base, counts, protection=tg.Protection(defaults=False))
+    for name, new in {"small": order[:3].apply(base), "large": tg.extend(base, counts, 5).apply(base)}.items():
+        folder = tg.save(new, tmp_path / name, base=base)
+        processor = SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+        assert [processor.encode(text) for text in builders.TEXT] == new.encode_batch(builders.TEXT)
+    model.pieces[places["tu"]].score += 0.5  # tokenizer.json merges it after `as`
+    (both / "tokenizer.model").write_bytes(model.SerializeToString())
+    with pytest.raises(errors.InvalidTokenizerError, match="'tu' scores higher than 'as'"):
+        tg.load(both)
+
+
 def test_damaged_files_are_refused_whatever_is_cut_or_changed(model_file):
     raw = model_file.read_bytes()
     for damaged in (raw[:100], raw[:-1], b"\n", b"\n\xff" * 40, raw[:2000] + b"\xff" * 9 + raw[2009:]):

@@ -438,7 +438,7 @@ def test_the_command_prunes_verifies_and_reports(base, folder, counts, tmp_path,
     ("options", "message"),
     [
         (["--remove", "5"], "no text was given"),
-        (["--method", "last-id"], "needs the number of tokens to remove"),
+        (["--method", "last-id"], "the number of tokens to remove was not given"),
         (["--method", "last-id", "--remove", "0"], "--remove is 0"),
         (["--method", "last-id", "--remove", "99999"], "99,999 tokens are to be removed"),
         (["--method", "script"], "scripts"),

@@ -50,6 +50,45 @@ def test_as_many_tokens_are_removed_as_every_held_out_text_can_do_without(base, 
     assert n == len(order) or any(kept(n + 1, text) < share for text in texts)
 
 
+def test_one_document_of_many_does_not_decide_how_many_tokens_are_removed(base, tmp_path, capsys):
+    order = tg.prune_order(base, tg.count(base, iter(ENGLISH)))
+    odd, usual = " ".join(ESTONIAN), ENGLISH[:60]
+    without = order.covering(base, 0.99, usual)
+    assert len(order.covering(base, 0.99, tg.count(base, iter([odd, *usual])))) < len(without) / 2
+    found = order.covering(base, 0.99, [*usual, odd])
+    gone, tokens = {removal.id for removal in found.removals}, base.encode(odd)
+    assert len(found) >= len(without)
+    assert found.left_out == ((odd[:40], sum(token in gone for token in tokens)),)
+    assert without.left_out == ()
+    twice = order.covering(base, 0.99, [*usual, odd, odd])
+    assert len(twice) < len(without) / 2
+    few = order.covering(base, 0.99, [odd, *usual[:18]])
+    assert few == order.covering(base, 0.99, tg.count(base, iter([odd, *usual[:18]])))
+    folder = tg.save(base, tmp_path / "base", verify=False)
+    for name, lines in {"corpus": ENGLISH, "held_out": [*usual, odd]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    given = f"--corpus {tmp_path}/corpus.txt --held-out {tmp_path}/held_out.txt --documents lines --keep-coverage 0.99"
+    command = ["prune", str(folder), *given.split(), "--remove", "auto", "--out", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    shown = capsys.readouterr().out
+    assert f"{len(found):,} removed" in shown
+    assert f"left out: `{odd[:40]}…`, where {found.left_out[0][1]:,} tokens change" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("share", [0.999, 0.98, 0.9])
+def test_all_documents_but_the_one_that_loses_most_keep_the_share(base, share):
+    order, texts = tg.prune_order(base, tg.count(base, iter(ENGLISH))), [*ENGLISH[:30], " ".join(ESTONIAN[:9])]
+    encoded = [base.encode(text) for text in texts]
+
+    def is_covered(n):
+        gone = {removal.id for removal in order.removals[:n]}
+        lost = sorted(sum(token in gone for token in tokens) for tokens in encoded)
+        return sum(lost[:-1]) <= (1 - share) * (sum(map(len, encoded)) - max(map(len, encoded)))
+
+    expected = max(n for n in range(len(order) + 1) if is_covered(n))
+    assert all(len(order.covering(base, share, texts[at:] + texts[:at])) == expected for at in range(0, 31, 6))
+
+
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, "0.9", True])
 def test_a_share_that_is_none_is_refused(base, counts, share):
     with pytest.raises(errors.OptionError, match="share"):
@@ -94,11 +133,11 @@ def test_the_command_chooses_a_size_by_coverage_or_by_rows(base, tmp_path, capsy
     [
         ("--remove auto", "none was given"),
         ("--remove auto --held-out {text} --keep-coverage 0", "--keep-coverage is 0.0"),
-        ("--remove 3 --keep-coverage 0.9", "--keep-coverage is for --remove auto"),
+        ("--remove 3 --keep-coverage 0.9", "--keep-coverage has no effect without --remove auto"),
         ("--remove auto --held-out {text} --keep-coverage nan", "--keep-coverage is nan"),
-        ("--remove 3 --rows 9", "both --remove and --rows"),
-        ("--rows 9 --ids keep", "--rows has no effect with --ids keep"),
-        ("--rows 99999", "--rows is 99,999, and there are"),
+        ("--remove 3 --rows 9", "--rows and --remove do not go together"),
+        ("--rows 9 --ids keep", "--rows and --ids keep do not go together"),
+        ("--rows 99999", "--rows is 99,999; expected 1 to 396"),
     ],
 )
 def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_path, capsys, options, message):
@@ -108,6 +147,30 @@ def test_sizes_that_contradict_each_other_or_do_nothing_are_refused(base, tmp_pa
     assert cli.main([*map(str, arguments)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("rows", "asked"), [(416, 390), (416, 384), (416, 400), (400, 395), (448, 447), (397, 380)])
+def test_rows_are_those_of_the_model_with_its_padding(tmp_path, capsys, rows, asked):
+    """The embedding has 397 tokens, and padding up to a multiple of 32, 16 or 64."""
+    base = checkpoint(tmp_path / "model", rows=rows)
+    texts = write_texts(tmp_path)
+    found = pruned(texts, capsys, f"--rows {asked}")
+    done = tg.transplant(tmp_path / "model", tmp_path / "out", tmp_path / "small")
+    assert found["rows"] == done.rows_after <= asked
+    step = 1 if rows == 397 else rows & -rows
+    assert found["tokens"] == min(asked // step * step, len(base.tokens) - 1)
+    command = ["prune", str(tmp_path / "model"), "--corpus", str(texts / "en.txt"), "--out", str(tmp_path / "again")]
+    assert cli.main([*command, "--rows", str(asked)]) == 0
+    assert f"{rows} → {done.rows_after}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("rows", "asked", "least", "most"), [(397, 0, 1, 396), (416, 0, 32, 415), (416, 416, 32, 415)])
+def test_rows_that_no_pruning_gives_are_refused_with_those_that_do(tmp_path, capsys, rows, asked, least, most):
+    checkpoint(tmp_path / "model", rows=rows)
+    texts = write_texts(tmp_path)
+    command = ["prune", str(tmp_path / "model"), "--corpus", str(texts / "en.txt"), "--out", str(tmp_path / "out")]
+    assert cli.main([*command, "--rows", str(asked)]) == 2
+    assert f"--rows is {asked}; expected {least} to {most}" in capsys.readouterr().err
 
 
 def folder_of(kind, folder):
@@ -247,7 +310,7 @@ def test_a_coverage_that_no_removal_leaves_is_a_warning(base, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--remove 3 --held-out {empty}", "the held-out text 'empty' has no tokens"),
+        ("--remove 3 --held-out {empty}", "the text `empty` is empty"),
         ("--remove 3 --held-out {et} {et}", "two texts of --held-out are called 'et'"),
         ("--remove 3 --held-out {et} --report {et} --force", "is the input"),
         ("--remove 3 --held-out missing.txt", "missing.txt"),
@@ -288,7 +351,7 @@ def test_the_curve_needs_an_order_that_keeps_the_added_tokens_of_the_text(tmp_pa
         prune_curve(base, order, 2, text)
 
 
-@pytest.mark.parametrize("limit", ["--max-documents 1", "--max-bytes 7", "--shard 0/2"])
+@pytest.mark.parametrize("limit", ["--max-bytes 7"])
 def test_limits_of_a_corpus_are_refused_without_one(texts, limit, capsys):
     command = ["prune", str(texts / "model"), "--method", "last-id-leaf", "--remove", "5", "--out", str(texts / "out")]
     assert cli.main([*command, "--held-out", str(texts / "et.txt"), *limit.split()]) == 2
@@ -301,3 +364,12 @@ def test_a_config_with_an_impossible_size_saves_nothing(tmp_path, size):
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert model_rows(tmp_path) is None
     assert model_rows("x" * 5000) is None
+
+
+def test_holes_of_the_base_are_no_padding(tmp_path, capsys):
+    base = checkpoint(tmp_path / "model")
+    texts = write_texts(tmp_path)
+    holes = tg.prune_order(base, tg.count(base, texts / "en.txt"))[:5].apply(base)
+    tg.transplant(tmp_path / "model", holes, tmp_path / "holes")
+    found = pruned(texts, capsys, "--rows 385", source="holes")
+    assert (found["rows"], found["tokens"], found["removed"]) == (385, 385, 7)

@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import os
+import random
 import sys
 import types
 from collections import Counter
@@ -109,7 +110,7 @@ def test_blocks_that_the_core_reads_are_those_of_a_stream(tmp_path, tokenizer, m
     )
     cut = blocks.Cut(counter.last_cut, 1 << 20, None, counter)
     with path.open("rb") as file:
-        expected = list(blocks._stream_blocks(file, str(path), file.tell, options, cut))
+        expected = list(blocks._stream_blocks(file, str(path), file.tell, options.format, options, cut))
     read = [
         replace(part, data=bytes(part.data))
         for part in blocks.file_blocks(blocks.LocalFile(path), options.format, None, options, cut)
@@ -125,7 +126,7 @@ def test_text_without_a_cut_beyond_the_memory_is_refused_by_every_reader(tmp_pat
     options = tg.ReadOptions(documents="lines", format="text")
     cut = blocks.Cut(lambda _: None, 30)
     with path.open("rb") as file, pytest.raises(errors.CorpusError, match="37 bytes or more") as stream:
-        list(blocks._stream_blocks(file, str(path), file.tell, options, cut))
+        list(blocks._stream_blocks(file, str(path), file.tell, options.format, options, cut))
     with pytest.raises(errors.CorpusError) as core:
         list(blocks.file_blocks(blocks.LocalFile(path), "text", None, options, cut))
     assert str(core.value) == str(stream.value)
@@ -190,9 +191,65 @@ def test_utf16_without_a_mark_is_refused(tokenizer, tmp_path, name, end):
             tg.count(tokenizer, tmp_path / name, read_options=read_options)
 
 
-def test_zeros_are_text(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\0" * 99 + b"text")
-    assert tg.count(tokenizer, tmp_path / "a.txt").totals.bytes == 103
+RANDOM = random.Random(7)
+BINARY = {
+    "weights": (80).to_bytes(8, "little") + b'{"weight":{"dtype":"BF16"}}'.ljust(80) + RANDOM.randbytes(9000),
+    "an image": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + RANDOM.randbytes(5000),
+    "zeros": b"the cat sat\n" * 40 + bytes(20),
+    "Latin-1": "põhjatäht üle öö\n".encode("latin-1") * 20,
+}
+
+
+@pytest.mark.parametrize("kind", BINARY)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.safetensors", "a.txt.gz", "a.parquet"])
+def test_binary_data_is_refused_by_every_reader_unless_its_format_is_given(
+    tokenizer, folder, tmp_path, monkeypatch, kind, name
+):
+    raw, path = BINARY[kind], tmp_path / name
+    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    if name.endswith(".parquet"):
+        pq.write_table(pa.table({"text": pa.array([raw, b"text"], pa.binary())}), path)
+    monkeypatch.setattr("tokengraft.corpus.open.PART_BYTES", 100)
+    monkeypatch.setattr(split_input, "__kwdefaults__", {"block": 50})
+    lines = tg.ReadOptions(documents="lines")
+    shards = [replace(lines, shard=(at, 2)) for at in range(2) if not name.endswith((".gz", ".parquet"))]
+    for read in (
+        *(lambda given=given: tg.count(tokenizer, path, read_options=given) for given in (None, lines, *shards)),
+        lambda: tg.count(tokenizer, path, count_options=tg.CountOptions(max_bytes=100)),
+        lambda: tg.evaluate({"t": tokenizer}, {"x": path}),
+        lambda: tg.adapt(folder, target=path, add=1, out=tmp_path / "out"),
+    ):
+        with pytest.raises(errors.CorpusError, match="is not text in UTF-8: of its first"):
+            read()
+    assert read_documents([path], SKIPPING)[1].skipped == 1
+    if name not in ("a.parquet", "a.jsonl"):
+        given = tg.ReadOptions(format="text")
+        assert tg.count(tokenizer, path, read_options=given).totals.documents == 1
+        assert read_documents(path, given)[0] == (raw.decode(errors="replace"),)
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_columns_of_bytes_in_memory_must_be_text_too(tokenizer, kind):
+    column = pa.array([BINARY[kind], b"text"], pa.binary())
+    encoded = column.dictionary_encode()
+    for texts in (column, encoded, pa.table({"text": column})):
+        with pytest.raises(errors.CorpusError, match="is not text in UTF-8: of its first"):
+            tg.count(tokenizer, texts)
+    with pytest.raises(errors.CorpusError, match="is not text in UTF-8: of its first"):
+        tg.distributed.BatchCounter(tokenizer)(pa.table({"text": column}))
+
+
+@pytest.mark.parametrize("bad", [b"\0", b"\xff", b"\xef\xbf\xbd"])
+def test_a_few_bad_bytes_and_any_deep_inside_are_text(tokenizer, tmp_path, monkeypatch, bad):
+    text = b"the cat sat on the mat\n" * 100
+    few, deep = text + bad * 10 + text, text * 2 + bad * 500
+    monkeypatch.setattr("tokengraft.corpus.files.HEAD", 4000)
+    monkeypatch.setattr("tokengraft.corpus.blocks.HEAD", 4000)
+    for raw in (few, deep, bad, bad * 20, BINARY["zeros"].replace(b"\0", "\ufffd".encode())):
+        (tmp_path / "a.txt").write_bytes(raw)
+        assert read_documents(tmp_path / "a.txt", tg.ReadOptions())[0] == (raw.decode(errors="replace"),)
+        assert tg.count(tokenizer, tmp_path / "a.txt").totals.characters == len(raw.decode(errors="replace"))
+        assert tg.count(tokenizer, pa.array([raw])).totals.characters == len(raw.decode(errors="replace"))
 
 
 def test_the_text_of_a_compressed_file_must_be_utf8_too(tokenizer, tmp_path):
@@ -342,7 +399,7 @@ def test_options_that_nothing_is_read_by_are_refused(tokenizer, folder, tmp_path
 
 def latin_1(tmp_path):
     path = tmp_path / "latin.txt"
-    path.write_bytes("\n".join(["põder õunapuu all", "õhtu"] * 9).encode("latin-1"))
+    path.write_bytes("\n".join(["põder õunapuu all", "õhtu", "kass ja koer" * 30] * 9).encode("latin-1"))
     return str(path)
 
 

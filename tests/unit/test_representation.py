@@ -13,6 +13,7 @@ import pytest
 from checkpoints import ENGLISH, ESTONIAN, checkpoint
 
 import tokengraft as tg
+from tokengraft.pruning import Removal
 from tokengraft.representation import ROWS, FrozenDict, shown
 
 EVIL = "</td></table><script>alert('x')</script>&amp;\x1b[31m"
@@ -50,7 +51,7 @@ def values(tmp_path_factory):
     long = EVIL * 1000
     merges = tuple(tg.learn.LearnedMerge(f"{EVIL}{n}", long, n, True) for n in range(20_000))
     extension = tg.Extension(merges, 20_000, 2, "0" * 64, FrozenDict({EVIL: long}), tuple(long))
-    removals = tuple(tg.pruning.Removal(long, n, n) for n in range(20_000))
+    removals = tuple(Removal(long, n, n) for n in range(20_000))
     finding = tg.verify.Finding(EVIL, "fail", long, (EVIL,) * 1000, long)
     learned = tg.extend(tok, counts, 16)
     new = learned.apply(tok)
@@ -65,7 +66,18 @@ def values(tmp_path_factory):
     found = [
         tg.AdaptOptions(preserve=[long] * 1000, stacks=["vllm"] * 1000, limits=tg.Limits(deny=[EVIL] * 1000)),
         tg.Adaptation(
-            tok, new, order, extension, changes, check, evaluation, {}, moved, evaluation, choice, (long,) * 100
+            tok,
+            new,
+            order,
+            extension,
+            choice=choice,
+            warnings=(long,) * 100,
+            plan=changes,
+            check=check,
+            evaluation=evaluation,
+            targets={},
+            transplant=moved,
+            test=evaluation,
         ),
         tg.tokenizer.AddedToken(3, long, True, True, True, True, True, 3),
         tg.distributed.BatchCounter(tok, EVIL),
@@ -137,11 +149,31 @@ def test_notebooks_show_a_public_value_as_escaped_html_of_a_few_kilobytes(values
         assert tags.text.startswith(name)
 
 
-def test_html_shows_tokens_as_they_are_and_says_what_is_left_out(values):
+def test_html_shows_tokens_as_text_and_says_what_is_left_out(values):
     text = Tags(values["Extension"]._repr_html_()).text
-    assert "</td></table><script>alert('x')</script>&amp;\\x1b[31m0" in text
+    assert "`</td></table><script>ale…`" in text
     assert f"the first {ROWS} of 20,000" in text
     assert "most frequent pretokens" in values["PretokenCounts"]._repr_html_()
+
+
+def test_a_person_sees_the_text_of_tokens_and_a_program_their_strings(tmp_path):
+    tok = checkpoint(tmp_path / "model")
+    counts = tg.count(tok, iter(["õõ võõõ"] * 20))
+    extension, order = tg.extend(tok, counts, 2), tg.prune_order(tok, counts)
+    new = extension.apply(tok)
+    assert extension[0] == "ÃµÃµ"
+    merge = tg.learn.LearnedMerge("ĠvÃµ", "Ãµ", 3, True)
+    assert repr(merge) == "LearnedMerge(left=`␠võ`, right=`õ`, frequency=3, new=True)"
+    assert repr(Removal("▁või", 7, 1)) == "Removal(token=`␠või`, id=7, decided_by=1)"
+    assert repr(tg.tokenizer.Token(9, "ĠÃ", b" \xc3")) == "Token(id=9, text=`␠\\xc3`)"
+    assert repr(counts) == (
+        "PretokenCounts(documents=20, bytes=240, pretokens=40, distinct=2, top={`␠võõõ`: 20, `õõ`: 20})"
+    )
+    assert repr(extension).startswith("Extension(tokens=2, first=(`õõ`, ")
+    found = [extension, *extension.merges, order[:1], counts, tg.compare(tok, new, ["õõ võõõ"])]
+    for value in found:
+        for text in (repr(value), str(value), value._repr_html_()):
+            assert not {"Ã", "Ġ", "µ"} & {*text}, text
 
 
 def test_a_value_that_is_short_has_the_repr_of_a_dataclass():

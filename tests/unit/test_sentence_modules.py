@@ -8,7 +8,7 @@ import pytest
 from checkpoints import WIDTH, checkpoint, tensor, write_safetensors, write_texts
 
 import tokengraft as tg
-from tokengraft import errors
+from tokengraft import cli, errors
 
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
 PARTS = ("1_Pooling", "2_Dense", "3_Normalize")
@@ -52,6 +52,16 @@ def test_folders_that_a_module_names_are_copied_byte_for_byte(small, tmp_path):
     assert not (tmp_path / "out" / "2_Dense" / ".git").exists()
     assert {*SAME} <= {*json.loads((tmp_path / "out" / "tokengraft.json").read_text())["files"]}
     tg.transplant(tmp_path / "model", small, tmp_path / "out", force=True)
+
+
+@pytest.mark.usefixtures("base")
+def test_adapt_prints_the_class_of_sentence_transformers(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path)
+    assert cli.main(["adapt", "model", "--target", "et.txt", "--swap", "3", "--no-report", "--out", "out"]) == 0
+    err = capsys.readouterr().err
+    assert "load it: `SentenceTransformer('out')`" in err
+    assert "continue_pretraining" not in err
 
 
 @pytest.mark.usefixtures("base")

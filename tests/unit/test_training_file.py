@@ -71,7 +71,7 @@ def test_rare_rows_are_those_expected_in_the_training_text(texts, capsys):
     assert cli.main([*command, "--add", "30", "--training-text", "10GB", "--out", str(texts / "by-command")]) == 0
     record = json.loads((texts / "by-command" / "adaptation.json").read_bytes())["request"]
     assert record["options"]["size"] == {"multiple": 64, "training_text": 10**10}
-    repeat = ["adapt", "--from-record", str(texts / "by-command" / "adaptation.json"), "--quiet"]
+    repeat = ["adapt", "--recipe", str(texts / "by-command" / "adaptation.json"), "--quiet"]
     assert cli.main([*repeat, "--out", str(texts / "again")]) == 0
     for path in (texts / "by-command").iterdir():
         assert path.read_bytes() == (texts / "again" / path.name).read_bytes()

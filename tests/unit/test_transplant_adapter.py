@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -80,6 +81,7 @@ class TestParts:
         shapes |= {f"{HEAD}.lora_A.weight": (RANK, 16), f"{HEAD}.lora_B.weight": (400, RANK)}
         shapes |= {f"{HEAD}.lora_B.bias": (400,)}
         lora = adapter(place, shapes)
+        tg.transplant(place / "model", tg.load(place / "new"), place / "new", init=init, force=True)
         done = tg.transplant(lora, place / "new", place / "out", init=init)
         before, after = tables(lora), tables(place / "out")
         for key in (f"{EMBEDDING}.lora_embedding_B", f"{HEAD}.lora_A.weight"):
@@ -339,6 +341,71 @@ def test_options_that_do_not_apply_are_refused(place):
     for init in ("random", print):
         with pytest.raises(errors.OptionError, match="initialiser"):
             tg.transplant(lora, place / "new", place / "out", init=init)
+
+
+def test_verify_is_refused_for_adapters_before_torch_is_looked_for(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    lora = adapter(place, {f"{HEAD}.lora_B.weight": (400, RANK)})
+    with pytest.raises(errors.OptionError, match="`verify` does not apply to an adapter"):
+        tg.transplant(lora, place / "new", place / "out", verify=True)
+    with pytest.raises(errors.OptionError, match="`verify` does not apply to an adapter"):
+        tg.transplant(place / "model", tg.load(place / "model"), place / "out", verify=True, as_adapter=True)
+    with pytest.raises(errors.OptionError, match="needs torch"):
+        tg.transplant(place / "model", tg.load(place / "new"), place / "out", verify=True)
+
+
+TABLES = {f"{EMBEDDING}.lora_embedding_A": (RANK, 400), f"{EMBEDDING}.lora_embedding_B": (16, RANK)}
+TABLES |= {f"{HEAD}.lora_A.weight": (RANK, 16), f"{HEAD}.lora_B.weight": (400, RANK)}
+
+
+@pytest.mark.parametrize(("init", "output_init"), [("mean", None), ("fvt", "mean"), ("length-weighted", "fvt")])
+def test_new_rows_are_those_of_the_initialisers_that_the_model_has_on_record(place, init, output_init):
+    lora, used = adapter(place, TABLES), {"init": init, "output_init": output_init}
+    tg.transplant(place / "model", tg.load(place / "new"), place / "new", **used, force=True)
+    done = tg.transplant(lora, place / "new", place / "out")
+    assert done.init == (init, output_init or init)
+    assert done.warnings == ()
+    tg.transplant(lora, place / "new", place / "same", **used)
+    assert tg.transplant(lora, place / "new", None, output_init=output_init).init == done.init
+    written = [(place / name / "adapter_model.safetensors").read_bytes() for name in ("out", "same")]
+    assert written[0] == written[1]
+    recorded = json.loads((place / "out" / "tokengraft.json").read_text())["transplant"]["init"]
+    assert recorded == {"input": init, "output": output_init or init}
+
+
+@pytest.mark.parametrize(
+    "other", [{"init": "mean"}, {"output_init": "mean"}, {"init": "fvt-rare", "output_init": "fvt"}]
+)
+def test_other_initialisers_than_those_of_the_model_are_refused(place, other):
+    lora = adapter(place, TABLES)
+    with pytest.raises(errors.OptionError, match="the model was transplanted with") as caught:
+        tg.transplant(lora, place / "new", place / "out", **other)
+    assert "leave out" in caught.value.hint
+    assert not (place / "out").exists()
+
+
+def test_a_model_with_random_rows_has_no_rows_for_an_adapter(place):
+    lora = adapter(place, TABLES)
+    tg.transplant(place / "model", tg.load(place / "new"), place / "new", init="random", force=True)
+    with pytest.raises(errors.OptionError, match="must be one of") as caught:
+        tg.transplant(lora, place / "new", place / "out")
+    assert "merge the adapter" in caught.value.hint
+
+
+@pytest.mark.parametrize("record", [None, "{", '{"transplant": {"init": 3}}', "[]"])
+def test_without_a_record_a_warning_names_the_initialiser_that_is_used(place, record):
+    lora, path = adapter(place, TABLES), place / "new" / "tokengraft.json"
+    path.unlink()
+    if record is not None:
+        path.write_text(record)
+    done = tg.transplant(lora, place / "new", place / "out")
+    (warning,) = done.warnings
+    assert "does not say with which initialiser" in warning
+    assert "fvt-rare" in warning
+    assert "--init" in warning
+    assert tg.transplant(lora, place / "new", None, init="mean").warnings == ()
+    layers = adapter(place, {f"{LAYER}.lora_A.weight": (RANK, 7), f"{LAYER}.lora_B.weight": (5, RANK)}, name="layers")
+    assert tg.transplant(layers, place / "new", None).warnings == ()
 
 
 CONFIGS = {

@@ -157,6 +157,16 @@ FOLLOW = {
     "id and position": ("config.json", {"forced_decoder_ids": [[1, ID]]}),
     "sizes": ("config.json", {"padded_vocab_size": SIZE, "n_vocab": SIZE, "llm_config": NESTED, "text_config": NESTED}),
     "other sizes": ("config.json", {"vision_config": {"vocab_size": ROWS}, "layer_types": [ROWS]}),
+    "another vocabulary": (
+        "config.json",
+        {"audio_config": {"vocab_size": 51866, "bos_token_id": END, "pad_token_id": 6}},
+    ),
+    "numbers of tokens": (
+        "config.json",
+        {"im_patch_token": ID, "bos_token": ID, "bytes_per_token": END, "eos_token": "6"},
+    ),
+    "words to stop at": ("generation_config.json", {"stop_words_ids": [[ID], [65, ID]]}),
+    "codes of sound": ("config.json", {"codebook_eos_token_id": END, "audio_stream_bos_id": END, "codec_bos_id": END}),
     "lists": ("generation_config.json", {"suppress_tokens": [65, ID], "bad_words_ids": [[ID], [ID, ID]]}),
     "words": ("generation_config.json", {"sequence_bias": [[[ID, 65], -10.0]], "force_words_ids": [[ID]]}),
     "odd lists": ("generation_config.json", {"forced_decoder_ids": [5, [1]]}),
@@ -165,7 +175,15 @@ FOLLOW = {
     "ONNX Runtime": ("genai_config.json", {"model": {"vocab_size": SIZE, "decoder": {"image_token_id": ID}}}),
     **{
         f"{name} in {file}": (file, {name: ID})
-        for name in ("eos_id", "pad_id", "image_patch_id", "im_start_id", "img_context_token_id")
+        for name in (
+            "eos_id",
+            "pad_id",
+            "image_patch_id",
+            "im_start_id",
+            "img_context_token_id",
+            "slice_end_id",
+            "newline_id",
+        )
         for file in ("config.json", "video_preprocessor_config.json")
     },
 }
@@ -190,6 +208,19 @@ def test_ids_and_sizes_follow_wherever_a_config_has_them(alone, tmp_path, name, 
     after = json.loads(written)
     assert {name: after[name] for name in fields} == filled(fields, END - 9, ROWS - 9)
     assert written.startswith('{\n    "')
+
+
+def test_a_file_of_another_program_that_names_a_changed_id_gets_a_warning(alone, tmp_path):
+    model = tmp_path / "model"
+    (model / "chat_config.json").write_text(json.dumps({"eos_token_id": END, "hidden_size": END}))
+    (model / "other.json").write_text(json.dumps({"eos_token_id": 5, "size": END}))
+    (model / "broken.json").write_text("{")
+    done = tg.transplant(model, alone, tmp_path / "out")
+    (warning,) = done.warnings
+    assert (
+        f"`chat_config.json` is copied as it is, and `eos_token_id` in it is {END}, an id that is {END - 9}" in warning
+    )
+    assert (tmp_path / "out" / "chat_config.json").read_bytes() == (model / "chat_config.json").read_bytes()
 
 
 @pytest.mark.parametrize("nested", [{"vocab_size": ROWS, "eos_token_id": END}, {"hidden_size": 16}])

@@ -133,12 +133,21 @@ def test_a_table_of_the_first_ids_follows_if_the_others_stay(tmp_path, init):
     assert (tmp_path / "out" / "config.json").read_bytes() == (tmp_path / "model" / "config.json").read_bytes()
 
 
-@pytest.mark.parametrize("fixed", ["shorter", "offset"])
+FIXED = {
+    "offset": {"vision_config": {"vocab_offset": OFFSET}},
+    "kimi-audio": {"kimia_token_offset": OFFSET},
+    "openvla": {"n_action_bins": 16, "pad_to_multiple_of": 8},
+}
+"""Fields of configs of models that take ids by their number."""
+
+
+@pytest.mark.parametrize("fixed", ["shorter", *FIXED])
 @pytest.mark.parametrize("how", ["extended", "compacted", "replaced", "padded"])
 def test_a_plan_that_changes_ids_which_the_model_has_fixed_is_refused(tmp_path, fixed, how):
     """Gemma-3n takes ids for images and sound by their number, and has no row for them in the table of the layers."""
-    offset = {"vision_config": {"vocab_offset": OFFSET}} if fixed == "offset" else {}
-    base = per_layer(tmp_path / "model", OFFSET if fixed == "shorter" else None, **offset)
+    base = per_layer(tmp_path / "model", OFFSET if fixed == "shorter" else None, **FIXED.get(fixed, {}))
+    if fixed == "openvla":  # the actions are the last ids before the padding
+        set_config(tmp_path / "model", pad_to_multiple_of=base.n_rows - OFFSET - 16)
     counts = tg.count(base, iter(ESTONIAN))
     new = {
         "extended": lambda: tg.extend(base, counts, 3).apply(base),
@@ -159,6 +168,46 @@ def test_a_table_for_each_layer_of_another_size_than_the_config_says_is_refused(
         set_config(tmp_path / "model", vocab_size_per_layer_input=base.n_rows)
     with pytest.raises(errors.CheckpointError, match="vocab_size_per_layer_input"):
         tg.transplant(tmp_path / "model", base, tmp_path / "out")
+
+
+@pytest.mark.parametrize("fixed", FIXED)
+def test_adapt_keeps_the_ids_that_a_model_has_fixed_and_refuses_other_sizes_before_text_is_read(tmp_path, fixed):
+    base = checkpoint(tmp_path / "model", config=FIXED[fixed])
+    if fixed == "openvla":
+        set_config(tmp_path / "model", pad_to_multiple_of=base.n_rows - OFFSET - 16)
+    write_texts(tmp_path)
+    (tmp_path / "unread.txt").write_bytes(b"")  # counting it is an error
+    arguments = {"target": tmp_path / "unread.txt", "out": tmp_path / "out"}
+    for sizes in ({"add": 5}, {"remove": 5}, {"add": 5, "remove": 6}, {"remove": "auto"}):
+        with pytest.raises(errors.CheckpointError, match=f"the ids from {OFFSET} on"):
+            tg.adapt(tmp_path / "model", **arguments, **sizes)
+    arguments |= {"target": tmp_path / "et.txt", "options": tg.AdaptOptions(quiet=True, report=False)}
+    done = tg.adapt(tmp_path / "model", **arguments, swap=40)
+    assert all(done.tokenizer.ids[token] == i for token, i in base.ids.items() if i >= OFFSET)
+
+
+@pytest.mark.parametrize("how", ["extended", "compacted", "swapped"])
+def test_a_second_table_for_the_ids_after_the_first_is_not_lost(tmp_path, how):
+    """Idefics and Molmo have one for images, and take ids from `vocab_size` on to it."""
+    base = lacking_rows(tmp_path / "model", 2)
+    set_config(tmp_path / "model", additional_vocab_size=2, architectures=["IdeficsForVisionText2Text"])
+    add_tensor(tmp_path / "model", "model.embed_tokens.additional_embedding.weight", (2, WIDTH))
+    rows, counts = base.n_rows - 2, tg.count(base, iter(ESTONIAN))
+    if how == "swapped":
+        tg.transplant(tmp_path / "model", swapped(base), tmp_path / "out")
+        assert len(tables(tmp_path / "out")["model.embed_tokens.weight"]) == rows
+        return
+    new = tg.extend(base, counts, 3).apply(base) if how == "extended" else changed(base)
+    with pytest.raises(errors.CheckpointError, match=f"the ids from {rows} on"):
+        tg.transplant(tmp_path / "model", new, tmp_path / "out")
+
+
+def test_a_head_of_another_size_in_an_unknown_model_is_refused(tmp_path):
+    """The head of GLM-Image is for codes of images: without it, the embedding would be taken for a tied output."""
+    base = checkpoint(tmp_path / "model", head=False, config={"architectures": ["OtherForConditionalGeneration"]})
+    add_tensor(tmp_path / "model", "lm_head.weight", (40, WIDTH))
+    with pytest.raises(errors.CheckpointError, match=r"`lm_head\.weight` has 40 rows"):
+        tg.transplant(tmp_path / "model", changed(base), tmp_path / "out")
 
 
 def lacking_rows(folder, rows):
@@ -262,3 +311,18 @@ def test_a_config_whose_type_is_no_name_gives_a_result_or_a_clear_error(tmp_path
     set_config(tmp_path / "model", model_type=kind, pad_token_id=0)
     with suppress(errors.TokengraftError):
         tg.transplant(tmp_path / "model", base, None)
+
+
+def test_tables_of_long_numbers_are_refused_by_their_type_and_are_not_called_quantised(tmp_path):
+    checkpoint(tmp_path / "model", head=False)
+    raw = TensorFile.open(tmp_path / "model" / "model.safetensors")
+    tensors = {
+        info.name: {"dtype": "F64", "shape": list(info.shape), "data": bytes(8 * int(np.prod(info.shape)))}
+        for info in raw.tensors.values()
+    }
+    (tmp_path / "model" / "model.safetensors").unlink()
+    write_shards(tmp_path / "model", tensors, 1)
+    with pytest.raises(errors.CheckpointError, match="is of the type F64; expected BF16, F16 or F32") as caught:
+        tg.transplant(tmp_path / "model", tg.load(tmp_path / "model"), tmp_path / "out")
+    assert "quantised" not in f"{caught.value} {caught.value.hint}"
+    assert "float()" in caught.value.hint

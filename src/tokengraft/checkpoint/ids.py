@@ -46,10 +46,14 @@ GENERATION_FIELDS = (
 """Fields of a generation config that transformers takes from the model's config if there is no generation config."""
 FROM_MODEL = "_from_model_config"
 """Field of a generation config that lets transformers before 5 replace it by one made from the model's config."""
+_OTHER_CODES = r"(codebook|codec|tts_codec|t2u|audio_stream)_"
+"""How fields begin that name codes of sound, which are no tokens: of CSM, Higgs Audio, Qwen-Omni and SeamlessM4T."""
 _ID_FIELD = re.compile(
-    rf"{ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force)_words_ids$"
-    r"|^(bos|eos|eod|pad|unk|sep|cls|mask)_id$|^(im|img|image|video|frame|audio)_(\w+_)?id$"
+    rf"^(?!{_OTHER_CODES})(?=.*({ID_FIELD.pattern}|^(begin_)?suppress_tokens$|^(bad|force|stop)_words_ids$"
+    r"|^(bos|eos|eod|pad|unk|sep|cls|mask|newline)_id$|^(im|img|image|video|frame|audio|slice)_(\w+_)?id$))"
 )
+_NUMBER_OF_TOKEN = re.compile(r"(^|_)(?<!per_)token$")
+"""Fields that hold the text of a token, or its id, as in GOT-OCR: an id if it is a number."""
 _READ_ONLY = re.compile(r"^(pad|padding|bos|unk|unknown|image|video|audio)_token_(id|index)$")
 """Fields with ids that a model reads and that no one wants it to generate."""
 TOKEN_MAP = "vocabulary_map"
@@ -62,7 +66,7 @@ _PAIRS = {"forced_decoder_ids": 1, "sequence_bias": 0}
 """Pairs of a position in the output and an id, or of a list of ids and a number: where the ids are."""
 _SIZE_FIELD = re.compile(r"(^|_)vocab_size(_per_layer_input)?$|^n_vocab$")
 _OWN_VOCABULARY = re.compile(r"^(vision|audio)_")
-"""Parts of a config whose `vocab_size` is not that of the language model."""
+"""Parts of a config whose `vocab_size` is not that of the language model. With it, their ids are their own too."""
 
 
 def read_config(path: Path) -> Any:
@@ -124,6 +128,8 @@ def is_id_or_size(name: str) -> bool:
 
     >>> is_id_or_size("image_token_id"), is_id_or_size("vocab_size"), is_id_or_size("hidden_size")
     (True, True, False)
+    >>> is_id_or_size("slice_start_id"), is_id_or_size("codebook_pad_token_id"), is_id_or_size("audio_stream_bos_id")
+    (True, False, False)
     """
     return bool(_ID_FIELD.search(name) or _SIZE_FIELD.search(name))
 
@@ -178,15 +184,20 @@ def id_fields(config: Any) -> list[tuple[str, int]]:
 
 
 def _map_ids(value: Any, rename: Callable[[str, int], Any]) -> Any:
-    """A copy of a config with every id replaced by ``rename(field, id)``."""
+    """A copy of a config with every id replaced by ``rename(field, id)``.
+
+    The part of a speech or vision model may have ids of its own vocabulary.
+    """
     if isinstance(value, dict):
         return {key: _map_field(str(key), item, rename) for key, item in value.items()}
     return [_map_ids(item, rename) for item in value] if isinstance(value, list) else value
 
 
 def _map_field(key: str, value: Any, rename: Callable[[str, int], Any]) -> Any:
-    if _ID_FIELD.search(key):
+    if _ID_FIELD.search(key) or (type(value) is int and _NUMBER_OF_TOKEN.search(key)):
         return _map_numbers(key, value, rename)
+    if _OWN_VOCABULARY.search(key) and isinstance(value, dict) and "vocab_size" in value:
+        return value
     if key == TOKEN_MAP and isinstance(value, dict):
         return _map_tokens(value, rename)
     if key in _NAMED_IDS and isinstance(value, dict):

@@ -361,6 +361,12 @@ def _by_shape(checkpoint: Checkpoint) -> list[VocabTensor]:
     size = checkpoint.text_config.get("vocab_size")
     candidates = []
     for tensor, file in checkpoint.tensors:
+        if type(size) is int and re.search(r"(^|\.)lm_head\.weight$", tensor.name) and tensor.shape[:1] != (size,):
+            raise CheckpointError(
+                f"`{tensor.name}` has {tensor.rows:,} rows, and `vocab_size` is {size}: "
+                f"{architecture(checkpoint.config)} is unknown, and may have an output for other things than tokens",
+                hint=_REPORT,
+            )
         if type(size) is not int or size not in tensor.shape or _further_role(tensor.name):
             continue
         role = _guess(tensor)
@@ -420,6 +426,11 @@ def _require_plain(tensor: VocabTensor, rows: int, checkpoint: Checkpoint) -> No
     info = tensor.info
     base = info.name.removesuffix("weight")
     scales = [name for name in tensor.file.tensors if name.startswith(base) and name[len(base) :] in _QUANTISED]
+    if info.dtype == "F64":
+        raise CheckpointError(
+            f"`{info.name}` is of the type F64; expected BF16, F16 or F32",
+            hint="save the model with shorter numbers: `model.float().save_pretrained('NEW')`",
+        )
     if info.dtype not in ITEM_BYTES or scales:
         raise CheckpointError(
             f"`{info.name}` is of the type {info.dtype}{', with ' + scales[0] if scales else ''}: it is quantised",

@@ -17,12 +17,14 @@ from pathlib import Path
 
 from tokengraft import _core
 from tokengraft.checkpoint.ids import CONFIG, read_config
+from tokengraft.checkpoint.layout import class_with_encoder
 from tokengraft.checkpoint.model_files import CARD
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.sentence_modules import MODULES
 from tokengraft.errors import UnreadableFileError, escaped
 from tokengraft.vocab_plan import VocabPlan
 
+CAUSAL, SENTENCES = "AutoModelForCausalLM", "SentenceTransformer"
 _FRONT_MATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _KEPT = ("language", "license", "license_name", "license_link", "pipeline_tag", "tags")
 """Fields of a source's card that are still true. Others, such as `model-index`, are about the source alone."""
@@ -230,32 +232,44 @@ def _changes(changes: VocabPlan, transplant: Transplant | None) -> Iterator[tupl
 
 
 def _loading(source: Path, *, weighted: bool) -> str:
-    """Code that loads the folder. The class is that of the config, whose name is only used if it is one."""
+    """Code that loads the folder."""
     here = 'folder = "."  # or the name on a hub'
     tokenizer = "tokenizer = AutoTokenizer.from_pretrained(folder)"
     if not weighted:
         return block(f"from transformers import AutoTokenizer\n\n{here}\n{tokenizer}", "python")
-    if (source / MODULES).is_file():
-        load = f"{here}\nmodel = SentenceTransformer(folder)"
-        return block(f"from sentence_transformers import SentenceTransformer\n\n{load}", "python")
-    config = read_config(source / CONFIG)
-    names = config.get("architectures") if isinstance(config, dict) else None
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    kind = "AutoModelForCausalLM" if name.endswith("ForCausalLM") else name if _is_class(name) else "AutoModel"
+    kind = model_class(source)
+    if kind == SENTENCES:
+        return block(f"from sentence_transformers import {kind}\n\n{here}\nmodel = {kind}(folder)", "python")
     classes = ", ".join(sorted(("AutoTokenizer", kind)))
     load = f"{here}\nmodel = {kind}.from_pretrained(folder)\n{tokenizer}"
     return block(f"from transformers import {classes}\n\n{load}", "python")
 
 
 def _adapter_loading(name: str) -> str:
-    load = f"base = AutoModelForCausalLM.from_pretrained({json.dumps(name)})  # the source\n"
+    load = f"base = {CAUSAL}.from_pretrained({json.dumps(name)})  # the source\n"
     load += 'model = PeftModel.from_pretrained(base, ".")\ntokenizer = AutoTokenizer.from_pretrained(".")'
-    classes = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    classes = f"from transformers import {CAUSAL}, AutoTokenizer"
     return block(f"from peft import PeftModel\n{classes}\n\n{load}", "python")
 
 
-def _is_class(name: str) -> bool:
-    return bool(re.fullmatch(r"[A-Z][A-Za-z0-9]{2,99}", name))
+def model_class(source: Path) -> str:
+    """The class that loads a model folder: the one that its config names, if it is a name, else one for its type.
+
+    A causal model has `AutoModelForCausalLM`, and a folder of sentence-transformers the class of that library.
+    """
+    if (source / MODULES).is_file():
+        return SENTENCES
+    config = read_config(source / CONFIG)
+    if not isinstance(config, dict):
+        return "AutoModel"
+    names = config.get("architectures")
+    if isinstance(names, list) and names:
+        name = str(names[0])
+        if name.endswith(("ForCausalLM", "LMHeadModel")):
+            return CAUSAL
+        return name if re.fullmatch(r"[A-Z]\w{2,99}", name, re.ASCII) else "AutoModel"
+    has_encoder = class_with_encoder(config) or config.get("is_encoder_decoder")
+    return CAUSAL if config.get("model_type") and not has_encoder else "AutoModel"
 
 
 def made_by(how: str, record: str) -> str:

@@ -210,3 +210,13 @@ def written_before(folder: Path) -> set[str]:
         return {str(name) for name in json.loads((folder / REPORT).read_bytes())["files"]} | {REPORT}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return set()
+
+
+def recorded_inits(model: Path) -> tuple[str, str] | None:
+    """The initialisers of input and output that a model was transplanted with, by its record."""
+    try:
+        inits = json.loads((model / REPORT).read_bytes())["transplant"]["init"]
+        used = (inits["input"], inits["output"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return used if all(isinstance(init, str) for init in used) else None

@@ -57,24 +57,36 @@ def require_fixed_ids(shorter: Iterable[int], config: Mapping[str, Any], renumbe
     """Refuses a plan that changes ids which the model has fixed.
 
     Gemma-3n takes the ids from `vocab_offset` on for images and sound, and has a table for each layer that ends there:
-    ``shorter`` has the rows of such tables. Tokens below may be replaced by others. RoBERTa computes positions from the
-    id of padding. Whisper computes the ids of timestamps from that of the token before them.
+    ``shorter`` has the rows of such tables. Other models have such ids too: see `_offsets`. Tokens below may be
+    replaced by others. RoBERTa computes positions from the id of padding. Whisper computes the ids of timestamps from
+    that of the token before them.
     """
     _require_fixed_padding(config, renumbering)
     _require_timestamps(config, renumbering)
-    first = min([*shorter, *_offsets(config)], default=None)
+    plan, rows, ends = renumbering.plan, renumbering.rows, [*shorter]
+    first = fixed_from(config, rows[0], ends)
     if first is None:
         return
-    plan, rows = renumbering.plan, renumbering.rows
     moved = any(old != new and max(old, new) >= first for old, new in plan.moved.items())
     new = any(isinstance(source, tuple) for source in plan.sources[first:])
     pieces = (row for source in plan.sources if isinstance(source, tuple) for row in source)
-    if rows[0] != rows[1] or moved or new or any(row >= first for row in (*plan.removed, *pieces)):
-        raise CheckpointError(
-            f"the model uses the ids from {first:,} on for other things than text, and the plan changes them or the "
-            "number of rows",
-            hint="replace tokens without changing other ids: `tokengraft adapt --swap N`",
-        )
+    lacking = any(row >= min(ends) for row in pieces) if ends else False
+    if rows[0] != rows[1] or moved or new or lacking or any(row >= first for row in plan.removed):
+        raise changes_fixed_ids(first)
+
+
+def fixed_from(config: Mapping[str, Any], rows: int, shorter: Iterable[int] = ()) -> int | None:
+    """The first id that a model uses for other things than text; None if there is none, or it is not known."""
+    return min([*shorter, *_offsets(config, rows)], default=None)
+
+
+def changes_fixed_ids(first: int) -> CheckpointError:
+    """The error for a plan that changes ids from ``first`` on, or the number of rows."""
+    return CheckpointError(
+        f"the model uses the ids from {first:,} on for other things than text, and the plan changes them or the number "
+        "of rows",
+        hint="replace tokens without changing other ids: `tokengraft adapt --swap N`",
+    )
 
 
 def _require_fixed_padding(config: Mapping[str, Any], renumbering: Renumbering) -> None:
@@ -96,22 +108,38 @@ def _require_timestamps(config: Mapping[str, Any], renumbering: Renumbering) -> 
     if config.get("model_type") != "whisper" or type(start) is not int:
         return
     new = [renumbering.moved.get(token_id) for token_id in range(start, renumbering.rows[0])]
-    if new and (new[0] is None or new != [*range(new[0], new[0] + len(new))]):
+    first = new[0] if new else None
+    added = first is not None and any(isinstance(source, tuple) for source in renumbering.plan.sources[first:])
+    if new and (added or first is None or new != [*range(first, first + len(new))]):
         raise CheckpointError(
             f"models of the type whisper use the ids from {start:,} on for languages, tasks and timestamps, one after "
-            "the other, and the plan removes some of them or changes their order",
-            hint="keep all ids: use `tokengraft prune --ids keep`. They can move if the tokenizer has tokens for all "
-            "rows from there on, timestamps (`<|0.00|>` to `<|30.00|>`) included",
+            "the other, and the plan adds tokens there, removes some or changes their order",
+            hint="keep all ids: use `tokengraft adapt --swap N` or `tokengraft prune --ids keep`. They can move if the "
+            "tokenizer has tokens for all rows from there on, timestamps (`<|0.00|>` to `<|30.00|>`) included",
         )
 
 
-def _offsets(config: Mapping[str, Any]) -> Iterator[int]:
-    """Every `vocab_offset` of a config: the first id of images, or of sound."""
+def _offsets(config: Mapping[str, Any], rows: int) -> Iterator[int]:
+    """The first ids of other things than text, by the fields of a config.
+
+    Gemma-3n and Kimi-Audio name them. Idefics and Molmo have a second table for the ids after the rows of the first.
+    OpenVLA takes the last ids before its padding for actions.
+
+    >>> [*_offsets({"n_action_bins": 256, "pad_to_multiple_of": 64}, 32064)]
+    [31744]
+    """
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from _offsets(value)
-        elif key == "vocab_offset" and type(value) is int:
+            yield from _offsets(value, rows)
+        elif type(value) is not int:
+            continue
+        elif key in ("vocab_offset", "kimia_token_offset"):
             yield value
+        elif key == "additional_vocab_size" and value > 0:
+            yield rows
+        elif key == "n_action_bins":
+            padding = config.get("pad_to_multiple_of")
+            yield rows - value - (padding if type(padding) is int else 0)
 
 
 def _is_size(rows: int, numbers: set[int]) -> bool:

@@ -29,6 +29,15 @@ def pad_multiple(name: str, value: Any) -> PadMultiple:
     return multiple
 
 
+def row_step(needed: int, rows: int) -> int:
+    """The power of two, at most 1024, that the number of rows is a multiple of; 1 if tokens need all of them.
+
+    >>> row_step(100, 104), row_step(100, 100)
+    (8, 1)
+    """
+    return min(rows & -rows, 1024) if rows > needed else 1
+
+
 def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> int:
     """The number of rows of the new embedding, padding included, if tokens needed and now need so many of ``rows``.
 
@@ -42,7 +51,7 @@ def padded_rows(before: int, after: int, rows: int, multiple: PadMultiple) -> in
         return -(-after // multiple) * multiple
     if rows <= before:
         return rows if after == before else after
-    step = min(rows & -rows, 1024)  # the power of two that the old number of rows is a multiple of
+    step = row_step(before, rows)
     padded = -(-after // step) * step
     return max(padded, rows) if after >= before else padded
 

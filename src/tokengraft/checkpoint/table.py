@@ -63,7 +63,7 @@ OldRows = Callable[[Ids], Raw]
 class RowOptions:
     """How the rows of new tables are made: the options that `transplant` has for files, GGUF and models in memory."""
 
-    init: Init = DEFAULT
+    init: Init | None = None
     output_init: Init | None = None
     hole_rows: HoleRows | None = None
     pad_multiple: PadMultiple = "keep"
@@ -83,7 +83,8 @@ class RowOptions:
     @property
     def inits(self) -> tuple[Init, Init]:
         """The initialisers of input and output."""
-        return self.init, self.output_init or self.init
+        init = self.init or DEFAULT
+        return init, self.output_init or init
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tokengraft import _core
 from tokengraft.checkpoint.compare_files import compare_models, require_torch
 from tokengraft.checkpoint.gguf.file import is_gguf
 from tokengraft.checkpoint.gguf.transplant import transplant_gguf
-from tokengraft.checkpoint.ids import GENERATION, Renumbering, model_configs
+from tokengraft.checkpoint.ids import GENERATION, Renumbering, id_fields, model_configs, read_config
 from tokengraft.checkpoint.layout import (
     Checkpoint,
     find_vocabulary,
@@ -41,7 +41,6 @@ from tokengraft.checkpoint.peft.new_rows import adapter_tables, changed_rows, wr
 from tokengraft.checkpoint.peft.transplant import AdapterJob, is_adapter
 from tokengraft.checkpoint.result import Transplant, describe
 from tokengraft.checkpoint.rows import (
-    DEFAULT,
     DEFAULT_HOLE_ROWS,
     HoleRows,
     Init,
@@ -55,6 +54,7 @@ from tokengraft.errors import CheckpointError, OptionError, Progress, require_ty
 from tokengraft.formats.sources import load, load_folder
 from tokengraft.output.atomic import Replaceable, new_folder, require_distinct, require_new, write_files
 from tokengraft.progress import stage
+from tokengraft.tokenizer.numbered import require_unbroken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
 
@@ -68,7 +68,7 @@ def transplant(
     out: str | os.PathLike[str] | None,
     *,
     base: Tokenizer | str | os.PathLike[str] | Any | None = None,
-    init: Init = DEFAULT,
+    init: Init | None = None,
     output_init: Init | None = None,
     hole_rows: HoleRows | None = None,
     pad_multiple: PadMultiple = "keep",
@@ -95,7 +95,8 @@ def transplant(
         base: For a GGUF file or an adapter: its old tokenizer, which is compared with the one that it has itself.
         init: Initialiser for new embedding rows: `fvt-rare`, `fvt`, `length-weighted`, `mean`, `random`, or a function
             that gets the new tokens with the rows of their pieces (`tokengraft.checkpoint.rows.NewTokens`) and the old
-            table (`TableInfo`), and gives an array with a row for each token.
+            table (`TableInfo`), and gives an array with a row for each token. By default `fvt-rare`; for an adapter,
+            the one that its model was transplanted with.
         output_init: Initialiser for new rows of an untied output; by default ``init``. An error if the output is tied.
         hole_rows: What rows get whose ids have no token: `lowest`, a row that is never the most likely, `zero`, or
             `keep`, the row that they had. By default `lowest`; for a GGUF file with tables in which rows cannot be
@@ -128,8 +129,10 @@ def transplant(
     """
     require_type("checkpoint", checkpoint, str, os.PathLike)
     options = RowOptions(init, output_init, hole_rows, pad_multiple, seed)
-    if verify:
-        _require_verifiable(dry=out is None)
+    if verify and out is None:
+        raise OptionError(
+            "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
+        )
     if out is not None:
         require_new(Path(out), force=force)
         paths = [tokenizer for tokenizer in (new_tokenizer, base) if isinstance(tokenizer, str | os.PathLike)]
@@ -150,10 +153,12 @@ def transplant(
         raise OptionError(
             "--base applies to GGUF files and adapters; a folder has its own tokenizer", hint="leave out --base"
         )
-    job = _prepare(folder, new_tokenizer, options)
     if as_adapter:
         _require_absent({"--hard-link": hard_link, "--verify": verify}, "an adapter (--as-adapter)")
-        job = job.for_adapter()
+    if verify:
+        require_torch()
+    job = _prepare(folder, new_tokenizer, options)
+    job = job.for_adapter() if as_adapter else job
     done = job.describe()
     if out is None:
         return done
@@ -202,14 +207,6 @@ def _require_absent(options: Mapping[str, Any], what: str) -> None:
             raise OptionError(f"{flag} does not apply to {what}", hint=f"leave out {flag}")
 
 
-def _require_verifiable(*, dry: bool) -> None:
-    if dry:
-        raise OptionError(
-            "--verify runs the new model, but a dry run does not write one", hint="leave out one of the two"
-        )
-    require_torch()
-
-
 def _loaded(tokenizer: Tokenizer | Any) -> Tokenizer:
     return tokenizer if isinstance(tokenizer, Tokenizer) else load(tokenizer)
 
@@ -245,7 +242,20 @@ class _Job:
             names = ", ".join(f"`{name}`" for name in lacking[:3])
             warning = f"the model has no row for {len(lacking):,} of its added tokens, and cannot use them: {names}"
             done = replace(done, warnings=(*done.warnings, warning))
-        return done
+        return replace(done, warnings=(*done.warnings, *self._stale()))
+
+    def _stale(self) -> Iterator[str]:
+        """Warnings of other files that name ids which have changed: what they are for is not known."""
+        moved = Renumbering(self.tables.plan, (self.tables.vocabulary.rows, self.tables.rows)).moved
+        for path in (self.source.folder / name for name in self.files.copied if name.endswith(".json")):
+            try:
+                fields = id_fields(read_config(path))
+            except CheckpointError:  # it is not a config
+                continue
+            if old := [(name, i) for name, i in fields if moved.get(i) != i and 0 <= i < self.tables.vocabulary.rows]:
+                (name, token_id), new = old[0], moved.get(old[0][1])
+                now = "was removed" if new is None else f"is {new:,} now: correct it"
+                yield f"`{path.name}` is copied as it is, and `{name}` in it is {token_id:,}, an id that {now}"
 
     def _suppressed(self) -> Iterator[str]:
         if n := len(self.tables.unused.suppressed):
@@ -281,7 +291,7 @@ class _Job:
             "step": "transplant",
             "versions": {"tokengraft": _core.__version__},
             "options": {
-                "init": init_name(options.init),
+                "init": init_name(options.inits[0]),
                 "output_init": init_name(options.output_init) if options.output_init else None,
                 "hole_rows": options.hole_rows,
                 "pad_multiple": options.pad_multiple,
@@ -337,6 +347,7 @@ def _prepare(folder: Path, new_tokenizer: Tokenizer | Any, options: RowOptions) 
     require_untied(options.output_init, tied=vocabulary.tied)
     _require_ids_of_files(source)
     old, new = load_folder(folder), _loaded(new_tokenizer)
+    require_unbroken(new, old)
     changes = plan_of_rows(plan(old, new), old, vocabulary.rows, model_configs(folder))
     if options.hole_rows == "keep" and old.n_rows > vocabulary.rows:
         raise OptionError(

@@ -3,11 +3,12 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from tokengraft import _core
 from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_json, add_source, refuse
-from tokengraft.cli.reading import add_read_options, counts_of_files, require_unread
+from tokengraft.cli.options import Commands, add_options, add_source, count_options_of, given, read_options_of
+from tokengraft.counts.count import counts_of
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.formats import load
 from tokengraft.learn.preserve import preserved_text
@@ -16,7 +17,6 @@ from tokengraft.verify.against_base import preserved
 from tokengraft.verify.check import check
 from tokengraft.verify.finding import Check, Finding
 from tokengraft.verify.serving.check_serving import check_serving
-from tokengraft.verify.serving.stacks import STACKS
 from tokengraft.verify.transformers_loader import transformers_started
 
 SHORT = 40
@@ -33,35 +33,21 @@ def add(commands: Commands) -> None:
         "change ids, segmentation or decoding is a failure, other changes are notes. Exits with 1 if a check fails.",
     )
     add_source(command)
-    command.add_argument("--base", metavar="SOURCE", help="tokenizer that SOURCE was made from")
-    command.add_argument(
-        "--preserve",
-        action="extend",
-        nargs="+",
-        metavar="TEXT",
-        help="with --base: text, or counts of it, that must have the same tokens as with the base; other ids after "
-        "renumbering are a note, and so are other tokens of words in scripts with less than 1 %% of its letters",
-    )
-    command.add_argument(
-        "--preserve-exactly", action="store_true", help="with --preserve: other tokens of any word are a failure"
-    )
-    add_stacks(command, "also check what a serving stack needs, with fixes")
-    add_json(command)
-    add_read_options(command)
+    add_options(command, "check")
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    if not options.base:
-        refuse(options, "compares with the base, and none was given", "preserve", instead="pass --base SOURCE")
-    if not options.preserve:
-        refuse(options, "has no effect without --preserve", "preserve_exactly", instead="pass --preserve TEXT")
-        require_unread(options, "--preserve was not given", instead="--preserve")
+    chosen = given("check", options)
     with transformers_started():  # it is imported while the other checks run
         base = load(options.base) if options.base else None
         new = load(options.source)
         if base and options.preserve:
-            counts = counts_of_files(base, options.preserve, options)
+            how: dict[str, Any] = {
+                "read_options": read_options_of(chosen, base),
+                "count_options": count_options_of(chosen),
+            }
+            counts = counts_of(base, options.preserve, **how)
             text = preserved_text([counts], None, exactly=options.preserve_exactly)
             result = check(new, base, preserve=text.counts if text else None)
             if text and text.left_out:
@@ -98,16 +84,3 @@ def _rows(result: Check) -> list[tuple[str, str]]:
         if finding.fix:
             rows.append(("", f"  fix: {finding.fix}"))
     return rows
-
-
-def add_stacks(command: argparse.ArgumentParser, what: str) -> None:
-    """Adds --for."""
-    command.add_argument(
-        "--for",
-        dest="stacks",
-        action="append",
-        choices=STACKS,
-        default=[],
-        metavar="STACK",
-        help=f"{what}: {', '.join(STACKS)}; may be repeated",
-    )

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.cli.display import print_result
-from tokengraft.cli.options import Commands, add_output, add_source, input_paths, say
+from tokengraft.cli.options import Commands, add_options, add_source, input_paths, say
 from tokengraft.errors import OptionError
 from tokengraft.formats import load
-from tokengraft.formats.convert import TARGETS, convert
+from tokengraft.formats.convert import convert
 from tokengraft.formats.sources import is_tokenizer_file
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.loaders import Proof, Verification, prove_conversion
 from tokengraft.verify.save import save_verified
@@ -32,26 +31,7 @@ def add(commands: Commands) -> None:
         "both encode alike: on the text of every token, on text of random tokens, and with the library of the format.",
     )
     add_source(command)
-    command.add_argument("--to", required=True, choices=TARGETS, help="the format")
-    command.add_argument(
-        "--renumber",
-        action="store_true",
-        help="for tiktoken and tekken: give tokens new ids in the order in which they merge, and special tokens those "
-        "that the format has for them",
-    )
-    command.add_argument(
-        "--pattern",
-        metavar="REGEX",
-        help=f"split pattern of a tiktoken file that is not known, or the name of a known one: {', '.join(PATTERNS)}",
-    )
-    command.add_argument(
-        "--special-tokens",
-        type=Path,
-        metavar="FILE",
-        help="special tokens of a tiktoken file, as a JSON object of texts and ids, or a list if they have the ids "
-        "after the ranks",
-    )
-    add_output(command, "folder for the converted tokenizer")
+    add_options(command, "convert")
     command.set_defaults(run=_run)
 
 

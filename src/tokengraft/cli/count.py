@@ -5,9 +5,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokengraft.cli import reading
 from tokengraft.cli.display import print_result, print_warnings
-from tokengraft.cli.options import Commands, add_output, add_source, input_paths, number, say
+from tokengraft.cli.options import (
+    Commands,
+    add_options,
+    add_source,
+    count_options_of,
+    given,
+    input_paths,
+    read_options_of,
+    say,
+)
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
@@ -32,11 +40,7 @@ def add(commands: Commands) -> None:
         help="file (.txt, .jsonl, .parquet; plain, .gz or .zst), folder, glob, URL of these (s3://, hf://, https://), "
         "or - for stdin",
     )
-    reading.add_weight(command, "CORPUS")
-    add_output(command, "Parquet file for the counts")
-    _add_min_count(command)
-    reading.add_read_options(command)
-    reading.add_engine(command)
+    add_options(command, "count")
     command.set_defaults(run=_count)
     _add_merge(commands)
 
@@ -50,31 +54,19 @@ def _add_merge(commands: Commands) -> None:
         "partial counts, which `tg.distributed.BatchCounter` makes inside other engines such as Spark.",
     )
     command.add_argument("counts", nargs="+", metavar="COUNTS", help="files of counts, or folders of partial counts")
-    command.add_argument(
-        "--tokenizer",
-        metavar="SOURCE",
-        help="the inputs are partial counts (Parquet) that were made with this tokenizer",
-    )
-    add_output(command, "Parquet file for the sum")
-    _add_min_count(command)
-    reading.add_memory(command)
+    add_options(command, "merge")
     command.set_defaults(run=_merge)
-
-
-def _add_min_count(command: argparse.ArgumentParser) -> None:
-    """Adds --min-count, for pretokens."""
-    command.add_argument(
-        "--min-count", type=number, default=1, metavar="N", help="drop pretokens that occur less often (default: 1)"
-    )
 
 
 def _count(options: argparse.Namespace) -> int:
     require_new(options.out, force=options.force)
     require_distinct(input_paths([options.source], options.corpus), options.out)
     tokenizer = load(options.source)
-    read_options, out = reading.read_options_of(options, tokenizer), Path(options.out)
-    count_options = reading.count_options_of(options, min_count=options.min_count)
-    how: dict[str, Any] = {"read_options": read_options, "count_options": count_options}
+    out, chosen = Path(options.out), given("count", options, corpus=options.corpus)
+    how: dict[str, Any] = {
+        "read_options": read_options_of(chosen, tokenizer),
+        "count_options": count_options_of(chosen),
+    }
     with one_stage("counting", quiet=options.quiet) as progress:
         if options.weight:
             counts = count(tokenizer, options.corpus, weights=options.weight, progress=progress, **how)
@@ -88,7 +80,7 @@ def _merge(options: argparse.Namespace) -> int:
     out = Path(options.out)
     require_new(out, force=options.force)
     require_distinct(input_paths(options.counts, [options.tokenizer]), out)
-    count_options = reading.count_options_of(options, min_count=options.min_count)
+    count_options = count_options_of(given("merge", options))
     if options.tokenizer:
         tokenizer = load(options.tokenizer)
         merged = sum_partials_to_file(options.counts, tokenizer, out, count_options=count_options, force=options.force)

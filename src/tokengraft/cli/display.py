@@ -1,4 +1,4 @@
-"""Tables, warnings and tokens as text: with colours on a terminal, plain text if the output is piped."""
+"""Tables and warnings as text: with colours on a terminal, plain text if the output is piped."""
 
 import json
 import sys
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokengraft.errors import escaped
 from tokengraft.representation import aligned
-from tokengraft.tokenizer.kind import Kind, token_bytes
 
 if TYPE_CHECKING:
     import argparse
 
     from tokengraft.measure.evaluate import Evaluation
 
-MAX_CHARACTERS = 24
 NARROW_TEXT = 10
 """The width to which a column of text is folded at most."""
 
@@ -102,41 +100,3 @@ def print_note(text: str) -> None:
     from rich.text import Text
 
     Console().print(Text(text, "dim"))
-
-
-def readable(string: str, kind: Kind) -> str:
-    """A token for display: its text, or its string in the vocabulary if it is not valid UTF-8. Long tokens are cut.
-
-    >>> readable("Ġviá»ĩc", "byte-level"), readable("Ċ", "byte-level"), readable("á»", "byte-level")
-    ('`␠việc`', '`\\\\n`', '`á»`')
-    """
-    try:
-        text = token_bytes(string, kind).decode()
-    except UnicodeDecodeError:
-        text = string
-    return quoted(text)
-
-
-def quoted(text: str) -> str:
-    """A short text in backticks, with spaces and control characters visible. Long text is cut.
-
-    >>> quoted(" a\\n")
-    '`␠a\\\\n`'
-    """
-    shown = "".join(map(_visible, text[:MAX_CHARACTERS]))
-    return f"`{shown}{'…' if len(text) > MAX_CHARACTERS else ''}`"
-
-
-def visible(text: str) -> str:
-    """A text in one line: spaces as they are, line breaks and control characters escaped.
-
-    >>> visible("a b\\n\\x1b[31m")
-    'a b\\\\n\\\\x1b[31m'
-    """
-    return "".join(character if character == " " else _visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    if character == " ":
-        return "␠"
-    return character if character.isprintable() else character.encode("unicode_escape").decode()

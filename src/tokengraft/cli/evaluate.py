@@ -6,27 +6,28 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from tokengraft.cli.display import print_scores, print_table, print_warnings, readable, visible
+from tokengraft.cli.display import print_scores, print_table, print_warnings
 from tokengraft.cli.options import (
     Commands,
-    add_json,
-    add_report,
-    add_wide,
+    add_options,
+    given,
     input_paths,
-    named,
-    refuse,
-    require,
     require_report,
     say,
+    text_read_options_of,
+    warn_of_spelling,
 )
-from tokengraft.cli.reading import add_text_read_options, files_of, text_read_options_of, texts_of, warn_of_spelling
 from tokengraft.cli.report import base_and_new, report_evaluation
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.errors import require
 from tokengraft.formats import load
 from tokengraft.measure.compare import Comparison, Document, compare
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import open_text
-from tokengraft.tokenizer.kind import Kind
+from tokengraft.options.texts import texts_by_name
+from tokengraft.options.values import named
+from tokengraft.representation import visible
+from tokengraft.tokenizer.kind import Kind, readable
 
 COLOURS = ("black on cyan", "black on yellow")
 MAX_TOKENS = 2000
@@ -42,45 +43,21 @@ def add(commands: Commands) -> None:
         "use, and the differences from a base tokenizer.",
     )
     command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name, or NAME=SOURCE")
-    command.add_argument(
-        "--text",
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="NAME=FILES",
-        help="text: everything that `tokengraft count` reads, or counts; files of one name are one text, and without a "
-        "name every file is a text of its own",
-    )
-    command.add_argument("--base", metavar="NAME", help="tokenizer to compare the others with (default: the first)")
-    command.add_argument(
-        "--examples",
-        action="store_true",
-        help="two tokenizers: also show the documents that changed most, side by side, the new tokens that save the "
-        "most, and new tokens that are not used",
-    )
-    add_report(command)
-    command.add_argument("--csv", action="store_true", help="print the result as CSV")
-    add_wide(command)
-    add_json(command)
-    add_text_read_options(command)
+    add_options(command, "evaluate")
     command.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    require(not (options.csv and options.json), "both --csv and --json were given", hint="pass one of them")
     tokenizers = dict(named(text) for text in options.tokenizers)
-    texts = texts_of(options.text, "--text")
+    chosen = given("evaluate", options, *(["two tokenizers"] if len(tokenizers) == 2 else []))
+    texts = texts_by_name(options.text, "--text")
     require(
         len(tokenizers) == len(options.tokenizers), "two tokenizers have the same name", hint="name them: NAME=SOURCE"
     )
-    if len(tokenizers) != 2:
-        why = f"compares two tokenizers, and {len(tokenizers)} were given"
-        refuse(options, why, "report", "examples", instead="pass two tokenizers")
-    require(not (options.csv and options.examples), "CSV has no place for --examples", hint="drop --csv")
-    require_report(options, input_paths(tokenizers.values(), files_of(texts)))
+    require_report(options, input_paths(tokenizers.values(), texts.values()))
     loaded = {name: load(source) for name, source in tokenizers.items()}
     warn_of_spelling(loaded)
-    read_options = text_read_options_of(options)
+    read_options = text_read_options_of(chosen)
     opened: dict[str, Any] = dict(texts)
     if options.report or options.examples:  # they show documents, so the text stays in memory
         opened = {name: open_text(name, source, read_options) for name, source in texts.items()}

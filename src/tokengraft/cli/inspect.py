@@ -4,11 +4,11 @@ import argparse
 import json
 from collections.abc import Iterable
 
-from tokengraft.cli.display import print_table, readable
-from tokengraft.cli.options import Commands, add_json, add_source
+from tokengraft.cli.display import print_table
+from tokengraft.cli.options import Commands, add_options, add_source
 from tokengraft.formats import load
 from tokengraft.tokenizer.inspect import Engine, IdRange, Inspection, inspect
-from tokengraft.tokenizer.kind import token_bytes
+from tokengraft.tokenizer.kind import readable, token_bytes
 
 MAX_RUNS = 10
 ENGINES: dict[Engine, str] = {
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
         description="Show the kind, sizes and id layout of a tokenizer, its unreachable tokens, and known problems.",
     )
     add_source(command)
-    add_json(command)
+    add_options(command, "inspect")
     command.set_defaults(run=_run)
 
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TextIO, cast
 from tokengraft import __version__
 from tokengraft.corpus.files import input_without_credentials
 from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_line, without_credentials
+from tokengraft.options.table import options_of
 
 COMMANDS = (
     "adapt",
@@ -32,7 +33,6 @@ COMMANDS = (
     "evaluate",
     "report",
     "transplant",
-    "probe",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
@@ -143,7 +143,7 @@ class _ShowAll(argparse.Action):
         parser.exit()
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose `--help` shows the options named by ``first``; `--help-all` shows all of them, in groups."""
 
     def __init__(self, *arguments: Any, first: str = "", **options: Any) -> None:
@@ -176,6 +176,8 @@ class _Parser(argparse.ArgumentParser):
         if unknown and self._subparsers is None:
             flags = [flag for action in self._actions for flag in action.option_strings]
             meant = _meant(unknown[0].partition("=")[0], flags)
+            if self.prog.endswith(" adapt") and unknown[0] in {option.flag for option in options_of("recipe")}:
+                meant = " (an option of recipes: write it to a file, and pass --recipe FILE)"
             self.error(f"unknown: {' '.join(map(input_without_credentials, unknown))}{meant}")
         return found, unknown
 
@@ -199,7 +201,7 @@ def _meant(unknown: str, known: Iterable[str]) -> str:
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of some commands; by default of all."""
-    parser = _Parser(prog="tokengraft", description=_DESCRIPTION)
+    parser = Parser(prog="tokengraft", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"tokengraft {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:

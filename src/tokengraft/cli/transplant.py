@@ -2,22 +2,20 @@
 
 import argparse
 import json
+from inspect import signature
 from pathlib import Path
-from typing import get_args
 
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.rows import DEFAULT, INITIALISERS, HoleRows
 from tokengraft.checkpoint.transplant import transplant
 from tokengraft.cli.display import print_table
-from tokengraft.cli.options import Commands, add_json, input_paths, number_or, require, say
+from tokengraft.cli.options import Commands, add_options, input_paths, say
+from tokengraft.errors import require
 from tokengraft.formats import load
+from tokengraft.options.option import given_options
+from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
 from tokengraft.vocab_plan import PlanSummary, plan
-
-AS_ADAPTER = (
-    "write the tokenizer and a PEFT adapter with the new rows, not the model; the number of rows must stay the same"
-)
 
 
 def add(commands: Commands) -> None:
@@ -40,50 +38,10 @@ def add(commands: Commands) -> None:
         metavar="NEW_TOKENIZER",
         help="new tokenizer: folder, file, or hub name; for an adapter: the new model",
     )
-    command.add_argument("--out", type=Path, metavar="PATH", help="output folder, or GGUF file; must not exist")
-    command.add_argument(
-        "--base",
-        metavar="TOKENIZER",
-        help="for a GGUF file or an adapter: its old tokenizer; if it has one itself, both must agree",
-    )
-    add_initialisers(command)
-    add_hole_rows(command)
-    command.add_argument(
-        "--pad-multiple",
-        type=number_or("keep"),
-        default="keep",
-        metavar="N",
-        help="make the number of rows a multiple of N; keep: keep the current padding (default: keep)",
-    )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="seed for random initialisers (default: 0)")
-    command.add_argument(
-        "--hard-link",
-        action="store_true",
-        help="hard-link unchanged files to the source; writing to them in place then changes both",
-    )
-    command.add_argument("--as-adapter", action="store_true", help=AS_ADAPTER)
-    command.add_argument("--verify", action="store_true", help="also run both models and compare logits (needs torch)")
-    command.add_argument(
-        "--dry-run", action="store_true", help="show what would be done, write nothing; MODEL may be only a tokenizer"
-    )
-    command.add_argument("--force", action="store_true", help="replace the output of an earlier transplant")
-    add_json(command)
-    command.set_defaults(run=_run, init=DEFAULT)
+    add_options(command, "transplant")
+    command.set_defaults(run=_run)
 
 
-_ARGUMENTS = (
-    "as_adapter",
-    "base",
-    "init",
-    "output_init",
-    "hole_rows",
-    "pad_multiple",
-    "hard_link",
-    "seed",
-    "force",
-    "verify",
-)
-"""The options that are arguments of `transplant`."""
 _HOLE_ROWS = {"zero": "zeros", "lowest": "the mean of kept rows, never the most likely"}
 
 
@@ -94,12 +52,15 @@ def _run(options: argparse.Namespace) -> int:
         require_distinct(input_paths([options.model, options.tokenizer, options.base]), options.out)
     if options.dry_run and not _has_weights(options.model):
         return _show_plan(options)
+    known = {*signature(transplant).parameters} - {"out"}
     with one_stage("writing", quiet=options.quiet or options.dry_run) as progress:
         done = transplant(
             options.model,
             options.tokenizer,
             None if options.dry_run else options.out,
-            **{name: getattr(options, name) for name in _ARGUMENTS},
+            **{
+                name: value for name, value in given_options(options_of("transplant"), options).items() if name in known
+            },
             progress=progress,
         )
     if options.json:
@@ -178,22 +139,3 @@ def _rows(done: Transplant, *, hard_link: bool) -> list[tuple[str, str]]:
         if behaviour.old_text or behaviour.new_text:
             rows += [("old output", behaviour.old_text), ("new output", behaviour.new_text)]
     return rows
-
-
-def add_initialisers(command: argparse.ArgumentParser) -> None:
-    """Adds --init and --output-init."""
-    choices = tuple(INITIALISERS)
-    command.add_argument("--init", choices=choices, help=f"initialiser for new embedding rows (default: {DEFAULT})")
-    command.add_argument(
-        "--output-init", choices=choices, help="initialiser for new rows of an untied output (default: as --init)"
-    )
-
-
-def add_hole_rows(command: argparse.ArgumentParser) -> None:
-    """Adds --hole-rows."""
-    command.add_argument(
-        "--hole-rows",
-        choices=get_args(HoleRows),
-        help="rows whose ids have no token. lowest: a row that is never the most likely; zero: zeros; both with the "
-        "ids suppressed in the generation config; keep: the row that they had (default: lowest)",
-    )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus.files import CorpusFile, reporting
+from tokengraft.corpus.files import CorpusFile, refuse_binary, reporting
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.errors import CorpusError, TokengraftError
 
@@ -122,10 +122,10 @@ def parquet_blocks(
         rows = sum(group.num_rows for group in chosen)
         weight = sum(group.total_byte_size for group in chosen)
         batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
-        row = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
+        row = start = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
         for rows_read in file.iter_batches(batch, row_groups=numbers, columns=[column]):
             for texts in _expandable(rows_read.column(0), block_bytes):
-                yield arrow_block(texts, name, row, size * len(texts) // max(rows, 1))
+                yield arrow_block(texts, name, row, size * len(texts) // max(rows, 1), is_first=row == start)
                 row += len(texts)
 
 
@@ -164,7 +164,8 @@ def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
     with reporting("the dataset"):
         for table in dataset.with_format("arrow").iter(batch_size=512):
             require_column(read_options.text_field, table.column_names, "the dataset")
-            block = arrow_block(table.column(read_options.text_field).combine_chunks(), "the dataset", row, 0)
+            texts = table.column(read_options.text_field).combine_chunks()
+            block = arrow_block(texts, "the dataset", row, 0, is_first=row == 1)
             yield replace(block, progress=len(block.data))
             row += len(table)
 
@@ -179,7 +180,7 @@ def column_blocks(value: Any, block_bytes: int) -> Iterator[Block]:
     name, row = f"the {type(value).__name__}", 1
     with reporting(name):
         for rows in in_parts(_chunks(value), block_bytes):
-            block = arrow_block(rows, name, row, 0)
+            block = arrow_block(rows, name, row, 0, is_first=row == 1)
             yield replace(block, progress=len(block.data))
             row += len(rows)
 
@@ -235,18 +236,21 @@ def require_column(column: str, names: list[str], source: str) -> None:
         )
 
 
-def arrow_block(column: Any, name: str, first: int, progress: int) -> Block:
-    """The rows of an Arrow array of text as a block of documents."""
+def arrow_block(column: Any, name: str, first: int, progress: int, *, is_first: bool) -> Block:
+    """The rows of an Arrow array of text as a block of documents. In the first one of an input, bytes must be text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = require_text(column.type, name)
+    is_bytes = "binary" in str(kind)
     if pa.types.is_dictionary(column.type):  # first its values: those of all rows may need 64-bit offsets
         values = column.dictionary.cast(kind).cast(pa.large_binary())
         column, kind = pa.DictionaryArray.from_arrays(column.indices, values), pa.large_binary()
     texts = column.cast(kind).cast(pa.large_binary())
     nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
     data, offsets = binary_buffers(texts)
+    if is_first and is_bytes:
+        refuse_binary(name, data)
     return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
 
 

@@ -57,12 +57,11 @@ def file_blocks(
     file: CorpusFile, form: Format, compression: str | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a file. Its format is text or JSON lines, or it is a compressed or piped Parquet file."""
-    read_options = replace(read_options, format=form)
-    in_core = not compression and form != "parquet" and (cut.counter or _kind(read_options) != "text")
+    in_core = not compression and form != "parquet" and (cut.counter or _kind(form, read_options) != "text")
     with file.reporting():
         if isinstance(file, LocalFile) and in_core and cut.enough is None and file.is_regular:
-            require_utf8(file.name, file.read_at(0, HEAD))
-            yield from _core_blocks(file, read_options, cut)
+            require_utf8(file.name, file.read_at(0, HEAD), as_given=read_options.format is not None)
+            yield from _core_blocks(file, form, read_options, cut)
             return
         with file.open() as raw:
             stream: Any = raw
@@ -71,7 +70,7 @@ def file_blocks(
 
                 stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
             tell = raw.tell if raw.seekable() else None  # a pipe has no position
-            yield from _stream_blocks(stream, file.name, tell, read_options, cut)
+            yield from _stream_blocks(stream, file.name, tell, form, read_options, cut)
 
 
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
@@ -81,17 +80,18 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
     with reporting("standard input"):
         with suppress(OSError, AttributeError):  # it need not be a file
             os.set_blocking(sys.stdin.fileno(), True)  # otherwise a pause would look like the end of the input
-        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, read_options, cut)
+        form = read_options.format or "text"
+        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, form, read_options, cut)
 
 
-def _kind(read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
+def _kind(form: Format, read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
     """The form of the blocks of a text file."""
-    return "jsonl" if read_options.format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
+    return "jsonl" if form == "jsonl" else "lines" if read_options.documents == "lines" else "text"
 
 
-def _core_blocks(file: LocalFile, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
+def _core_blocks(file: LocalFile, form: Format, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The same blocks as those of `_stream_blocks`, read by the core."""
-    reader, kind = _core.FileReader(file.path, BLOCK), _kind(read_options)
+    reader, kind = _core.FileReader(file.path, BLOCK), _kind(form, read_options)
     field = read_options.text_field if kind == "jsonl" else ""
     line, at_start, done = 1, True, 0
     while part := reader.next(cut.counter if kind == "text" else None, cut.longest):
@@ -104,34 +104,35 @@ def _core_blocks(file: LocalFile, read_options: ReadOptions, cut: Cut) -> Iterat
 
 
 def _stream_blocks(
-    stream: Any, name: str, tell: Callable[[], int] | None, read_options: ReadOptions, cut: Cut
+    stream: Any, name: str, tell: Callable[[], int] | None, form: Format, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a stream of bytes, cut where it can be cut."""
-    if read_options.format == "parquet":
+    if form == "parquet":
         import pyarrow as pa
 
         yield from parquet_blocks(pa.BufferReader(stream.read()), name, read_options, BLOCK)
         return
-    kind = _kind(read_options)
+    kind = _kind(form, read_options)
     field = read_options.text_field if kind == "jsonl" else ""
     # A part of a JSON line cannot be read, so lines of JSON are always read completely.
     enough = None if kind == "jsonl" else cut.enough
     by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, enough, cut.counter)
     line, at_start, done = 1, True, 0
-    for data in _cut_stream(stream, name, cut if kind == "text" else by_lines):
+    as_given = read_options.format is not None
+    for data in _cut_stream(stream, name, cut if kind == "text" else by_lines, as_given=as_given):
         position = tell() if tell else 0
         yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
         line += data.count(b"\n") if kind != "text" else 0
         at_start, done = False, position
 
 
-def _cut_stream(stream: Any, name: str, cut: Cut) -> Iterator[bytes]:
+def _cut_stream(stream: Any, name: str, cut: Cut, *, as_given: bool) -> Iterator[bytes]:
     """Parts of a stream that end at cuts. Data without a cut is collected until the next one."""
     pending: list[bytes] = []
     first = True
     while data := read_fully(stream, BLOCK):
         if first:
-            require_utf8(name, data)
+            require_utf8(name, data, as_given=as_given)
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
         at = cut.last(data)
         if at:
@@ -258,6 +259,8 @@ class FileRange:
     end: int
     """A multiple of ``block``, or the size of the file."""
     block: int
+    as_given: bool
+    """Whether the format was given, so that bytes are text whatever they are."""
     first_line: int | None = None
     """The number of its first line in the file, for errors: see `numbered`. If unknown, they have the byte instead."""
 
@@ -292,10 +295,12 @@ def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
     step = -(-size // block) * block
     kind: Literal["lines", "jsonl"] = "jsonl" if form == "jsonl" else "lines"
     name = read_options.text_field if form == "jsonl" else ""
-    starts = range(0, source.size, step)
-    return [
-        RangeInput.of(FileRange(file, kind, name, start, min(start + step, source.size), block)) for start in starts
-    ]
+    as_given = read_options.format is not None
+    parts = (
+        FileRange(file, kind, name, start, min(start + step, source.size), block, as_given)
+        for start in range(0, source.size, step)
+    )
+    return [*map(RangeInput.of, parts)]
 
 
 def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
@@ -307,7 +312,7 @@ def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
                 f"`{name}` changed while it was read: it had {part.file.size:,} bytes and now has {size:,}",
                 hint="count again when the file is complete",
             )
-        require_utf8(name, part.file.read_at(0, HEAD))
+        require_utf8(name, part.file.read_at(0, HEAD), as_given=part.as_given)
         begin = _line_start(part.file, part.start, part.block, cut.longest)
     if begin is None:
         return  # the line began in an earlier part, which reports that it is too long

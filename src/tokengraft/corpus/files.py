@@ -88,23 +88,43 @@ _NOT_TEXT = {
 }
 """First bytes of what is not text in UTF-8, with its name and what to do. No UTF-8 text begins with any of them, except
 for control characters that text does not have. UTF-32 is before UTF-16, which begins with the same bytes."""
-HEAD = 4096
+HEAD = 1 << 20
 """How many bytes decide whether a file is text."""
+_LEAST, _MOST_BAD = 64, 0.02
+"""Of fewer bytes no share is known. Stray bytes of real text are far below the largest share of bad ones; images,
+weights and text in most other encodings are far above it."""
 
 
-def require_utf8(name: str, head: bytes) -> None:
-    """Refuses a file by its first bytes if it is compressed, Parquet, UTF-16 or UTF-32, with or without a mark."""
+def require_utf8(name: str, head: bytes, *, as_given: bool) -> None:
+    """Refuses a file by its first bytes if it is compressed, Parquet, in another encoding, or binary.
+
+    ``as_given``: the format was given, so everything is read that is not known to be of another format.
+    """
     for magic, (kind, hint) in _NOT_TEXT.items():
         if head.startswith(magic):
             raise CorpusError(f"`{name}` is {kind}, not text in UTF-8", hint=hint)
-    zeros = [head[first:HEAD:2].count(0) for first in (0, 1)]
-    # Of every two bytes one is mostly 0 in UTF-16 of Latin text. Text in UTF-8 has no 0, or runs of them.
-    if min(len(head), HEAD) >= 64 and 5 * max(zeros) > min(len(head), HEAD) > 50 * min(zeros):
+    if not as_given:
+        refuse_binary(name, head)
+
+
+def refuse_binary(name: str, head: bytes) -> None:
+    """Refuses bytes of which more than a few are zeros or invalid UTF-8. A few are replaced, with a warning."""
+    head = head[:HEAD]
+    size, zeros = len(head), [head[first::2].count(0) for first in (0, 1)]
+    invalid = head.decode(errors="replace").count("\ufffd") - head.count("\ufffd".encode())
+    if size < _LEAST or sum(zeros) + invalid <= _MOST_BAD * size:
+        return
+    if 5 * max(zeros) > size > 50 * min(zeros):  # in UTF-16 of Latin text, one of every two bytes is mostly 0
         end = "LE" if zeros[1] > zeros[0] else "BE"
         raise CorpusError(
             f"`{name}` seems to be UTF-16, not text in UTF-8: every second byte is 0",
             hint=f"convert it: iconv -f UTF-16{end} -t UTF-8",
         )
+    raise CorpusError(
+        f"`{name}` is not text in UTF-8: of its first {size:,} bytes, {sum(zeros):,} are 0 and {invalid:,} are invalid",
+        hint="name a file or a column (--text-field) of text; convert another encoding: iconv -f ENCODING -t UTF-8; or "
+        "pass --format text to read a file as it is",
+    )
 
 
 def is_hidden(name: str, given: str) -> bool:

@@ -37,7 +37,9 @@ class ReadOptions:
       skipped, as by a glob. A file that is given by its name is always read.
     - A file that is gzip, zstd, xz, bzip2, zip or Parquet by its first bytes, and not by its name, is an error. So is
       text that begins with a byte order mark of UTF-16 or UTF-32, also in a compressed file.
-    - Bytes that are not UTF-8 are replaced by U+FFFD and counted (`Totals.replaced`).
+    - Binary data is an error: a file, or a column of bytes, of whose first megabyte more than 2 % are zeros or not
+      UTF-8. A file is read nevertheless if `format` is given.
+    - Other bytes that are not UTF-8 are replaced by U+FFFD and counted (`Totals.replaced`).
     - A *bad document* is a line that is not JSON, or whose field is missing, null or not a string; or a row whose text
       is null. It is an error that names the file and the line or row, unless `skip_bad`.
     """
@@ -47,7 +49,8 @@ class ReadOptions:
     documents: Literal["files", "lines"] = "files"
     """Whether a text file is one document, or each of its lines is."""
     format: Format | None = None
-    """The format of all inputs. By default it depends on the file name suffix; unknown suffixes are text."""
+    """The format of all inputs. By default it depends on the file name suffix; unknown suffixes are text. If it is
+    given, files of text or JSON lines may have any bytes."""
     skip_bad: bool = False
     """Skip bad documents and files that cannot be read, and count them (`Totals.skipped`)."""
     shard: tuple[int, int] | None = None

@@ -150,7 +150,7 @@ def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iter
     row = 1
     for batch in batches:
         for rows in _column_parts(batch, column):
-            yield arrow_block(rows, _NAME, row, 0)
+            yield arrow_block(rows, _NAME, row, 0, is_first=row == 1)
             row += len(rows)
 
 

@@ -23,7 +23,7 @@ from tokengraft.errors import CountsError, OptionError, UnreadableFileError, req
 from tokengraft.output.atomic import new_file
 from tokengraft.output.json_file import parse_json, require_plain
 from tokengraft.representation import ROWS as ROWS_SHOWN
-from tokengraft.representation import FrozenDict, Table, shown
+from tokengraft.representation import FrozenDict, Table, quoted, shown
 from tokengraft.tokenizer.kind import SPACE
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -33,6 +33,8 @@ EVERYTHING = 2**63 - 1
 NO_ROWS = _core.Counts(b"", bytes(8), b"")
 LARGEST_WEIGHT = 10**15
 """Weights are below it."""
+TOP_SHOWN = 3
+"""Pretokens that a `repr` has."""
 
 
 @shown
@@ -159,6 +161,11 @@ class PretokenCounts:
     def save(self, out: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Writes a Parquet file and returns its path."""
         return write_counts([self.table], self, Path(out), force=force)
+
+    def _shown(self) -> dict[str, Any]:
+        top = {quoted(pretoken.decode(errors="backslashreplace")): n for pretoken, n in self.top(TOP_SHOWN)}
+        totals = {name: getattr(self.totals, name) for name in ("documents", "bytes", "pretokens")}
+        return totals | {"distinct": len(self), "top": top}
 
     def _facts(self) -> dict[str, Any]:
         facts = {"distinct pretokens": len(self)} | asdict(self.totals)

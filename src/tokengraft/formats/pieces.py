@@ -22,14 +22,20 @@ from tokengraft.tokenizer.piece_model import (
     UNKNOWN,
     USER_DEFINED,
     PieceModel,
+    all_splits,
     new_model,
     placeholder,
 )
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
-def read_piece_model(files: Mapping[str, bytes], file: str, *, name: str | None = None) -> Tokenizer:
-    """The tokenizer of a `.model` among the files of a folder without a `tokenizer.json`. Errors call it ``name``."""
+def read_piece_model(
+    files: Mapping[str, bytes], file: str, *, name: str | None = None, beside: Tokenizer | None = None
+) -> Tokenizer:
+    """The tokenizer of a `.model` among the files of a folder. Errors call it ``name``.
+
+    Pieces that score alike are merged in the order of the `tokenizer.json` ``beside`` it. Without one they are refused.
+    """
     name = name or file
     model = PieceModel.read(files[file], name)
     holes = model.holes
@@ -41,9 +47,13 @@ def read_piece_model(files: Mapping[str, bytes], file: str, *, name: str | None 
         scores = FrozenDict({piece.string: piece.score for piece in model.pieces})
         rest = json.dumps(_unigram_document(model, name), ensure_ascii=False)
         return checked(Tokenizer(_core.Vocabulary(ids, []), rest, FrozenDict(files), main=file, scores=scores))
-    _require_expressible(model, name)
+    if beside is None:
+        _require_expressible(model, name)
+    made = [left + right for left, right in beside.merge_strings()] if beside else []
+    order = {string: place for place, string in enumerate(dict.fromkeys([*made, *ids]))}
+    merges = [(ids[left], ids[right]) for left, right in all_splits(model.normal, order)]
     rest = json.dumps(_document(model, name), ensure_ascii=False)
-    return checked(Tokenizer(_core.Vocabulary(ids, model.merges(ids)), rest, FrozenDict(files), main=file))
+    return checked(Tokenizer(_core.Vocabulary(ids, merges), rest, FrozenDict(files), main=file))
 
 
 def _require_expressible(model: PieceModel, name: str) -> None:
@@ -88,6 +98,8 @@ def _unigram_differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[st
         if not any(math.isclose(scores.get(string, math.inf), one, rel_tol=1e-6, abs_tol=1e-6) for one in allowed):
             yield f"the piece {string!r} scores {scores.get(string, 'nothing')} in the one and {score} in the other"
     others = {piece.string for piece in model.pieces} | {token.content for token in tokenizer.added}
+    # CamemBERT's class lists special tokens of its own in front, and these under another name.
+    others |= {f"{piece.string}NOTUSED" for piece in model.pieces if piece.type in (CONTROL, UNKNOWN)}
     for string in scores:
         if string not in others:
             yield f"tokenizer.json has {string!r}, which is no piece of the other"

@@ -28,6 +28,7 @@ from tokengraft.learn.trainer import LearnedMerges, learned_merges
 from tokengraft.learn.without_merges import extend_pieces
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, require_room
+from tokengraft.tokenizer.numbered import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 MAX_ID = 2**32 - 1
@@ -72,7 +73,8 @@ def extend(
     Raises:
         OptionError: ``n`` is less than 1 or than the word list needs, ``character_coverage`` is not from 0 to 1, or the
             word list is empty or has a blank word or a line break.
-        UnsupportedTokenizerError: The tokenizer cannot keep its ids.
+        UnsupportedTokenizerError: The tokenizer cannot keep its ids, or new tokens would get ids that are taken for
+            timestamps or codes.
         CountsError: The counts were made for another pipeline, or there are none, or the text has characters that the
             vocabulary would drop.
 
@@ -178,14 +180,8 @@ def _require_spelled(tokenizer: Tokenizer, counts: PretokenCounts) -> None:
     )
 
 
-def require_extendable(tokenizer: Tokenizer, n: int) -> None:
-    """Refuses what `extend` cannot do, before any work is done."""
-    apart = [t.content for t in tokenizer.added if t.content not in tokenizer.vocab]
-    if tokenizer.algorithm != "BPE" and apart:
-        raise UnsupportedTokenizerError(
-            f"the vocabulary does not list the added token `{apart[0]}`, so its id would move behind new tokens",
-            hint="prune the tokenizer instead: `tokengraft prune`, or `tokengraft adapt --remove`",
-        )
+def require_extendable(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
+    """Refuses what `extend` cannot do after so many tokens are removed, before any work is done."""
     if not 1 <= n <= MAX_ID:
         raise OptionError(
             f"{n:,} new tokens were asked for; expected 1 to {MAX_ID:,}", hint="pass another number, such as --add 1000"
@@ -197,4 +193,5 @@ def require_extendable(tokenizer: Tokenizer, n: int) -> None:
             "would be listed there, and merge skipping would then bring it out inside other words too",
             hint="set `single_word` to false for it, or `ignore_merges` to false",
         )
-    require_room(tokenizer)
+    require_room(tokenizer, n, removed=removed)
+    require_ids(tokenizer, n, removed)

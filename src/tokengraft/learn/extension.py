@@ -8,8 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from tokengraft.representation import FrozenDict, Table, shown
 from tokengraft.tokenizer.edit import EditResult, add_tokens
-from tokengraft.tokenizer.kind import CONTINUATION
+from tokengraft.tokenizer.kind import CONTINUATION, readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
+
+SHOWN = 3
+"""Tokens that a `repr` has."""
 
 
 @shown
@@ -23,6 +26,9 @@ class LearnedMerge(NamedTuple):
     new: bool
     """Whether it makes a new token. If not, the token that it makes existed already."""
 
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"left": readable(self.left), "right": readable(self.right)}
+
 
 @shown
 class IncludedWord(NamedTuple):
@@ -35,6 +41,9 @@ class IncludedWord(NamedTuple):
     reason: str | None
     """Why it is no token; None if it is one."""
 
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"token": None if self.token is None else readable(self.token)}
+
 
 @shown
 class RefusedPair(NamedTuple):
@@ -46,6 +55,9 @@ class RefusedPair(NamedTuple):
     """How often the pair occurred when it was refused."""
     place: int
     """How many merges were learned before."""
+
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"left": readable(self.left), "right": readable(self.right)}
 
 
 @shown
@@ -151,12 +163,19 @@ class Extension(EditResult):
             ),
         )
 
+    def _shown(self) -> dict[str, Any]:
+        first = tuple(map(readable, self.tokens[:SHOWN]))
+        return {"tokens": len(self), "first": first, "result": self.stopped, "base_hash": self.base_hash[:12]}
+
     def _facts(self) -> dict[str, Any]:
         return {"tokens": len(self), "result": self.stopped, "min_count": self.min_count, "base": self.base_hash[:12]}
 
     def _tables(self) -> Iterator[Table]:
         new = [merge for merge in self.merges if merge.new]
-        rows = ((merge.left + merge.right, f"{merge.left} {merge.right}", merge.frequency) for merge in new)
+        rows = (
+            (readable(merge.left + merge.right), f"{readable(merge.left)} {readable(merge.right)}", merge.frequency)
+            for merge in new
+        )
         yield Table("new tokens", ("token", "merge", "frequency"), rows, len(new))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:

@@ -21,6 +21,7 @@ from tokengraft.learn.continued import extend
 from tokengraft.progress import stage
 from tokengraft.tokenizer.edit import add_tokens, free_ids, remove_tokens, unreachable_ranks
 from tokengraft.tokenizer.kind import SPACE, token_bytes
+from tokengraft.tokenizer.numbered import require_ids
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 NaiveMethod = Literal["naive-regen", "naive-append", "naive-prepend", "add-tokens", "two-piece", "scaffold"]
@@ -31,6 +32,8 @@ others. `add-tokens`: no merges; the tokens are found in the text before BPE, as
 `scaffold`: a token is spelled with the base and made again by merging its pieces from left to right; tokens in between
 are added and count (MEDVOC-LLM)."""
 NAIVE_METHODS: tuple[NaiveMethod, ...] = get_args(NaiveMethod)
+EXTEND_METHODS = ("continued", *NAIVE_METHODS)
+"""The methods of `tokengraft extend`."""
 IN_A_MODEL: tuple[NaiveMethod, ...] = ("naive-regen", "two-piece")
 """The methods that a SentencePiece model can express: any pair of pieces that makes a piece is a merge there."""
 IN_A_RANK_FILE: tuple[NaiveMethod, ...] = ("naive-regen",)
@@ -71,7 +74,8 @@ def extend_naively(
 
     Raises:
         OptionError: There is no such method, or neither counts nor a donor.
-        UnsupportedTokenizerError: The method cannot be written to the SentencePiece model beside the tokenizer.
+        UnsupportedTokenizerError: The method cannot be written to the SentencePiece model beside the tokenizer, or new
+            tokens would get ids that are taken for timestamps or codes.
         CountsError: There are fewer than n new tokens.
     """
     require_type("tokenizer", tokenizer, Tokenizer)
@@ -85,6 +89,7 @@ def extend_naively(
             f"the tokenizer is {tokenizer.algorithm}, and the methods for comparison are for BPE",
             hint="leave out --method",
         )
+    require_ids(tokenizer, n)
     by_product = tokenizer.piece_file or tokenizer.rank_file
     exact = IN_A_MODEL if tokenizer.piece_file else IN_A_RANK_FILE
     if by_product and method not in exact:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
@@ -20,6 +20,7 @@ from tokengraft.measure.segments import (
 )
 from tokengraft.progress import stage
 from tokengraft.representation import Table, sentences, shown
+from tokengraft.tokenizer.kind import readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
 
@@ -44,6 +45,9 @@ class TokenSaving(NamedTuple):
     occurrences: int
     saved: int
     """The number of tokens that the first tokenizer needs for the same bytes, minus one, over all occurrences."""
+
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"token": readable(self.token)}
 
 
 @shown
@@ -70,12 +74,18 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     """What was replaced or skipped when the text was read, and what a tokenizer drops."""
 
+    def _shown(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {
+            "unused": tuple(map(readable, self.unused))
+        }
+
     def _facts(self) -> dict[str, int]:
         names = ("documents", "tokens_before", "tokens_after", "shorter", "longer", "added")
         return {name: getattr(self, name) for name in names} | {"unused": len(self.unused)}
 
     def _tables(self) -> Iterator[Table]:
-        yield Table("new tokens that save most", ("token", "occurrences", "saved"), self.savings)
+        rows = (tuple(saving._shown().values()) for saving in self.savings)
+        yield Table("new tokens that save most", ("token", "occurrences", "saved"), rows)
         for caption, documents in (("largest decreases", self.gained), ("largest increases", self.lost)):
             rows = ((document.text, len(document.before), len(document.after)) for document in documents)
             yield Table(caption, ("document", "tokens before", "tokens after"), rows)

@@ -282,14 +282,18 @@ def evaluate(
     return Evaluation(tuple(ordered), chosen, (*_notes(ordered, unmeasured),), warnings)
 
 
-def _notes(scores: Iterable[Score], unmeasured: Mapping[tuple[str, str], int]) -> Iterator[str]:
+def _notes(scores: Sequence[Score], unmeasured: Mapping[tuple[str, str], int]) -> Iterator[str]:
     """What some measures leave out."""
-    for score in scores:
-        if score.dropped_bytes:
-            yield (
-                f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text} or "
-                "replaces them by its unknown token: measures by bytes or characters do not include them"
-            )
+    dropped = [
+        f"{score.tokenizer} drops {score.dropped_bytes:,} of the {score.bytes:,} bytes of {score.text}"
+        for score in scores
+        if score.dropped_bytes
+    ]
+    if dropped:
+        yield (
+            f"{', '.join(dropped)}, or replaces them by its unknown token: measures by bytes or characters do not "
+            "include them"
+        )
     for score in scores:
         if n := unmeasured.get((score.tokenizer, score.text)):
             yield (

@@ -3,23 +3,21 @@
 Every step is also available alone. This module only connects them. `estimate` is the dry run.
 """
 
-import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tokengraft.corpus.open import Corpus
-from tokengraft.pipeline.cache import clear, count_corpora, write_work
-from tokengraft.pipeline.options import AdaptOptions, Job, Size, Source, Target, new_job, work_folder
+from tokengraft.pipeline.cache import clear, count_corpora
+from tokengraft.pipeline.options import AdaptOptions, Size, Source, Target
 from tokengraft.pipeline.prepare import prepare
-from tokengraft.pipeline.record import hashing, request_of
+from tokengraft.pipeline.record import record_of
+from tokengraft.pipeline.request import Request, new_request, shown_steps, work_folder
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import open_tests, texts_of
 from tokengraft.pipeline.vocabulary import measured, new_vocabulary
 from tokengraft.pipeline.write import write_result
-from tokengraft.progress import logger, stage, stages
+from tokengraft.progress import stage
 from tokengraft.representation import FrozenDict, shown
 from tokengraft.verify.transformers_loader import transformers_started
 
@@ -68,41 +66,22 @@ def adapt(
         >>> done.plan.summary.added, done.plan.summary.removed
         (16, 16)
     """
-    job = new_job(source, target, keep, out, (add, remove, swap), options)
-    with _progress(job.options) as options:
-        return _adapt(replace(job, options=options))
+    return adapt_request(new_request(source, target, keep, out, (add, remove, swap), options))
 
 
-@contextmanager
-def _progress(options: AdaptOptions) -> Iterator[AdaptOptions]:
-    """The options with callbacks that show each step, if nothing else does."""
-    if options.quiet or options.on_step or options.progress or logger.isEnabledFor(logging.INFO):
-        yield options
-        return
-    with stages(quiet=False) as shown:
-
-        def start(step: str) -> None:
-            shown.start(step, "tokens" if step.startswith("learning") else "bytes")
-
-        yield replace(options, on_step=start, progress=shown.update)
-
-
-def _adapt(asked: Job) -> Adaptation:
-    """All steps."""
-    job = prepare(asked)
-    tests = open_tests(job)  # before the corpora: what is wrong with them is known at once
-    with hashing(job, job.base) as inputs:
+def adapt_request(request: Request) -> Adaptation:
+    """All steps of an adaptation."""
+    with shown_steps(request) as asked:
+        job = prepare(asked)
+        tests = open_tests(job)  # before the corpora: what is wrong with them is known at once
         parts = count_corpora(job, job.base)
         with transformers_started():  # it is imported while the core learns
             texts = texts_of(job, parts, tests)
             result = measured(job, texts, new_vocabulary(job, texts))
-            request = request_of(job, inputs.result(), texts, result.test)
-            done = write_result(job, texts, replace(result, request=FrozenDict(request)))
-            # Last: an interrupted run must not leave a folder that the same command refuses to replace.
-            if job.options.keep_work is not None:
-                write_work(Path(job.options.keep_work), done, parts, force=job.options.force)
-    clear(work_folder(job.out))
-    return done
+            result = replace(result, request=FrozenDict(record_of(job, texts, result.test)))
+            done = write_result(job, texts, result)
+        clear(work_folder(job.out))
+        return done
 
 
 _BASE_SECONDS, _TEXT_RATE, _WEIGHTS_RATE = 10.0, 20e6, 400e6
@@ -151,7 +130,12 @@ def estimate(
     Raises:
         TokengraftError: `adapt` would raise the same error before reading any text.
     """
-    job = prepare(new_job(source, target, keep, out, (add, remove, swap), options))
+    return estimate_request(new_request(source, target, keep, out, (add, remove, swap), options))
+
+
+def estimate_request(request: Request) -> Estimate:
+    """The estimate for a request."""
+    job = prepare(request)
     base, weights, weights_bytes = job.base, job.weights, job.weights.bytes if job.weights else 0
     return Estimate(
         rows_before=weights.rows if weights else base.n_rows,

@@ -2,14 +2,11 @@
 
 Cached counts are used only if everything that they depend on is unchanged: the tokenizer, every option for reading and
 counting except those in `WITHOUT_EFFECT`, the hold-out, the version, and path, size and modification time of each file.
-
-`write_work`: the results of the single steps of an adaptation, as the commands for single steps read them.
 """
 
 import json
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
@@ -22,10 +19,10 @@ from tokengraft.counts.count import HeldOutCounts, count_with_hold_out, engine_k
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, CountsError, OutputError
 from tokengraft.formats.sources import folder_files
-from tokengraft.output.atomic import new_file, new_folder, write_files
+from tokengraft.output.atomic import new_file
 from tokengraft.output.partial import remove_abandoned
-from tokengraft.pipeline.options import AdaptOptions, Job, work_folder
-from tokengraft.pipeline.result import Adaptation
+from tokengraft.pipeline.options import AdaptOptions
+from tokengraft.pipeline.request import Request, work_folder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))
@@ -33,13 +30,13 @@ WITHOUT_EFFECT = frozenset(("workers", "memory", "engine", "address"))
 _OURS = re.compile(r".+-[0-9a-f]{24}\.(parquet|json)")
 
 
-def count_corpora(job: Job, base: Tokenizer) -> dict[str, HeldOutCounts]:
+def count_corpora(job: Request, base: Tokenizer) -> dict[str, HeldOutCounts]:
     """The counts of every corpus without its held-out documents: from the cache, or counted now and cached."""
     with engine_kept(job.options.count_options):
         return {name: _cached(job, base, name, corpus) for name, corpus in job.corpora.items()}
 
 
-def _cached(job: Job, base: Tokenizer, name: str, corpus: Corpus) -> HeldOutCounts:
+def _cached(job: Request, base: Tokenizer, name: str, corpus: Corpus) -> HeldOutCounts:
     folder, key = work_folder(job.out), cache_key(base, corpus, job.options)
     files = [folder / f"{name}-{key}{suffix}" for suffix in (".parquet", ".json")] if key else []
     counted = _load(*files) if files else None
@@ -56,7 +53,7 @@ def _cached(job: Job, base: Tokenizer, name: str, corpus: Corpus) -> HeldOutCoun
     return counted
 
 
-def _counted(job: Job, base: Tokenizer, name: str, corpus: Corpus) -> HeldOutCounts:
+def _counted(job: Request, base: Tokenizer, name: str, corpus: Corpus) -> HeldOutCounts:
     options = job.options
     counted = count_with_hold_out(
         base,
@@ -131,36 +128,3 @@ def _save(counted: HeldOutCounts, counts: Path, held_out: Path) -> None:
     held = {"documents": counted.held_out_documents, "texts": counted.held_out}
     with new_file(held_out, force=True) as partial:
         partial.write_text(json.dumps(held), encoding="utf-8")
-
-
-ORDER, EXTENSION, PRUNED = "order.json", "extension.json", "pruned"
-COUNTS, HELD_OUT = "counts", "held-out"
-
-
-def is_work_file(path: Path) -> bool:
-    """Whether `write_work` writes a file of this relative path, so that it may be replaced."""
-    folder, suffix = path.parts[0], path.suffix
-    if len(path.parts) == 1:
-        return path.name in (ORDER, EXTENSION)
-    return folder == PRUNED or (folder, suffix) in ((COUNTS, ".parquet"), (HELD_OUT, ".jsonl"))
-
-
-def write_work(out: Path, result: Adaptation, parts: Mapping[str, HeldOutCounts], *, force: bool) -> None:
-    """Writes the counts and held-out documents of every text, the prune order, the extension and the pruned tokenizer.
-
-    The order applies to the base and the extension to the pruned tokenizer. Applied in this order in one process, they
-    give the new tokenizer exactly. A pruned tokenizer that was loaded from its folder does not know which token had
-    which id, so a token that is learned again may get another one.
-    """
-    with new_folder(out, replaceable=is_work_file if force else None) as partial:
-        for name, part in parts.items():
-            (partial / COUNTS).mkdir(exist_ok=True)
-            part.counts.save(partial / COUNTS / f"{name}.parquet")
-            (partial / HELD_OUT).mkdir(exist_ok=True)
-            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in part.held_out)
-            (partial / HELD_OUT / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-        if result.order is not None:
-            result.order.save(partial / ORDER)
-            write_files(folder_files(result.order.apply(result.base)), partial / PRUNED)
-        if result.extension is not None:
-            result.extension.save(partial / EXTENSION)

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from tokengraft.checkpoint.model_card import CardFacts, code, made_by, model_card, public_command, table
 from tokengraft.measure.evaluate import LEGEND
 from tokengraft.page.content import BASE
-from tokengraft.pipeline.options import Job, Role
+from tokengraft.pipeline.options import Role
+from tokengraft.pipeline.request import Request
 from tokengraft.pipeline.result import HELD_OUT, Adaptation
 from tokengraft.pipeline.texts import Texts
 
 
-def adaptation_card(job: Job, texts: Texts, result: Adaptation) -> bytes:
+def adaptation_card(job: Request, texts: Texts, result: Adaptation) -> bytes:
     """The content of `README.md`."""
     made = "With `tokengraft.adapt` in Python."
-    if job.options.command:
-        made = public_command([*shlex.split(job.options.command), "--out", "adapted"])
+    if job.command:
+        made = public_command([*shlex.split(job.command), "--out", "adapted"])
     facts = CardFacts(
         made=made_by(made, "adaptation.json"),
         measured="\n\n".join(_measured(result)),
@@ -26,7 +27,7 @@ def adaptation_card(job: Job, texts: Texts, result: Adaptation) -> bytes:
     return model_card(job.source, result.plan, result.transplant, facts)
 
 
-def _methods(job: Job, texts: Texts, result: Adaptation) -> Iterator[tuple[str, str]]:
+def _methods(job: Request, texts: Texts, result: Adaptation) -> Iterator[tuple[str, str]]:
     def sizes(role: Role) -> str:
         parts = {name: part.counts.totals.bytes for name, part in texts.parts.items() if job.role(name) == role}
         return ", ".join(f"{code(name)} ({_size(n)})" for name, n in parts.items())

@@ -1,25 +1,22 @@
-"""The inputs of an adaptation: text, sizes and options. Values are checked when they are created."""
+"""The options of an adaptation: text, sizes and more. Values are checked when they are created."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
-from types import NoneType
 from typing import Literal, NamedTuple
 
 from tokengraft.checkpoint.rows import DEFAULT, HoleRows, Init
 from tokengraft.checkpoint.table import RowOptions
-from tokengraft.corpus.open import STDIN, Corpus, open_corpus
+from tokengraft.corpus.open import Corpus
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.pretoken_counts import PretokenCounts, as_weight
 from tokengraft.counts.threads import CountOptions, HoldOut
-from tokengraft.errors import OptionError, Progress, number, positive, require_type, seed, whole_number
+from tokengraft.errors import OptionError, Progress, number, positive, seed, whole_number
 from tokengraft.learn.include import WordList
 from tokengraft.learn.limits import Limits
 from tokengraft.measure.choose_size import MAX_ADD, SizeOptions
-from tokengraft.progress import logger
-from tokengraft.pruning.order import require_coverage
+from tokengraft.pruning.coverage import require_coverage
 from tokengraft.pruning.removable import Protection
 from tokengraft.representation import frozen_strings, require_fields, set_fields, shown
 
@@ -186,11 +183,6 @@ class AdaptOptions:
     reads."""
     seed: int | None = None
     """The seed of initialisers that are random, and of functions; by default 0."""
-    keep_work: str | os.PathLike[str] | None = None
-    """A folder for the results of the single steps: counts, held-out documents, prune order, extension and the pruned
-    tokenizer."""
-    command: str | None = None
-    """The command line of the request, for the record."""
     force: bool = False
     """Replace an earlier result."""
     quiet: bool = False
@@ -215,101 +207,6 @@ def row_options(options: AdaptOptions, pad_multiple: int | None = None) -> RowOp
     """How rows are made, with the padding that serving stacks need."""
     init, seed = options.init or DEFAULT, options.seed or 0
     return RowOptions(init, options.output_init, options.hole_rows, pad_multiple or "keep", seed)
-
-
-@dataclass(frozen=True)
-class Job:
-    """The arguments of an adaptation, with all defaults filled in."""
-
-    source: Source
-    targets: Mapping[str, Target]
-    kept: Mapping[str, Corpus]
-    """Texts to keep, by name."""
-    out: Path
-    sizes: Sizes
-    options: AdaptOptions
-
-    @property
-    def corpora(self) -> dict[str, Corpus]:
-        """Every text by name, targets first. Lists of paths are sorted, so that their order changes no result."""
-        texts = {name: target.corpus for name, target in self.targets.items()}
-        return {name: _sorted(corpus) for name, corpus in (texts | dict(self.kept)).items()}
-
-    @property
-    def other_texts(self) -> dict[str, Corpus]:
-        """Texts that are read as a whole, by what they are for: to preserve, the same sentences, and to measure on."""
-        preserve, parity = self.options.preserve, self.options.parity_text or {}
-        texts = {} if preserve is None or isinstance(preserve, PretokenCounts) else {"text to preserve": preserve}
-        texts |= {f"parity text {name}": corpus for name, corpus in parity.items()}
-        tests = {name: text for name, text in self.tests.items() if not isinstance(text, PretokenCounts)}
-        return texts | {f"test text {name}": corpus for name, corpus in tests.items()}
-
-    @property
-    def tests(self) -> Mapping[str, Corpus | PretokenCounts]:
-        """Texts to measure on besides held-out documents, by name."""
-        return self.options.test or {}
-
-    def role(self, name: str) -> Literal["target", "keep"]:
-        """Whether a text is a target or kept."""
-        return "target" if name in self.targets else "keep"
-
-    def start(self, step: str) -> None:
-        """Reports that a step starts."""
-        logger.info("%s", step)
-        if self.options.on_step:
-            self.options.on_step(step)
-
-
-def shown_name(text: str, role: Role) -> str:
-    """What terminal and report call a text. A target and a test text may have the same name.
-
-    >>> shown_name("et", "target"), shown_name("et", "test"), shown_name("en", "keep"), shown_name("keep", "keep")
-    ('et', 'et (test)', 'en (keep)', 'keep')
-    """
-    return text if role == "target" or (text, role) == (KEEP, "keep") else f"{text} ({role})"
-
-
-def work_folder(out: Path) -> Path:
-    """The folder for cached counts, beside the output."""
-    whole = out.resolve()
-    return whole.with_name(whole.name + ".work")
-
-
-def new_job(
-    source: Source,
-    target: Corpus | Mapping[str, Target | Corpus],
-    keep: Corpus | Mapping[str, Corpus] | None,
-    out: str | os.PathLike[str],
-    sizes: tuple[Size, Size, Size],
-    options: AdaptOptions | None,
-) -> Job:
-    """The job that the arguments of `adapt` describe. Sizes are (add, remove, swap)."""
-    require_type("source", source, str, os.PathLike)
-    require_type("options", options, AdaptOptions, NoneType)
-    options = options or AdaptOptions()
-    named = target if isinstance(target, Mapping) else {"target": target}
-    targets = {name: item if isinstance(item, Target) else Target(item) for name, item in named.items()}
-    kept = keep if isinstance(keep, Mapping) else {} if keep is None else {KEEP: keep}
-    return Job(source, targets, kept, Path(out), Sizes.of(*sizes, largest=options.max_add), options)
-
-
-def _sorted(corpus: Corpus) -> Corpus:
-    if isinstance(corpus, list | tuple) and all(isinstance(item, str | os.PathLike) for item in corpus):
-        return sorted(corpus, key=os.fspath)
-    return corpus
-
-
-def read_once(corpus: Corpus, read_options: ReadOptions) -> list[str | int]:
-    """The inputs of a corpus that can be read only once: names of pipes, or the identity of an iterator."""
-    if isinstance(corpus, Iterator):
-        return [id(corpus)]
-    if not isinstance(corpus, str | os.PathLike | list | tuple):
-        return []
-    return [
-        source.name
-        for source in open_corpus(corpus, read_options)
-        if source.name == STDIN or (source.file is not None and Path(source.name).is_fifo())
-    ]
 
 
 SMALLEST_SHARE = Fraction(1, 1_000_000)

@@ -1,10 +1,10 @@
-"""`prepare`: every check of an adaptation that is possible before any text is read."""
+"""`prepare`: every check of a request that is possible before any text is read."""
 
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import get_args
@@ -12,21 +12,24 @@ from typing import get_args
 from tokengraft.checkpoint.ids import config_tokens, model_configs, used_ids
 from tokengraft.checkpoint.layout import SINGLE, has_weights, open_checkpoint
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, written_before
+from tokengraft.checkpoint.other_tables import changes_fixed_ids, fixed_from
 from tokengraft.checkpoint.padding import padded_rows
-from tokengraft.checkpoint.rows import DEFAULT, init_name
+from tokengraft.checkpoint.rows import DEFAULT
 from tokengraft.checkpoint.tensors import ITEM_BYTES
-from tokengraft.checkpoint.transplant import transplant
 from tokengraft.corpus.files import local_name
 from tokengraft.corpus.open import local_files, open_corpus, paths_of
 from tokengraft.counts.count import require_engine
 from tokengraft.counts.pretoken_counts import as_weight
-from tokengraft.errors import CheckpointError, CorpusError, OutputError, require
+from tokengraft.errors import CheckpointError, CorpusError, OptionError, OutputError, require
 from tokengraft.formats.sources import is_tokenizer_file, load
 from tokengraft.learn.continued import require_extendable
-from tokengraft.learn.limits import Limits, reference_of, require_max_share
+from tokengraft.learn.limits import reference_of, require_max_share
+from tokengraft.options.option import require_effect
+from tokengraft.options.table import options_of
 from tokengraft.output.atomic import require_distinct, require_new
-from tokengraft.pipeline.cache import is_work_file
-from tokengraft.pipeline.options import KEEP, Balance, Job, read_once, shares, work_folder
+from tokengraft.pipeline.edit_options import require_edit, shared_texts
+from tokengraft.pipeline.options import KEEP, Balance, shares
+from tokengraft.pipeline.request import Request, read_once
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.tokenizer.edit import free_ids
 from tokengraft.tokenizer.inspect import spelling_warning
@@ -50,9 +53,9 @@ class Weights:
     bytes_added: int
 
 
-@dataclass(frozen=True)
-class Prepared(Job):
-    """A job after all checks, with what they found out."""
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Request):
+    """A request after all checks, with what they found out. Nothing is read yet."""
 
     base: Tokenizer
     protection: Protection
@@ -66,52 +69,48 @@ class Prepared(Job):
     warnings: tuple[str, ...]
 
 
-def prepare(job: Job) -> Prepared:
-    """The job, after refusing everything that would fail later. Reads file names, headers and configs, but no text."""
-    _require_targets(job)
+def prepare(job: Request) -> Prepared:
+    """The request, after refusing everything that would fail later. Reads file names, headers, configs, but no text."""
+    adapts = job.step == "adapt"
+    if adapts:
+        _require_targets(job)
     choices_for(job.options.stacks)
     base = load(job.source)
-    weights = _weights(job, base)
-    _require_options(job, weighted=weights is not None)
+    weights = _weights(job, base) if adapts else None
+    _require_options(job, base, weighted=weights is not None)
     _require_output(job, weighted=weights is not None)
     for corpus in job.corpora.values():
         require_engine(corpus, job.options.count_options)
     text_bytes = _require_text(job)
-    keep_hash = _keep_hash(job, base)
-    asked, named = job.options.protection, config_tokens(base, job.source)
-    protection = replace(asked, tokens=[*asked.tokens, *named, *(check_tokens(base) if keep_hash else ())])
+    asked = job.options.keep_llama_cpp_hash
+    if asked:
+        require_known(base)
+    keep_hash = bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
+    protection, named = job.options.protection, config_tokens(base, job.source)
+    fixed = _fixed_tokens(job, base, weights)
+    protection = replace(
+        protection,
+        tokens=[*protection.tokens, *named, *fixed, *(check_tokens(base) if keep_hash else ())],
+        highest_id=job.edit.ids == "keep" if job.step == "prune" else protection.highest_id,
+    )
     _require_vocabulary(job, base, protection)
     if weights:
         _require_named_holes(job, base)
         if not job.options.as_adapter:
             _require_space(job.out, weights)
-    warnings = tuple(_warnings(job, base, weights))
+    request = {field.name: getattr(job, field.name) for field in fields(Request)}
     return Prepared(
-        **vars(job),
+        **request,
         base=base,
         protection=protection,
         text_bytes=text_bytes,
         weights=weights,
         keep_hash=keep_hash,
-        warnings=warnings,
+        warnings=tuple(_warnings(job, base, weights)),
     )
 
 
-def _keep_hash(job: Job, base: Tokenizer) -> bool:
-    """Whether to keep the hash of llama.cpp's converter: if asked for, or for a swap of a tokenizer that it knows."""
-    asked = job.options.keep_llama_cpp_hash
-    require(
-        not asked or (job.sizes.learn >= job.sizes.prune and not job.sizes.covering),
-        "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
-        "learned",
-        "pass --swap N, or drop --keep-llama-cpp-hash",
-    )
-    if asked:
-        require_known(base)
-    return bool(asked or (asked is None and job.sizes.swap and converter_check(base).known))
-
-
-def _require_targets(job: Job) -> None:
+def _require_targets(job: Request) -> None:
     require(bool(job.targets), "no target was given; at least one is needed", "pass --target FILES")
     require(
         KEEP not in job.targets,
@@ -130,91 +129,38 @@ def _require_targets(job: Job) -> None:
     shares({name: target.weight for name, target in job.targets.items()})
 
 
-def _require_options(job: Job, *, weighted: bool) -> None:
-    """Refuses options that would have no effect."""
-    options, sizes = job.options, job.sizes
-    inits = {"--init": options.init, "--output-init": options.output_init}
-    given = {flag: init and init_name(init) for flag, init in inits.items()}
-    for flag, value in (given | {"--hole-rows": options.hole_rows, "--seed": options.seed}).items():
-        require(
-            value is None or weighted,
-            f"{flag} {value} was given, but `{job.source}` has no weights",
-            f"leave out {flag}, or pass a model folder with weights",
-        )
+def _require_options(job: Request, base: Tokenizer, *, weighted: bool) -> None:
+    """Refuses options that would have no effect, and texts and sizes that do not go together."""
+    options, edit = job.options, job.edit
+    facts = {
+        "weights": weighted,
+        "a random initialiser": any(one == "random" or callable(one) for one in (options.init, options.output_init)),
+        "a tokenizer that is not byte-level": base.kind != "byte-level",
+    }
+    known = options_of("recipe" if job.step == "adapt" else job.step)
+    require_effect(known, job.given, [name for name, holds in facts.items() if holds])
+    sizes = job.sizes
     require(
-        options.seed is None or any(init == "random" or callable(init) for init in inits.values()),
-        f"--seed {options.seed} has no effect: the initialiser {options.init or DEFAULT} is not random",
-        "leave it out, or pass --init random",
+        not options.keep_llama_cpp_hash or edit.ids == "keep" or (sizes.learn >= sizes.prune and not sizes.covering),
+        "--keep-llama-cpp-hash needs ids that do not move, and they are renumbered if more tokens are pruned than "
+        "learned",
+        "pass --swap N, or drop --keep-llama-cpp-hash",
     )
-    _require_adapter(job, weighted=weighted)
-    asked = options.protection != Protection()
-    flag = "--protect, --protect-pattern or --no-protect-defaults" if asked else "--by-merges"
-    idle = (asked or options.by_merges) and not sizes.prune
-    require(not idle, f"{flag} was given, but nothing is pruned", "leave it out, or pass --swap or --remove")
-    require(
-        options.keep_coverage is None or sizes.covering,
-        "--keep-coverage is for --remove auto",
-        "pass --remove auto, or drop --keep-coverage",
-    )
-    require(
-        bool(job.kept) or not options.preserve_keep,
-        "--preserve-keep was given without text to keep",
-        "pass --keep FILES, or leave it out",
-    )
-    require(
-        options.preserve_keep or options.preserve is not None or not options.preserve_exactly,
-        "--preserve-exactly has no effect without text to preserve",
-        "pass --preserve TEXT or --preserve-keep, or drop --preserve-exactly",
-    )
-    for_new = (options.include, options.init, options.output_init, options.size.training_text)
-    learning = options.limits != Limits() or options.balance == "parity" or any(one is not None for one in for_new)
-    message = "options for new tokens were given, but none are learned"
-    require(bool(sizes.learn) or not learning, message, "leave them out, or pass --swap or --add")
-    _require_balance(job)
-
-
-def _require_adapter(job: Job, *, weighted: bool) -> None:
-    """Refuses --as-adapter where an adapter cannot have the whole result."""
-    if not job.options.as_adapter:
-        return
-    require(
-        weighted,
-        f"--as-adapter was given, but `{job.source}` has no weights",
-        "leave out --as-adapter, or pass a model folder with weights",
-    )
-    require(
-        bool(job.sizes.swap),
-        "--as-adapter needs a vocabulary of the same size: an adapter of PEFT replaces rows, and cannot add or remove "
-        "any",
-        "pass --swap N instead of --add and --remove; or leave out --as-adapter, which writes the whole model",
-    )
-    require(
-        not job.options.stacks,
-        f"--as-adapter was given with serving stacks ({', '.join(job.options.stacks)}), which load no adapters that "
-        "replace rows",
-        "leave out one of the two; or merge the adapter, and run `tokengraft check` on the result",
-    )
-
-
-def _require_balance(job: Job) -> None:
-    options = job.options
     require(options.balance in get_args(Balance), f"there is no balance {options.balance!r}", "pass weights or parity")
-    if options.balance == "weights":
-        hint = "pass --balance parity too"
-        require(not options.parity_text, "--parity-text is for --balance parity", hint)
-        require(options.max_share is None, "--max-share is for --balance parity", hint)
-        return
-    message = "--balance parity needs several targets, and 1 was given"
-    require(len(job.targets) > 1, message, "repeat --target NAME=FILES")
-    for name, target in job.targets.items():
-        require(
-            as_weight(target.weight) == 1,
-            f"the target {name!r} has a weight, which has no effect with --balance parity",
-            "leave out the weight, or pass --balance weights",
-        )
-    require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
-    if options.parity_text is not None:
-        reference_of(job.targets, options.parity_text)
+    if options.balance == "parity":
+        message = f"--balance parity needs several texts, and {len(job.targets)} was given"
+        require(len(job.targets) > 1, message, "pass NAME=FILES for each")
+        for name, target in job.targets.items():
+            require(
+                as_weight(target.weight) == 1,
+                f"the target {name!r} has a weight, which has no effect with --balance parity",
+                "leave out the weight, or pass --balance weights",
+            )
+        require_max_share(1.0 if options.max_share is None else options.max_share, len(job.targets))
+        if options.parity_text is not None:
+            reference_of(job.targets, options.parity_text)
+    if job.step != "adapt":
+        require_edit(job, base)
 
 
 def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
@@ -225,20 +171,27 @@ def replaceable(out: Path, *, weighted: bool) -> Callable[[Path], bool]:
     return lambda path: is_tokenizer_file(path) or path.as_posix() in (*ADAPT_FILES, CARD)
 
 
-def _require_output(job: Job, *, weighted: bool) -> None:
+def _require_output(job: Request, *, weighted: bool) -> None:
+    """Refuses outputs that exist, or that are inputs."""
+    force, edit = job.options.force, job.edit
+    if edit.curve:
+        return
+    if not job.out.name and job.step != "adapt":
+        raise OptionError("no output was given", hint="pass --out PATH, or --curve")
     if not job.out.resolve().name:
         raise OutputError(f"`{job.out}` is the root folder", hint="name a new folder: --out adapted")
-    keep_work, force = job.options.keep_work, job.options.force
-    require_distinct([*_input_paths(job)], job.out, keep_work)
-    if keep_work is not None:
-        require_distinct([], Path(keep_work), work_folder(job.out))
-        require_new(keep_work, force=force, replaceable=is_work_file)
+    others = [edit.extension, None if edit.reads_order else edit.order, edit.report]
     require_new(job.out, force=force, replaceable=replaceable(job.out, weighted=weighted))
+    for other in filter(None, others):
+        require_new(other, force=force)
+    require_distinct([*_input_paths(job)], job.out, *others)
 
 
-def _input_paths(job: Job) -> Iterator[Path]:
-    if Path(job.source).exists():
-        yield Path(job.source)
+def _input_paths(job: Request) -> Iterator[Path]:
+    lists = (job.given.get(name) for name in ("protect", "deny", "include"))
+    order = job.edit.order if job.edit.reads_order else None
+    given = [job.source, order, *(path for path in lists if isinstance(path, Path))]
+    yield from (Path(path) for path in given if path is not None and Path(path).exists())
     for corpus in (*job.corpora.values(), *job.other_texts.values()):
         items = paths_of(corpus)
         if items is not None:
@@ -249,7 +202,7 @@ def _input_paths(job: Job) -> Iterator[Path]:
             yield from (Path(path) for path in paths if os.path.isdir(path) or os.path.isfile(path))  # noqa: PTH112, PTH113
 
 
-def _require_text(job: Job) -> int:
+def _require_text(job: Request) -> int:
     """The size of all corpora on disk, after refusing files that are missing, not readable, or a pipe given twice."""
     total, limit, options = 0, job.options.count_options.max_bytes, job.options.read_options
     once = set[str | int]()
@@ -272,10 +225,12 @@ def _require_text(job: Job) -> int:
     return total
 
 
-def _weights(job: Job, base: Tokenizer) -> Weights | None:
+def _weights(job: Request, base: Tokenizer) -> Weights | None:
     """The sizes of the source's checkpoint, after refusing one that `transplant` would refuse."""
     if not has_weights(job.source):
         return None
+    from tokengraft.checkpoint.transplant import transplant  # `extend` and `prune` do not need it
+
     # An initialiser has no effect yet; one for a tied output is refused.
     # An adapter that adds rows is refused later, with all options that it does not go with.
     current = transplant(
@@ -299,9 +254,10 @@ def _weights(job: Job, base: Tokenizer) -> Weights | None:
     )
 
 
-def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> None:
+def _require_vocabulary(job: Request, base: Tokenizer, protection: Protection) -> None:
     if job.sizes.learn:
-        require_extendable(base, job.sizes.learn)
+        # `auto` first learns with all tokens of the base.
+        require_extendable(base, job.sizes.learn, removed=0 if job.sizes.auto else job.sizes.prune)
     if job.sizes.prune:
         removable, needed = removable_tokens(base, protection), job.sizes.least_prune
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in removable.kept.items() if count)
@@ -313,7 +269,18 @@ def _require_vocabulary(job: Job, base: Tokenizer, protection: Protection) -> No
         )
 
 
-def _require_named_holes(job: Job, base: Tokenizer) -> None:
+def _fixed_tokens(job: Request, base: Tokenizer, weights: Weights | None) -> list[str]:
+    """The tokens whose ids the model has fixed, after refusing sizes that would change them or the number of rows."""
+    first = fixed_from(open_checkpoint(Path(job.source)).config, weights.rows) if weights else None
+    if first is None:
+        return []
+    free = first - sum(token_id < first for token_id in base.ids.values())
+    if not job.sizes.swap and (job.sizes.covering or not 0 <= job.sizes.learn - job.sizes.prune <= free):
+        raise changes_fixed_ids(first)
+    return [string for string, token_id in base.ids.items() if token_id >= first]
+
+
+def _require_named_holes(job: Request, base: Tokenizer) -> None:
     """Refuses a config that names an id without a token, if a new token would take that id or it would be removed."""
     used, growth = set(base.ids.values()), -1 if job.sizes.covering else job.sizes.learn - job.sizes.prune
     below = takewhile(lambda token_id: token_id < base.n_rows, free_ids(used))
@@ -340,7 +307,12 @@ def _require_space(out: Path, weights: Weights) -> None:
         )
 
 
-def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
+def _warnings(job: Request, base: Tokenizer, weights: Weights | None) -> Iterator[str]:
+    if warning := spelling_warning(base, is_base=True):
+        yield warning
+    if job.step != "adapt":
+        yield from shared_texts(job)
+        return
     rows = weights.rows_after if weights else 0
     if rows in choices_for(job.options.stacks).avoided_rows and weights and weights.rows != rows:
         yield (
@@ -361,5 +333,3 @@ def _warnings(job: Job, base: Tokenizer, weights: Weights | None) -> Iterator[st
         yield f"`{job.source}` is a hub name: only its tokenizer is adapted, its weights are not downloaded"
     elif not weights and (Path(job.source) / "config.json").is_file():
         yield f"`{job.source}` has no weights, such as `{SINGLE}`: only its tokenizer is adapted"
-    if warning := spelling_warning(base, is_base=True):
-        yield warning

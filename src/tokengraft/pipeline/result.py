@@ -12,12 +12,15 @@ from tokengraft.measure.choose_size import SizeChoice
 from tokengraft.measure.evaluate import Evaluation
 from tokengraft.measure.prune_curve import PrunePoint
 from tokengraft.measure.sample_texts import SampleChange
-from tokengraft.pipeline.options import Role, shown_name
-from tokengraft.pruning.order import PruneOrder, coverage_reason
+from tokengraft.pipeline.options import Role
+from tokengraft.pipeline.request import shown_name
+from tokengraft.pruning.coverage import coverage_reason
+from tokengraft.pruning.order import PruneOrder
 from tokengraft.pruning.summary import RemovedTokens, removed_summary
 from tokengraft.representation import FrozenDict, Table, sentences, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Check
+from tokengraft.verify.loaders import Verification
 from tokengraft.vocab_plan import VocabPlan
 
 HELD_OUT = "held-out documents of the corpora that were counted"
@@ -35,17 +38,54 @@ class TargetResult:
     """New tokens that are more frequent here than in any other target, relative to the bytes of the texts."""
 
 
-@shown
 @dataclass(frozen=True)
-class Adaptation:
-    """The adapted tokenizer, how it was made, and how it was checked and measured."""
+class Vocabulary:
+    """A new tokenizer, and how it was made. The result of `tokengraft extend` and `tokengraft prune`."""
 
     base: Tokenizer
     tokenizer: Tokenizer
-    order: PruneOrder | None
+    order: PruneOrder | None = None
     """The pruned tokens; None if none were asked for."""
-    extension: Extension | None
+    extension: Extension | None = None
     """The learned tokens; None if none were asked for."""
+    whole: PruneOrder | None = None
+    """The complete order, of which the pruned tokens are the beginning."""
+    choice: SizeChoice | None = None
+    """How the number of new tokens was chosen; None if it was given."""
+    coverage: float | None = None
+    """The share of tokens by which the number of pruned tokens was chosen; None if it was given."""
+    prune_curve: tuple[PrunePoint, ...] = ()
+    """What it costs on held-out text to prune more or fewer tokens, and what that saves; empty if any are learned."""
+    cost: PreserveCost | None = None
+    """What text that the user preserves costs; None if there is none, or nothing was learned."""
+    samples: tuple[SampleChange, ...] = ()
+    """The tokens of the built-in sample texts before and after, the largest increase first."""
+    text_tokens: tuple[int, ...] = ()
+    """Tokens of the counted text with the base and with the pruned tokenizer; empty if no text was counted."""
+    warnings: tuple[str, ...] = ()
+    """One sentence each."""
+    verified: Verification | None = None
+    """How loaders read the written tokenizer, where no checkpoint was written."""
+
+    @property
+    def covered(self) -> str | None:
+        """How the number of tokens to prune was chosen; None if it was given."""
+        left_out = self.order.left_out if self.order else ()
+        return coverage_reason(self.coverage, left_out) if self.coverage else None
+
+    @property
+    def size_reason(self) -> str | None:
+        """How the numbers of tokens were chosen; None if they were given."""
+        learned = self.choice.reason if self.choice else None
+        pruned = f"{len(self.order or ()):,} pruned: {self.covered}" if self.covered else None
+        return "; ".join(filter(None, (learned, pruned))) or None
+
+
+@shown
+@dataclass(frozen=True, kw_only=True)
+class Adaptation(Vocabulary):
+    """The adapted tokenizer, how it was made, and how it was checked and measured."""
+
     plan: VocabPlan
     check: Check
     evaluation: Evaluation
@@ -55,21 +95,10 @@ class Adaptation:
     """None without weights."""
     test: Evaluation | None = None
     """Scores on texts of the user's choice; None if there are none."""
-    choice: SizeChoice | None = None
-    """How the number of new tokens was chosen; None if it was given."""
-    coverage: float | None = None
-    """The share of tokens by which the number of pruned tokens was chosen; None if it was given."""
-    prune_curve: tuple[PrunePoint, ...] = ()
-    """What it costs on held-out documents to prune more or fewer tokens, and what that saves; empty if any are
-    learned."""
-    warnings: tuple[str, ...] = ()
-    """One sentence each."""
-    samples: tuple[SampleChange, ...] = ()
-    """The tokens of the built-in sample texts before and after, the largest increase first."""
     request: Mapping[str, Any] = field(default_factory=FrozenDict)
-    """What was asked for: inputs with sizes and hashes, weights, options and versions, as `adaptation.json` has it."""
-    cost: PreserveCost | None = None
-    """What text that the user preserves costs; None if there is none, or nothing was learned."""
+    """What was asked for: options, inputs with sizes, and versions, as `adaptation.json` has it."""
+    kept_cost: Mapping[str, float] = field(default_factory=FrozenDict)
+    """The expected increase of tokens in other text like each kept one, because of pruned tokens."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -77,13 +106,6 @@ class Adaptation:
         if self.transplant:
             return self.transplant.rows_before, self.transplant.rows_after
         return self.plan.rows_before, self.plan.rows_after
-
-    @property
-    def size_reason(self) -> str | None:
-        """How the numbers of tokens were chosen; None if they were given."""
-        learned = self.choice.reason if self.choice else None
-        pruned = f"{len(self.order or ()):,} pruned: {coverage_reason(self.coverage)}" if self.coverage else None
-        return "; ".join(filter(None, (learned, pruned))) or None
 
     @property
     def removed(self) -> RemovedTokens:
@@ -140,6 +162,7 @@ class Adaptation:
             "included": [word._asdict() for word in self.extension.included] if self.extension else [],
             "refused": len(self.extension.refused) if self.extension else 0,
             "kept": dict(self.order.kept) if self.order else {},
+            "kept_cost": dict(self.kept_cost),
             "removed_tokens": self.removed.as_dict(),
             "samples": [sample._asdict() for sample in self.samples],
             "not_preserved": self.extension.provenance.get("not_preserved") if self.extension else None,

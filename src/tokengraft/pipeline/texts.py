@@ -16,14 +16,16 @@ import numpy as np
 
 from tokengraft.corpus.open import Corpus, only_paths, paths_of
 from tokengraft.counts.count import HeldOutCounts, check_text_counts, count, counts_of
-from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio
+from tokengraft.counts.pretoken_counts import PretokenCounts, is_counts_file, whole_ratio, whole_weights
+from tokengraft.errors import require
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
 from tokengraft.learn.limits import Limits, Parity
 from tokengraft.learn.preserve import Preserved, preserved_text
 from tokengraft.measure.segments import Text, open_text
-from tokengraft.pipeline.options import read_once, shares
+from tokengraft.pipeline.options import shares
 from tokengraft.pipeline.prepare import Prepared
+from tokengraft.pipeline.request import read_once
 from tokengraft.pruning.order import PruneOrder
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -38,6 +40,8 @@ class Mix(NamedTuple):
     counts: PretokenCounts
     unit: int = 1
     """The smallest factor: the count of one occurrence in the text with the smallest factor."""
+    factors: tuple[int, ...] = (1,)
+    """What the counts of every text are multiplied by."""
 
 
 def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
@@ -46,7 +50,7 @@ def mix(parts: Sequence[tuple[PretokenCounts, Fraction]]) -> Mix:
     factors = whole_factors(sizes, [share for _, share in parts])
     weighted = zip(parts, factors, strict=True)
     first, *others = (counts.scale(factor) if factor > 1 else counts for (counts, _), factor in weighted)
-    return Mix(sum(others, first), min(factors))
+    return Mix(sum(others, first), min(factors), tuple(factors))
 
 
 class TextSize(NamedTuple):
@@ -96,18 +100,20 @@ def in_occurrences(order: PruneOrder, unit: int) -> PruneOrder:
 
 @dataclass(frozen=True)
 class Texts:
-    """All texts of an adaptation, counted or read."""
+    """All texts of a request, counted or read."""
 
     parts: Mapping[str, HeldOutCounts]
     """The counts and held-out documents of every text, targets first."""
     tests: Mapping[str, Text | PretokenCounts]
     """The texts to measure on besides."""
     targets: Mapping[str, PretokenCounts]
-    """The counts of each target, not weighted."""
-    learn: Mix
+    """The counts of each target, not weighted by share."""
+    held_out: Mapping[str, Text | PretokenCounts]
+    """Text that was not counted, to choose and to measure sizes on."""
+    learn: Mix | None
     """The targets. New tokens are learned from these counts."""
-    keep: Mix
-    """The targets and the text to keep. Tokens that are rare in these counts are pruned."""
+    keep: Mix | None
+    """The targets and the text to keep. Tokens that are rare in these counts are pruned; None if no text decides."""
     parity: Parity | None = None
     """The targets in balance; new tokens are then learned from these counts."""
     preserve: Preserved | None = None
@@ -126,13 +132,20 @@ class Texts:
         return self.parts[name].counts.totals.documents + self.parts[name].held_out_documents
 
     def held_out_counts(self, base: Tokenizer) -> dict[str, PretokenCounts]:
-        """The counts of the documents held out of every text."""
-        return {name: count(base, iter(part.held_out)) for name, part in self.parts.items()}
+        """The counts of every held-out text."""
+        return {
+            name: text if isinstance(text, PretokenCounts) else count(base, iter(text.documents))
+            for name, text in self.held_out.items()
+        }
 
     @property
-    def held_out(self) -> Text:
-        """The documents held out of the targets."""
-        return Text("held out", tuple(document for name in self.targets for document in self.parts[name].held_out))
+    def to_choose_on(self) -> Text | PretokenCounts:
+        """The text that a number of new tokens is chosen on: what is held out of the targets, or was given."""
+        held_out = [self.held_out[name] for name in self.targets if name in self.held_out] or [*self.held_out.values()]
+        if isinstance(held_out[0], PretokenCounts):
+            return held_out[0]
+        texts = (text for text in held_out if isinstance(text, Text))
+        return Text("held out", tuple(document for text in texts for document in text.documents))
 
 
 def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[str, Text | PretokenCounts]) -> Texts:
@@ -145,11 +158,61 @@ def texts_of(job: Prepared, parts: Mapping[str, HeldOutCounts], tests: Mapping[s
         parts=parts,
         tests=tests,
         targets=targets,
+        held_out={name: Text(name, part.held_out) for name, part in parts.items()},
         learn=mix(learn),
         keep=mix([*learn, *keep]),
         parity=_parity(job, targets) if job.options.balance == "parity" else None,
-        preserve=_preserve(job, parts),
+        preserve=_preserve(job, targets, parts),
     )
+
+
+def texts_of_edit(job: Prepared) -> Texts:
+    """The texts of `extend` and `prune`: counted as a whole, weighted by size, and held-out text that was given."""
+    job.start("counting")
+    edit = job.edit
+    held_out: dict[str, Text | PretokenCounts] = {}
+    for name, corpus in edit.held_out.items():
+        documents = "lines" if job.step == "extend" else "files"
+        given = replace(job.options.read_options, documents=job.given.get("documents", documents))
+        held_out[name] = open_text(name, corpus, given)
+    if job.options.balance == "parity" or not job.targets:
+        targets = {name: _count_all(job, target.corpus, limited=True) for name, target in job.targets.items()}
+    else:
+        targets = {name: _weighted(job) for name in job.targets}
+    first, *others = targets.values() if targets else (None,)
+    mixed = None if first is None else Mix(sum(others, first))
+    return Texts(
+        parts={name: HeldOutCounts(counts, (), 0) for name, counts in targets.items()},
+        tests={},
+        targets=targets,
+        held_out=held_out,
+        learn=mixed,
+        keep=mixed,
+        parity=_parity(job, targets) if job.options.balance == "parity" else None,
+        preserve=_preserve(job, targets, {}) if job.step == "extend" else None,
+    )
+
+
+def _weighted(job: Prepared) -> PretokenCounts:
+    """The counts of `extend` and `prune`, each multiplied by its weight."""
+    edit, options = job.edit, job.options
+    if edit.corpus:
+        return count(
+            job.base,
+            [*edit.corpus],
+            weights=edit.weight,
+            read_options=options.read_options,
+            count_options=options.count_options,
+            progress=options.progress,
+        )
+    weights = whole_weights(edit.weight or [1] * len(edit.counts))
+    require(
+        len(weights) == len(edit.counts),
+        f"{len(weights)} weights were given for {len(edit.counts)} files of counts",
+        hint="give one --weight for each",
+    )
+    parts = [PretokenCounts.load(path).scale(weight) for path, weight in zip(edit.counts, weights, strict=True)]
+    return sum(parts[1:], parts[0])
 
 
 def open_tests(job: Prepared) -> dict[str, Text | PretokenCounts]:
@@ -170,7 +233,9 @@ def _parity(job: Prepared, counts: Mapping[str, PretokenCounts]) -> Parity:
     return Parity.of_parallel(counts, texts, max_share=max_share)
 
 
-def _preserve(job: Prepared, parts: Mapping[str, HeldOutCounts]) -> Preserved | None:
+def _preserve(
+    job: Prepared, targets: Mapping[str, PretokenCounts], parts: Mapping[str, HeldOutCounts]
+) -> Preserved | None:
     """The text to preserve; None if there is none."""
     options, given, counts = job.options, job.options.preserve, list[PretokenCounts]()
     if given is not None:
@@ -179,7 +244,7 @@ def _preserve(job: Prepared, parts: Mapping[str, HeldOutCounts]) -> Preserved | 
         counts += [parts[name].counts for name in job.kept]
     return preserved_text(
         counts,
-        [parts[name].counts for name in job.targets],
+        [*targets.values()],
         exactly=options.preserve_exactly or not job.sizes.learn,  # nothing is refused if nothing is learned
         always=check_text_counts(job.base) if job.keep_hash else None,
     )
@@ -199,9 +264,14 @@ def _counts_to_preserve(job: Prepared, corpus: Corpus) -> Iterator[PretokenCount
         yield by_file
 
 
-def _count_all(job: Prepared, corpus: Corpus, **read: Any) -> PretokenCounts:
-    """The counts of a corpus without hold-out. Files of counts, alone or in a list, are added up."""
-    # Limits, shards and engines are for the text to learn from.
-    read_options = replace(job.options.read_options, shard=None, **read)
-    count_options = replace(job.options.count_options, max_bytes=None, max_documents=None, engine="local", address=None)
-    return counts_of(job.base, corpus, read_options=read_options, count_options=count_options)
+def _count_all(job: Prepared, corpus: Corpus, *, limited: bool = False, **read: Any) -> PretokenCounts:
+    """The counts of a corpus without hold-out. Files of counts, alone or in a list, are added up.
+
+    Limits, shards and engines are for the text to learn from, which is ``limited``.
+    """
+    read_options, count_options = job.options.read_options, job.options.count_options
+    if not limited:
+        read_options = replace(read_options, shard=None, **read)
+        count_options = replace(count_options, max_bytes=None, max_documents=None, engine="local", address=None)
+    progress = job.options.progress if limited else None
+    return counts_of(job.base, corpus, read_options=read_options, count_options=count_options, progress=progress)

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from tokengraft import _core
+from tokengraft.checkpoint.model_card import CAUSAL, model_class
 from tokengraft.checkpoint.model_files import TRAINING
 from tokengraft.checkpoint.result import Transplant
 from tokengraft.checkpoint.tensors import ITEM_BYTES
@@ -30,7 +32,7 @@ MEASURED_RATE, MEASURED_WIDTH = 1.2e-3, 576
 KEPT_SHARE = 0.1
 """The share of text in the languages to keep. With it and the rate above, English became at most 1 % worse than that of
 the unchanged model after the same training (Estonian, Arabic, `--add --preserve-keep`). More was no better."""
-LORA = {"task_type": "CAUSAL_LM", "r": 64, "lora_alpha": 128, "lora_dropout": 0.0, "target_modules": "all-linear"}
+LORA = {"r": 64, "lora_alpha": 128, "lora_dropout": 0.0, "target_modules": "all-linear"}
 _LIBRARIES = ("torch", "transformers", "peft")
 
 
@@ -48,6 +50,7 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
         seen.update(part.tokens(result.tokenizer))
     frequency = [seen[token_id] for token_id in new]
     trained = expected(frequency, text_ratio(texts.support, training_text))
+    task = {"task_type": "CAUSAL_LM"} if is_causal(result) else {}
     settings = {
         "versions": _versions(),
         "embedding_rows": transplant.rows_after,
@@ -60,10 +63,15 @@ def training_file(result: Adaptation, transplant: Transplant, texts: Texts, trai
         "rare_below": RARE_BELOW,
         "rare_ids": [token_id for token_id, times in zip(new, trained, strict=True) if times < RARE_BELOW],
         "kept_share": KEPT_SHARE,
-        "lora": LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
+        "lora": task | LORA | {"trainable_token_indices": dict.fromkeys(_modules(transplant), rows)},
         "stages": _stages(transplant),
     }
     return (json.dumps(settings, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def is_causal(result: Adaptation) -> bool:
+    """Whether the adapted model is one that predicts the next token, as the settings and the commands here train it."""
+    return model_class(Path(result.request["source"])) == CAUSAL
 
 
 def next_step(result: Adaptation, folder: str) -> NextStep:
@@ -72,15 +80,15 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
         command = ["tokengraft", "transplant", "MODEL", folder, "--out", "NEW_MODEL"]
         return NextStep("transplant", "Only the tokenizer is adapted: the source has no weights.", command)
     tests = [f"{name}={paths[0]}" for name, paths in _paths(result, "test") if len(paths) == 1] or ["NAME=FILES"]
-    if result.base.algorithm != "BPE":
-        why = "The model has never read the words of removed tokens as shorter tokens: compare its scores on your task."
+    if not is_causal(result):
+        why = "The model has never read the words of removed tokens as shorter ones: compare it on your task."
         if result.plan.summary.added:
-            why = "New embedding rows are only initialised: train the model on text of the new language, and compare."
+            why = "New rows are only initialised: train the model, by its own objective, before you use it."
         command = ["tokengraft", "evaluate", f"base={result.request.get('source', 'MODEL')}", f"new={folder}"]
         return NextStep("measure the model, and the tokens of other text", why, [*command, "--text", *tests])
     if not result.plan.summary.added:
         command = ["tokengraft", "probe", str(result.request.get("source", "MODEL")), folder, "--text", *tests]
-        why = "The model has never read the words of removed tokens as shorter tokens: compare bits per byte."
+        why = "The model has never read the words of removed tokens as shorter ones: compare bits per byte."
         return NextStep("measure the model", why, command)
     if result.transplant.adapter_rows:
         # JSON, for its quotation marks: a shell has the others around the whole.
@@ -92,11 +100,12 @@ def next_step(result: Adaptation, folder: str) -> NextStep:
             f"AutoTokenizer.from_pretrained({source}).save_pretrained({merged}); "
             f"shutil.copy({json.dumps(f'{folder}/{TRAINING}')}, {merged})"
         )
-        why = "New embedding rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
+        why = "New rows are only initialised: load the adapter with `is_trainable=True`, or merge it first."
         return NextStep("train the adapter, or merge it and train the model", why, ["python", "-c", merge])
-    train = [path for role in ("target", "keep") for _, paths in _paths(result, role) for path in paths] or ["FILES"]
-    command = ["python", "examples/continue_pretraining.py", folder, f"{folder}-trained", "--train", *train]
-    why = f"New embedding rows are only initialised; `{TRAINING}` has their ids and settings to start from."
+    targets, kept = ([path for _, paths in _paths(result, role) for path in paths] for role in ("target", "keep"))
+    command = ["python", "examples/continue_pretraining.py", folder, f"{folder}-trained"]
+    command += ["--train", *(targets or ["FILES"]), *(["--keep", *kept] if kept else [])]
+    why = f"New rows are only initialised: `{TRAINING}` has their ids, and settings to start from."
     return NextStep("train the model", why, [*command, "--held-out", *tests])
 
 

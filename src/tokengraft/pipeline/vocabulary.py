@@ -1,28 +1,35 @@
 """`new_vocabulary`: prunes and extends the tokenizer. `measured`: checks and evaluates the result."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
-from tokengraft.checkpoint.padding import model_rows
+from tokengraft.checkpoint.padding import model_rows, row_step
 from tokengraft.counts.count import reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import CorpusError, OptionError, TokengraftError
 from tokengraft.learn.continued import extend
 from tokengraft.learn.extension import Extension
-from tokengraft.learn.preserve import PreserveCost, Preserved, cost_of, is_restricted, lost_gain, trained_freely
+from tokengraft.learn.preserve import Preserved, cost_of, is_restricted, lost_gain, trained_freely
 from tokengraft.measure.choose_size import SizeChoice, choose_size, rare_warning
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.prune_curve import PrunePoint, prune_curve
 from tokengraft.measure.sample_texts import ADDED, REMOVED, sample_changes, sample_warnings
-from tokengraft.measure.sizes import expected, most_frequent_in, text_ratio
-from tokengraft.pipeline.options import shown_name
+from tokengraft.measure.segments import Text
+from tokengraft.measure.sizes import expected, least_support, most_frequent_in, text_ratio
+from tokengraft.options.values import ALL, AUTO
 from tokengraft.pipeline.prepare import Prepared
-from tokengraft.pipeline.result import Adaptation, TargetResult
+from tokengraft.pipeline.request import shown_name
+from tokengraft.pipeline.result import Adaptation, TargetResult, Vocabulary
 from tokengraft.pipeline.texts import Texts, extend_by_mix, in_occurrences
-from tokengraft.pruning.order import COVERAGE, NONE_COVERED, PruneOrder, prune_order
+from tokengraft.pruning.coverage import COVERAGE, NONE_COVERED
+from tokengraft.pruning.order import PruneOrder, prune_order
+from tokengraft.pruning.unseen import MUCH, unseen_cost
+from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.edit import left_out
 from tokengraft.tokenizer.llama_cpp import converter_check
+from tokengraft.tokenizer.numbered import end_warnings
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.against_base import PRESERVED
 from tokengraft.verify.check import check
@@ -31,25 +38,7 @@ from tokengraft.verify.serving.stacks import choices_for
 from tokengraft.vocab_plan import plan
 
 
-@dataclass(frozen=True)
-class NewVocabulary:
-    """The new tokenizer, with the prune order and the extension that produced it."""
-
-    tokenizer: Tokenizer
-    order: PruneOrder | None
-    extension: Extension | None
-    choice: SizeChoice | None = None
-    """How the number of new tokens was chosen, if it was not given."""
-    warnings: tuple[str, ...] = ()
-    cost: PreserveCost | None = None
-    """What preserving text costs."""
-    coverage: float | None = None
-    """The share of tokens by which the number of tokens to prune was chosen, if it was not given."""
-    curve: tuple[PrunePoint, ...] = ()
-    """What it costs to prune more or fewer tokens, if none are learned."""
-
-
-def new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
+def new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     """The tokenizer after pruning and extension.
 
     A swap gives the ids of the pruned tokens to new ones. Without a swap, ids change only if more tokens are pruned
@@ -60,11 +49,11 @@ def new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
     made = replace(made, warnings=(*made.warnings, *_rare(job, texts, made)))
     has_holes = len(made.tokenizer.ids) < made.tokenizer.n_rows
     if has_holes and choices_for(job.options.stacks).no_holes:
-        return replace(made, tokenizer=made.tokenizer.compact())
-    return made
+        made = replace(made, tokenizer=made.tokenizer.compact())
+    return replace(made, samples=sample_changes(job.base, made.tokenizer))
 
 
-def _with_cost(job: Prepared, texts: Texts, made: NewVocabulary) -> NewVocabulary:
+def _with_cost(job: Prepared, texts: Texts, made: Vocabulary) -> Vocabulary:
     """The vocabulary with the cost of text that the user preserves: the same is made without that text, to compare."""
     preserve, extension = texts.preserve, made.extension
     if preserve is None or extension is None or not (job.options.preserve_keep or job.options.preserve is not None):
@@ -84,7 +73,7 @@ def _with_cost(job: Prepared, texts: Texts, made: NewVocabulary) -> NewVocabular
     return replace(made, extension=extension, cost=cost, warnings=warnings)
 
 
-def _new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
+def _new_vocabulary(job: Prepared, texts: Texts) -> Vocabulary:
     base, sizes, choice, first = job.base, job.sizes, None, None
     order = _order(job, texts) if sizes.prune else None
     if sizes.auto:
@@ -94,46 +83,74 @@ def _new_vocabulary(job: Prepared, texts: Texts) -> NewVocabulary:
         choice = _choice(job, texts, base, first)
         sizes = sizes.chosen(choice.size)
     whole, coverage = order, None
-    if order and sizes.covering:
-        coverage = COVERAGE if job.options.keep_coverage is None else job.options.keep_coverage
-        order = order.covering(base, coverage, texts.keep.counts, *texts.held_out_counts(base).values())
-    elif order:
-        order = order[: sizes.prune]
-    order = in_occurrences(order, texts.keep.unit) if order is not None else None
+    if order is not None:
+        order, coverage = _cut(job, texts, order, sizes.prune)
     if sizes.swap and order:
-        return replace(_swapped(job, texts, order), choice=choice)
+        return replace(_swapped(job, texts, order), choice=choice, whole=whole)
     pruned = order.apply(base) if order else base
     warnings: tuple[str, ...] = (f"no token is removed: {NONE_COVERED}",) if coverage and not order else ()
+    made = Vocabulary(base, pruned, order, whole=whole, coverage=coverage, warnings=warnings)
     if not sizes.add:
-        curve = _curve(job, texts, whole, len(order)) if whole and order is not None else ()
-        return NewVocabulary(pruned.compact(), order, None, None, warnings, coverage=coverage, curve=curve)
+        if whole is not None and order is not None:
+            made = replace(made, prune_curve=_curve(job, texts, whole, len(order)))
+        return made if job.edit.ids == "keep" else replace(made, tokenizer=pruned.compact())
     extension = first[: sizes.add] if first and not order else _learned(job, texts, pruned, sizes.add)
     new = extension.apply(pruned)
-    warnings += (extension.stopped,) if len(extension) < extension.asked else ()
+    if job.step == "adapt" and len(extension) < extension.asked:
+        warnings = (*warnings, extension.stopped)
     closed = new.compact() if len(extension) < len(order or ()) else new
-    return NewVocabulary(closed, order, extension, choice, warnings, coverage=coverage)
+    return replace(made, tokenizer=closed, extension=extension, choice=choice, warnings=warnings)
+
+
+def _cut(job: Prepared, texts: Texts, order: PruneOrder, n: int) -> tuple[PruneOrder, float | None]:
+    """The tokens that are removed, and the share of tokens by which their number was chosen, if it was."""
+    if job.sizes.covering:
+        share = COVERAGE if job.options.keep_coverage is None else job.options.keep_coverage
+        # The text of the order too: a held-out text of a few words could do without nearly all tokens.
+        counted = [] if texts.keep is None else [texts.keep.counts]
+        held_out = (text.documents if isinstance(text, Text) else text for text in texts.held_out.values())
+        cut = order.covering(job.base, share, *counted, *held_out)
+        return in_occurrences(cut, texts.keep.unit if texts.keep else 1), share
+    if job.edit.rows is not None:
+        model, tokens = model_rows(job.source), len(job.base.tokens)
+        step = row_step(job.base.n_rows, model.left(job.base.n_rows, job.base.n_rows)[0]) if model else 1
+        n = max(tokens - job.edit.rows // step * step, 1)
+    elif job.step == "prune" and job.given.get("remove", ALL) == ALL:
+        n = len(order)
+    return in_occurrences(order[:n], texts.keep.unit if texts.keep else 1), None
 
 
 def _curve(job: Prepared, texts: Texts, order: PruneOrder, chosen: int) -> tuple[PrunePoint, ...]:
-    """What it costs to prune more or fewer tokens, on the held-out documents, and what it saves."""
+    """What it costs to prune more or fewer tokens, on held-out text, and what it saves."""
     job.start("measuring sizes")
     model, multiple = model_rows(job.source), choices_for(job.options.stacks).pad_multiple
     left = (lambda needed: model.left(job.base.n_rows, needed, multiple or "keep")) if model else None
-    named = {shown_name(name, job.role(name)): counts for name, counts in texts.held_out_counts(job.base).items()}
-    with_tokens = {name: counts for name, counts in named.items() if sum(counts.tokens(job.base).values())}
-    return prune_curve(job.base, order, chosen, with_tokens, left=left) if with_tokens else ()
+    named = texts.held_out_counts(job.base)
+    if job.step == "adapt":
+        named = {shown_name(name, job.role(name)): counts for name, counts in named.items()}
+        named = {name: counts for name, counts in named.items() if sum(counts.tokens(job.base).values())}
+    compact = job.edit.ids == "compact"
+    return prune_curve(job.base, order, chosen, named, left=left, compact=compact) if named else ()
 
 
 def _order(job: Prepared, texts: Texts) -> PruneOrder:
-    """All tokens that may be pruned, rare ones first, and none of the preserved text."""
+    """All tokens that may be pruned, in the order in which they go, and none of the preserved text."""
     job.start("choosing tokens to prune")
-    base, protection = job.base, job.protection
+    base, protection, edit = job.base, job.protection, job.edit
+    if edit.reads_order and edit.order is not None:
+        return PruneOrder.load(edit.order)
     if texts.preserve is not None:
         used = sorted(base.strings[token_id] for token_id in texts.preserve.counts.tokens(base))
         protection = replace(protection, tokens=[*protection.tokens, *used])
-    order = prune_order(base, texts.keep.counts, protection=protection, by_merges=job.options.by_merges)
+    if job.step == "prune":
+        held_out = texts.held_out_counts(base).values()
+        added = [token for text in held_out for token, times in text.added.items() if times]
+        protection = replace(protection, tokens=[*protection.tokens, *added])
+    counts = texts.keep.counts if texts.keep else None
+    how: dict[str, Any] = {"scripts": edit.scripts, "by_merges": job.options.by_merges}
+    order = prune_order(base, counts, edit.method or "leaf-expected", protection=protection, **how)
     needed = job.sizes.least_prune
-    if len(order) < needed:
+    if job.step == "adapt" and len(order) < needed:
         raise OptionError(
             f"{needed:,} tokens to prune asked, {len(order):,} can be pruned: the others are protected, or the "
             "preserved text uses them",
@@ -147,40 +164,56 @@ def _learned(job: Prepared, texts: Texts, tokenizer: Tokenizer, n: int) -> Exten
     job.start(f"learning {n:,} tokens")
     options, preserve = job.options, texts.preserve.counts if texts.preserve else None
     more: dict[str, Any] = {"preserve": preserve, "include": options.include, "progress": options.progress}
+    if job.edit.character_coverage is not None:
+        more["character_coverage"] = job.edit.character_coverage
 
     def train(n: int) -> Extension:
         if texts.parity:
             return extend(tokenizer, texts.parity, n, limits=options.limits, **more)
+        assert texts.learn is not None, "a request without text to learn from was refused"
         return extend_by_mix(tokenizer, texts.learn, n, options.limits, **more)
 
     return trained_freely(train, n) if texts.for_comparison else train(n)
 
 
+def largest_extension(job: Prepared, texts: Texts) -> Extension:
+    """As many tokens as were asked for, for a curve of all sizes."""
+    return _learned(job, texts, job.base, job.sizes.learn)
+
+
 def _choice(job: Prepared, texts: Texts, base: Tokenizer, extension: Extension) -> SizeChoice:
     size = job.options.size
     size = replace(size, min_size=max(size.min_size, extension.n_listed))
-    return choose_size(base, extension, texts.support, texts.held_out, size)
+    return choose_size(base, extension, texts.support, texts.to_choose_on, size)
 
 
-def _rare(job: Prepared, texts: Texts, made: NewVocabulary) -> Iterator[str]:
+def _rare(job: Prepared, texts: Texts, made: Vocabulary) -> Iterator[str]:
     """A warning if a size that was given leaves many new tokens rare, with the size that `auto` would choose."""
     if made.extension is None or made.choice is not None:
         return
-    base, ids, seen = job.base, made.tokenizer.ids, texts.support.tokens(made.tokenizer)
-    training_text = job.options.size.training_text
-    occurring = (seen.get(ids[token], 0) for token in made.extension.tokens if token not in base.ids)
-    found = rare_warning(expected(occurring, text_ratio(texts.support, training_text)), training_text)
+    training_text, extension = job.options.size.training_text, made.extension
+    ratio = text_ratio(texts.support, training_text)
+    if job.step == "extend":  # how often a token was merged is a bound that needs no encoding
+        least = least_support(extension, has_merges=job.base.algorithm == "BPE")
+        if not rare_warning(expected(least, ratio), training_text):
+            return
+    ids, seen = made.tokenizer.ids, texts.support.tokens(made.tokenizer)
+    occurring = (seen.get(ids[token], 0) for token in extension.tokens if token not in job.base.ids)
+    found = rare_warning(expected(occurring, ratio), training_text)
     if not found:
         return
+    if not texts.held_out:
+        yield f"{found}; `--add {AUTO} --held-out TEXT` chooses a size that the text supports"
+        return
     try:
-        size = _choice(job, texts, made.order.apply(base) if made.order else base, made.extension).size
+        size = _choice(job, texts, made.order.apply(job.base) if made.order else job.base, extension).size
     except TokengraftError:  # no size is supported
-        size = len(made.extension)
-    fewer = f"`auto` would choose about {size:,}" if size < len(made.extension) else "give more text"
+        size = len(extension)
+    fewer = f"`{AUTO}` would choose about {size:,}" if size < len(extension) else "give more text"
     yield f"{found}; {fewer}"
 
 
-def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> NewVocabulary:
+def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> Vocabulary:
     """A vocabulary with as many tokens replaced as can be learned.
 
     The tokens that can be learned depend on those that are pruned, so both steps are repeated until the numbers agree.
@@ -193,7 +226,7 @@ def _swapped(job: Prepared, texts: Texts, order: PruneOrder) -> NewVocabulary:
         if len(extension) == n:
             fewer = f"{len(order):,} tokens to swap asked, {n:,} replaced: {_shortage(job, extension)}"
             warnings = (fewer,) if n < len(order) else ()
-            return NewVocabulary(extension.apply(pruned), order[:n], extension, warnings=warnings)
+            return Vocabulary(job.base, extension.apply(pruned), order[:n], extension, warnings=warnings)
         n = len(extension)
     raise CorpusError(
         f"{len(order):,} tokens to swap asked, and none can be learned: {_shortage(job, extension)}",
@@ -213,7 +246,29 @@ LEAST_BYTES = 50_000
 gain by 9 % and 3 % of it (standard deviation), those of 10,000 bytes by 18 % and 5 %."""
 
 
-def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptation:
+def _kept_cost(job: Prepared, texts: Texts, made: Vocabulary) -> dict[str, float]:
+    """The expected increase of tokens in other text like each of the kept ones, by name."""
+    if not made.whole or not made.order or texts.keep is None:
+        return {}
+    found = partial(PretokenCounts.tokens, tokenizer=job.base, by_merges=job.options.by_merges)
+    mixed, factors = found(texts.keep.counts), texts.keep.factors[-len(job.kept) :]
+    return {
+        name: unseen_cost(job.base, made.whole, len(made.order), mixed, found(texts.parts[name].counts), factor)
+        for name, factor in zip(job.kept, factors, strict=False)
+    }
+
+
+def _kept_small(texts: Texts, costs: Mapping[str, float]) -> Iterator[str]:
+    for name, cost in costs.items():
+        if cost > MUCH:
+            size = texts.parts[name].counts.totals.bytes
+            yield (
+                f"other text like {name} is expected to need {cost:.1%} more tokens: {size:,} bytes of it do not show "
+                "all tokens that it needs; give more text to --keep, or remove fewer tokens"
+            )
+
+
+def measured(job: Prepared, texts: Texts, vocabulary: Vocabulary) -> Adaptation:
     """The adaptation, checked and evaluated on the held-out documents and on test texts."""
     base, new, parts = job.base, vocabulary.tokenizer, texts.parts
     job.start("checking")
@@ -228,30 +283,26 @@ def measured(job: Prepared, texts: Texts, vocabulary: NewVocabulary) -> Adaptati
     if texts.tests:
         job.start("measuring test text")
     test = evaluate({"base": base, "new": new}, texts.tests) if texts.tests else None
-    samples = sample_changes(base, new)
+    kept_cost = _kept_cost(job, texts, vocabulary)
     read = (f"{name}: {warning}" for name, part in parts.items() for warning in reading_warnings(part.counts.totals))
+    made = {each.name: getattr(vocabulary, each.name) for each in fields(Vocabulary) if each.name != "warnings"}
     return Adaptation(
-        base=base,
-        tokenizer=new,
-        order=vocabulary.order,
-        extension=vocabulary.extension,
+        **made,
         plan=plan(base, new),
         check=checked,
         evaluation=evaluation,
         test=test,
         targets=_target_results(base, new, evaluation, texts.targets),
         transplant=None,
-        choice=vocabulary.choice,
-        coverage=vocabulary.coverage,
-        prune_curve=vocabulary.curve,
-        samples=samples,
-        cost=vocabulary.cost,
+        kept_cost=FrozenDict(kept_cost),
         warnings=(
             *job.warnings,
             *read,
             *vocabulary.warnings,
             *_lost(base, new, checked),
-            *sample_warnings(samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
+            *end_warnings(new, base),
+            *sample_warnings(vocabulary.samples, REMOVED.format("--keep") if vocabulary.order else ADDED),
+            *_kept_small(texts, kept_cost),
             *_small(evaluation, tests=bool(test)),
             *(test.warnings if test else ()),
         ),

@@ -16,8 +16,9 @@ from tokengraft.output.atomic import write_folder
 from tokengraft.page.content import Content, ReportText
 from tokengraft.page.page import report_page
 from tokengraft.pipeline.card import adaptation_card
-from tokengraft.pipeline.options import row_options, shown_name
+from tokengraft.pipeline.options import row_options
 from tokengraft.pipeline.prepare import Prepared, replaceable
+from tokengraft.pipeline.request import shown_name
 from tokengraft.pipeline.result import Adaptation
 from tokengraft.pipeline.texts import Texts
 from tokengraft.pipeline.training import next_step, training_file

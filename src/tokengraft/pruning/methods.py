@@ -157,7 +157,12 @@ def usefulness(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int, flo
 
     A low id says that a token was frequent in the text that the tokenizer was trained on.
     """
-    return {token: expected**POWER / (token + OFFSET) for token, expected in expected_counts(tokenizer, counts).items()}
+    return {token: usefulness_of(token, expected) for token, expected in expected_counts(tokenizer, counts).items()}
+
+
+def usefulness_of(token: int, expected: float) -> float:
+    """How useful a token is that is expected so often."""
+    return float(expected**POWER / (token + OFFSET))
 
 
 def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int, float]:
@@ -167,19 +172,8 @@ def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int
     itself or inside another, plus how often it is expected. A token that merges cannot make is expected by the pieces
     that merges make of it; one of a model without merges by what its string is split into without it.
     """
-    lengths, structure = {token.id: len(token.bytes) for token in tokenizer.tokens}, tokenizer.structure
-    parts: Mapping[int, Iterable[int]] = structure.splits
-    if tokenizer.algorithm != "BPE":
-        parts = dict(tokenizer.core_model.parts())
-    elif failing := [token for token in structure.unreachable if token not in structure.splits]:
-        merges = RemainingMerges(tokenizer)
-        parts = {**structure.splits, **{token: merges.encode(token, ()).tokens for token in failing}}
-    shortest_first = sorted(parts, key=lambda token: (lengths[token], token))
-    uses = Counter(counts)
-    for token in reversed(shortest_first):
-        if uses[token]:
-            for part in parts[token]:
-                uses[part] += uses[token]
+    parts = parts_of(tokenizer)
+    shortest_first, uses = [*parts], with_parts(parts, counts)
     total = max(sum(counts.values()), 1)
     rates = {token: min(count / total, 1.0) for token, count in uses.items()}
     expected = dict[int, float]()
@@ -190,3 +184,25 @@ def expected_counts(tokenizer: Tokenizer, counts: Mapping[int, int]) -> dict[int
         expected[token] = rate * total
         rates[token] = min(rates.get(token, 0.0) + rate, 1.0)
     return expected
+
+
+def with_parts(parts: Mapping[int, Iterable[int]], counts: Mapping[int, int]) -> Counter[int]:
+    """How often tokens are in a text, by themselves or inside another, given how often each occurs."""
+    uses = Counter(counts)
+    for token in reversed([*parts]):
+        if uses[token]:
+            for part in parts[token]:
+                uses[part] += uses[token]
+    return uses
+
+
+def parts_of(tokenizer: Tokenizer) -> Mapping[int, Iterable[int]]:
+    """What every token is made of, the shortest token first."""
+    if tokenizer.algorithm != "BPE":
+        parts: Mapping[int, Iterable[int]] = dict(tokenizer.core_model.parts())
+    else:
+        splits, merges = tokenizer.structure.splits, RemainingMerges(tokenizer)
+        unreachable = (token for token in tokenizer.structure.unreachable if token not in splits)
+        parts = {**splits} | {token: merges.encode(token, ()).tokens for token in unreachable}
+    lengths = {token.id: len(token.bytes) for token in tokenizer.tokens}
+    return {token: parts[token] for token in sorted(parts, key=lambda token: (lengths[token], token))}

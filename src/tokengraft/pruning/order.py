@@ -1,40 +1,22 @@
 """`prune_order`: which tokens are removed first. `PruneOrder` is the result."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import chain
 from types import NoneType
 from typing import Any, NamedTuple
 
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
-from tokengraft.errors import OptionError, number, require_type, whole_number
+from tokengraft.errors import OptionError, require_type, whole_number
 from tokengraft.progress import stage
+from tokengraft.pruning.coverage import covered, require_coverage
 from tokengraft.pruning.methods import COUNTED, METHODS, ORDERS, Method, Question
 from tokengraft.pruning.removable import Protection, removable_tokens
 from tokengraft.representation import FrozenDict, Table, shown
 from tokengraft.tokenizer.edit import EditResult, remove_tokens, require_base
+from tokengraft.tokenizer.kind import readable
 from tokengraft.tokenizer.tokenizer import Tokenizer
-
-COVERAGE = 0.9995
-"""The share of the tokens of every text that stay, if the number of tokens to remove is chosen by it."""
-
-
-def require_coverage(name: str, share: object) -> float:
-    """A share of tokens that stay, as `PruneOrder.covering` takes it."""
-    value, flag = number(name, share), f"--{name.replace('_', '-')}"
-    if not 0 < value <= 1:  # NaN too
-        raise OptionError(f"{flag} is {value}; it must be above 0 and at most 1", hint=f"pass {flag} {COVERAGE}")
-    return value
-
-
-NONE_COVERED = "without the first one, more tokens would change than --keep-coverage allows"
-"""Why no token is removed."""
-
-
-def coverage_reason(share: float) -> str:
-    """How a number of tokens to remove was chosen."""
-    return f"at least {share * 100:.10g} % of the tokens of the corpus and of every held-out text stay"
 
 
 @shown
@@ -45,6 +27,9 @@ class Removal(NamedTuple):
     id: int
     decided_by: int
     """The count or the id that the order is sorted by."""
+
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"token": readable(self.token)}
 
 
 @shown
@@ -85,11 +70,12 @@ class PruneOrder(EditResult):
         reasons = [f"{count:,} {reason}" for reason, count in self.kept.items() if count]
         return "kept are " + ", ".join(reasons) if reasons else "there are no others"
 
-    def covering(self, tokenizer: Tokenizer, share: float, *texts: PretokenCounts) -> "PruneOrder":
+    def covering(self, tokenizer: Tokenizer, share: float, *texts: PretokenCounts | Iterable[str]) -> "PruneOrder":
         """The longest beginning of the order that leaves this share of the tokens of every text as it is.
 
         Pass text that the order was not made from: its own text keeps all of its tokens much longer. Text without
-        tokens is refused, because it could do without all of them.
+        tokens is refused, because it could do without all of them. If a text is given by its documents, and has at
+        least 20, the one that loses the most tokens is left out, and ``left_out`` has it if that changed the size.
 
         Examples:
             >>> tok = tg.load("model")
@@ -101,15 +87,14 @@ class PruneOrder(EditResult):
         require_base(tokenizer, self.base_hash, what="prune order")
         if not texts:
             raise OptionError("no text was given to choose a size by", hint="pass counts of held-out text")
-        n = len(self)
-        for counts in texts:
-            found = counts.tokens(tokenizer)
-            total = sum(found.values())
-            if not total:
-                raise OptionError("a text to choose the size by has no tokens", hint="pass held-out text")
-            lost = accumulate(found.get(removal.id, 0) for removal in self.removals[:n])
-            n = next((at for at, removed in enumerate(lost) if removed > (1 - share) * total), n)
-        return self._first(n)
+        n, left_out = covered(tokenizer, [removal.id for removal in self.removals], share, texts)
+        provenance = FrozenDict({**self.provenance, "left_out": left_out}) if left_out else self.provenance
+        return replace(self._first(n), provenance=provenance)
+
+    @property
+    def left_out(self) -> tuple[tuple[str, int], ...]:
+        """Documents that `covering` left out: the beginning of each, and how many of its tokens change."""
+        return tuple((str(beginning), int(lost)) for beginning, lost in self.provenance.get("left_out", ()))
 
     def _first(self, n: int) -> "PruneOrder":
         if n < 0:
@@ -126,7 +111,8 @@ class PruneOrder(EditResult):
         return {"method": self.method, "tokens": len(self), "others": self.stops(), "base": self.base_hash[:12]}
 
     def _tables(self) -> Iterator[Table]:
-        yield Table("tokens, first removed first", ("token", "id", "decided by"), self.removals, len(self))
+        rows = (tuple(removal._shown().values()) for removal in self.removals)
+        yield Table("tokens, first removed first", ("token", "id", "decided by"), rows, len(self))
 
     def _edited(self, tokenizer: Tokenizer) -> Tokenizer:
         return remove_tokens(tokenizer, self.tokens)

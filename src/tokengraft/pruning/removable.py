@@ -176,7 +176,7 @@ def removable_tokens(tokenizer: Tokenizer, protection: Protection, counts: Preto
         added |= {token_id for string, token_id in tokenizer.ids.items() if not string.strip(SPACE)}
     atomic = set(tokenizer.structure.atomic) - added
     if tokenizer.algorithm != "BPE":
-        added |= {*tokenizer.core_model.must_stay()}
+        added |= {*tokenizer.core_model.must_stay(), *_fixed_by_pieces(tokenizer)}
         atomic -= _foreign_characters(tokenizer, counts, every_script=protection.characters)
     elif protection.characters:
         if not _spells_all_bytes(tokenizer):
@@ -242,8 +242,19 @@ def _reserved(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:
 def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, every_script: bool) -> set[int]:
     """Single characters that a text lacks, unless they are of a script that it is written in, or of none.
 
-    So text of the same characters never gets a new unknown token: it can be split into them.
+    So text of the same characters never gets a new unknown token: it can be split into them. None, if two files of the
+    tokenizer encode unknown characters differently.
     """
+    model = tokenizer.piece_model
+    if model is not None and model.byte_fallback != tokenizer.byte_fallback:
+        if every_script:
+            files = [str(tokenizer.piece_file), tokenizer.main][:: 1 if model.byte_fallback else -1]
+            raise OptionError(
+                f"single characters cannot be removed: `{files[0]}` would encode them as bytes, and `{files[1]}` as "
+                "the unknown token",
+                hint="leave out --prune-characters, or take one of the two files out of a copy of the folder",
+            )
+        return set()
     if counts is None:
         return set()
     present, strings = dict(counts.table.characters()), tokenizer.strings
@@ -254,6 +265,18 @@ def _foreign_characters(tokenizer: Tokenizer, counts: PretokenCounts | None, *, 
     written = written_in(letters_of(counts)[1]) | NO_SCRIPT
     named = zip(missing, _core.scripts([*missing.values()]), strict=True)
     return {i for i, names in named if written.isdisjoint(names)}
+
+
+def _fixed_by_pieces(tokenizer: Tokenizer) -> set[int]:
+    """Tokens of a Unigram vocabulary that the SentencePiece model beside it does not find in text, or cannot lose.
+
+    It gives unknown characters a score below that of its lowest piece, which may be another than in `tokenizer.json`.
+    """
+    model = tokenizer.piece_model
+    if model is None:
+        return set()
+    lowest = min(model.normal, key=model.normal.__getitem__, default=None)
+    return {i for string, i in tokenizer.vocab.items() if string == lowest or string not in model.normal}
 
 
 def _only_spelling(tokenizer: Tokenizer, counts: PretokenCounts | None) -> set[int]:

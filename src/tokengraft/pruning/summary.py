@@ -18,8 +18,8 @@ class TokenGroup(NamedTuple):
     name: str
     tokens: int
     examples: tuple[str, ...]
-    """The text of the tokens that are most frequent in the counted text, most frequent first. A token that is not
-    valid UTF-8 is spelled as in the vocabulary."""
+    """The text of the tokens that are most frequent in the counted text, most frequent first. Bytes that are not
+    valid UTF-8 are escaped."""
 
 
 class RemovedTokens(NamedTuple):
@@ -45,7 +45,7 @@ def removed_summary(base: Tokenizer, removed: Iterable[int]) -> RemovedTokens:
     data, added = {token.id: token.bytes for token in base.tokens}, {token.id for token in base.added}
     ids = [*removed][::-1]
     texts = [_text(data[token_id]) for token_id in ids]
-    examples = [base.strings[i] if text is None else text for i, text in zip(ids, texts, strict=True)]
+    examples = [data[token_id].decode(errors="backslashreplace") for token_id in ids]
     kinds = ["reserved" if i in added else _kind(text) for i, text in zip(ids, texts, strict=True)]
     scripts = [set(names) - NO_SCRIPT for names in _core.scripts([text or "" for text in texts])]
     return RemovedTokens(

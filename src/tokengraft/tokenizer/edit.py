@@ -38,9 +38,7 @@ def add_tokens(
             f"the tokenizer has the token `{(known or tokens)[0]}` already", hint="apply an extension once, to its base"
         )
     if tokenizer.algorithm != "BPE":
-        # Their vocabularies are lists without holes, and have no merges.
-        ids |= {token: tokenizer.n_rows + place for place, token in enumerate(tokens)}
-        return tokenizer.edited(ids, learned=tokens, scores=dict(zip(tokens, scores, strict=False)))
+        return _add_listed(tokenizer, tokens, dict(zip(tokens, scores, strict=False)))
     ids |= _new_ids(tokens, ids, tokenizer.freed)
     missing = next((part for pair in merges for part in pair if part not in ids), None)
     if missing is not None:
@@ -51,10 +49,26 @@ def add_tokens(
     return tokenizer.edited(ids, _placed(tokenizer, merges), learned=tokens)
 
 
+def _add_listed(tokenizer: Tokenizer, tokens: Sequence[str], scores: Mapping[str, float]) -> Tokenizer:
+    """As `add_tokens`, for vocabularies that are lists, without holes and merges.
+
+    If there are as many new tokens as were removed, they take the ids of those, and no kept token has another id than
+    before the removal. If there are fewer, they follow the renumbered tokens.
+    """
+    require_room(tokenizer, len(tokens))
+    base = tokenizer.unpruned or tokenizer
+    kept = {string: token_id for string, token_id in base.ids.items() if string in tokenizer.ids}
+    freed = {string: token_id for string, token_id in base.ids.items() if string not in kept}
+    if len(tokens) < len(freed):
+        base, kept, freed = tokenizer, dict(tokenizer.ids), {}
+    return base.edited(kept | _new_ids(tokens, kept, freed), learned=tokens, scores=scores)
+
+
 def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
     """The tokenizer without some tokens, and without every merge that makes or uses one.
 
-    Kept ids of BPE do not move. Those of the other models are renumbered: their vocabularies are lists.
+    Kept ids of BPE do not move. Those of the other models are renumbered, because their vocabularies are lists, until
+    as many tokens are added.
     """
     gone, ids = set(tokens), tokenizer.ids
     unknown = sorted(gone - ids.keys())
@@ -63,13 +77,22 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
             f"the tokenizer has no token {unknown[0]!r}", hint="apply an order to the tokenizer it was made for"
         )
     kept = {string: token_id for string, token_id in ids.items() if string not in gone}
-    if tokenizer.algorithm != "BPE":
-        kept = {string: place for place, string in enumerate(sorted(kept, key=kept.__getitem__))}
-    return tokenizer.edited(kept)
+    if tokenizer.algorithm == "BPE":
+        return tokenizer.edited(kept)
+    renumbered = tokenizer.edited({string: i for i, string in enumerate(sorted(kept, key=kept.__getitem__))})
+    return replace(renumbered, unpruned=tokenizer.unpruned or tokenizer)
 
 
-def require_room(tokenizer: Tokenizer) -> None:
-    """Refuses a tokenizer whose main file cannot have new tokens, before any are learned."""
+def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
+    """Refuses a tokenizer that cannot have n new tokens after so many are removed, before any are learned."""
+    apart = [token.content for token in tokenizer.added if token.content not in tokenizer.vocab]
+    removed += len(tokenizer.unpruned) - len(tokenizer) if tokenizer.unpruned else 0
+    if tokenizer.algorithm != "BPE" and apart and n not in (0, removed):
+        raise UnsupportedTokenizerError(
+            f"the vocabulary does not list the added token `{apart[0]}`, so its id would move behind new tokens",
+            hint="replace as many tokens as you add, `tokengraft adapt --swap N` with a number; or prune alone: "
+            "`tokengraft prune`, or `tokengraft adapt --remove`",
+        )
     if tokenizer.main == tokenizer.rank_file:
         token = CHARACTER_OF[255] * (1 + max(map(len, tokenizer.vocab)))
         ids = dict(tokenizer.ids) | _new_ids([token], tokenizer.ids, tokenizer.freed)

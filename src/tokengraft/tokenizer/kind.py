@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
+from tokengraft.representation import Quoted, quoted
 
 Kind = Literal["byte-level", "sentencepiece", "wordpiece"]
 """How a vocabulary spells text."""
@@ -48,6 +49,23 @@ def token_bytes(string: str, kind: Kind) -> bytes:
         return string.removeprefix(CONTINUATION).encode()
     byte = _BYTE_TOKEN.fullmatch(string)
     return bytes([int(byte[1], 16)]) if byte else string.replace(SPACE, " ").encode()
+
+
+def readable(string: str, kind: Kind | None = None) -> Quoted:
+    """A token for display: its text, with bytes that are not valid UTF-8 escaped. Long tokens are cut.
+
+    If the kind is not known, what is valid UTF-8 in the byte-level alphabet is read so, and ``▁`` is a space.
+
+    >>> readable("Ġviá»ĩc", "byte-level"), readable("Ċ", "byte-level"), readable("á»", "byte-level")
+    (`␠việc`, `\\n`, `\\xe1\\xbb`)
+    >>> readable("ĠvÃµ"), readable("▁või"), readable("õ"), readable("##või")
+    (`␠võ`, `␠või`, `õ`, `##või`)
+    """
+    if kind is None:
+        text = token_bytes(string, "byte-level").decode(errors="ignore")
+        is_byte_level = len(text.encode()) == len(string) and all(character in BYTE_OF for character in string)
+        return quoted(text if is_byte_level else string.replace(SPACE, " "))
+    return quoted(token_bytes(string, kind).decode(errors="backslashreplace"))
 
 
 def spell(data: bytes, kind: Kind) -> str | None:

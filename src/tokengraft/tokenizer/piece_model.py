@@ -162,18 +162,26 @@ class PieceModel:
         """The model without some of its pieces. The others keep their order."""
         return replace(self, pieces=tuple(piece for piece in self.pieces if piece.string not in tokens))
 
-    def with_scored(
+    def with_scored(self, scores: Mapping[str, float], replaced: Mapping[str, str]) -> "PieceModel":
+        """The model with new normal pieces of these scores in the places of others, and of those learned again."""
+        named = ((replaced.get(piece.string, piece.string), piece) for piece in self.pieces)
+        pieces = (_piece(name, scores[name], NORMAL) if name in scores else piece for name, piece in named)
+        return replace(self, pieces=tuple(pieces))
+
+    def with_more(
         self, scores: Mapping[str, float], ids: Mapping[str, int], specials: Mapping[int, tuple[str, bool]]
     ) -> "PieceModel":
-        """The model with new normal pieces of these scores, at their ids less the offset that the others have.
+        """The model with the new normal pieces that it lacks, at their ids less the offset that the others have.
 
         Ids between the last piece and the new ones get a piece too: that of an added token, or a placeholder.
         """
+        known = {piece.string for piece in self.pieces}
+        scores = {token: score for token, score in scores.items() if token not in known}
         if not scores:
             return self
         normal = [(place, piece.string) for place, piece in enumerate(self.pieces) if piece.type == NORMAL]
         offsets = {ids[string] - place for place, string in normal if string in ids}
-        if len(offsets) != 1:
+        if len(offsets) != 1 or len(self.pieces) > min(map(ids.__getitem__, scores)) - min(offsets):
             raise UnsupportedTokenizerError(
                 "the SentencePiece model lists its pieces in another order than tokenizer.json: new pieces would "
                 "get other ids than there",
@@ -181,7 +189,6 @@ class PieceModel:
             )
         (offset,) = offsets
         new = {ids[token] - offset: _piece(token, score, NORMAL) for token, score in scores.items()}
-        known = {piece.string for piece in self.pieces}
         between = {
             i - offset: _piece(text, 0.0, CONTROL if is_special else USER_DEFINED)
             for i, (text, is_special) in specials.items()

@@ -40,6 +40,14 @@ class Change:
     scores: Mapping[str, float]
     """Unigram: the scores of the new tokens."""
 
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Removed tokens, each with the new token that has its id, if no kept token has another id than before."""
+        if any(before != after for before, after in self.moved.items()):
+            return {}
+        new = {token_id: token for token, token_id in self.new.items()}
+        return {string: new[token_id] for string, token_id in self.gone.items() if token_id in new}
+
     @classmethod
     def of(
         cls,
@@ -121,8 +129,9 @@ def rewrite_files(
         if name == model:
             pieces = PieceModel.read(raw, name)
             if pieces.is_unigram:
-                # Its ids may differ by an offset from those of `tokenizer.json`, as for XLM-R: the order is the same.
-                pieces = pieces.without(change.gone).with_scored(change.scores, change.ids, change.specials)
+                # Its ids may be others than those of `tokenizer.json`: by an offset (XLM-R), or all of them (M2M-100).
+                pieces = pieces.with_scored(change.scores, change.replaced)
+                pieces = pieces.without(change.gone).with_more(change.scores, change.ids, change.specials)
             else:
                 pieces = pieces.rewritten(change.new, change.moved, change.specials)
             yield name, pieces.write()

@@ -22,7 +22,7 @@ from tokengraft.errors import (
     wrong_type,
 )
 from tokengraft.output.json_file import JsonStyle
-from tokengraft.representation import FrozenDict, notebook_html, shown
+from tokengraft.representation import FrozenDict, notebook_html, quoted, shown
 from tokengraft.tokenizer.added import FLAGS, AddedToken, Entry, added_tokens
 from tokengraft.tokenizer.kind import (
     BYTES_OF_TEXT,
@@ -51,6 +51,9 @@ class Token(NamedTuple):
     id: int
     string: str
     bytes: bytes
+
+    def _shown(self) -> dict[str, Any]:
+        return {"id": self.id, "text": quoted(self.bytes.decode(errors="backslashreplace"))}
 
 
 @shown
@@ -103,6 +106,9 @@ class Tokenizer:
     """Unigram: the score of every token of the vocabulary."""
     freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
     """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
+    unpruned: "Tokenizer | None" = field(default=None, compare=False)
+    """Unigram and WordPiece: the tokenizer before tokens were removed, if no new ones were added since. Their
+    vocabularies are lists, so the kept tokens were renumbered. As many new tokens give them their ids back."""
     original: bytes | None = field(default=None, init=False, compare=False)
     """The bytes of the `tokenizer.json` that it was read from; None if it was changed, copied or made in memory.
 
@@ -414,6 +420,7 @@ class Tokenizer:
             files=FrozenDict(rewrite_files(self.files, change, vocabulary.merge_strings, main=self.main)),
             scores=FrozenDict({t: all_scores[t] for t in vocabulary.vocab()} if self.scores else {}),
             freed=FrozenDict({t: i for t, i in freed.items() if t not in ids}),
+            unpruned=None,
         )
         _ = changed.core_model  # building the table checks every id and merge
         if self.algorithm != "BPE" and changed.ids == dict(ids):

@@ -191,6 +191,13 @@ def _with_new_ids(tokenizer: Tokenizer, base: Tokenizer, found: Learned) -> set[
     return {string for string in tokens if string in base.ids} - {token.content for token in base.added}
 
 
+def scored_again(tokenizer: Tokenizer, base: Tokenizer) -> list[str]:
+    """Tokens of a Unigram base with other scores: removed and learned again, if an edit can explain so many."""
+    new, removed = tokenizer.ids.keys() - base.ids.keys(), base.ids.keys() - tokenizer.ids.keys()
+    rescored = [string for string, score in tokenizer.scores.items() if base.scores.get(string, score) != score]
+    return rescored if new and removed and len(rescored) <= len(new) + len(removed) else []
+
+
 def preserved(tokenizer: Tokenizer, base: Tokenizer, counts: PretokenCounts) -> Finding:
     """Whether every counted pretoken is encoded to the tokens and ids that it had."""
     changed = counts.changed(base, tokenizer)

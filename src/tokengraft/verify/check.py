@@ -25,6 +25,7 @@ from tokengraft.pruning.summary import lost_characters
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.inspect import id_layout
 from tokengraft.tokenizer.kind import CHARACTER_OF, byte_token, token_bytes
+from tokengraft.tokenizer.numbered import HINT, broken, has_numbered
 from tokengraft.tokenizer.rewrite import renumbered
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify import against_base
@@ -122,6 +123,12 @@ def added_found(tokenizer: Tokenizer) -> Finding:
         if not any(token.id in _encoded(tokenizer, text) for text in texts):
             wrong.append(f"{token.content!r} encodes to {_encoded(tokenizer, token.content)}, not {token.id}")
     return finding("added tokens found", wrong, f"all {len(tokenizer.added):,}", "{n} are not found in their own text")
+
+
+def numbered(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
+    """Whether ids that programs compute with, such as those of timestamps, are still those of the same tokens."""
+    fine = "timestamps, codes and sentinels have ids that follow each other"
+    return finding("numbered tokens", broken(tokenizer, base), fine, "{n} ids are taken for other tokens", HINT)
 
 
 def files(tokenizer: Tokenizer, base: Tokenizer | None) -> Finding:
@@ -228,6 +235,8 @@ def _alone(tokenizer: Tokenizer, base: Tokenizer | None) -> Iterator[Finding]:
     yield added_found(tokenizer)
     yield reachable(tokenizer, base)
     yield files(tokenizer, base)
+    if has_numbered(base or tokenizer):
+        yield numbered(tokenizer, base)
     yield loaders(tokenizer, base)
 
 
@@ -239,6 +248,6 @@ def _against(tokenizer: Tokenizer, base: Tokenizer | None, preserve: PretokenCou
     yield against_base.specials(tokenizer, base)
     yield against_base.merges(tokenizer, base, learned)
     yield against_base.kept_ids(tokenizer, base, learned)
-    yield from file_findings(tokenizer, base, {*learned.again})
+    yield from file_findings(tokenizer, base, {*learned.again, *against_base.scored_again(tokenizer, base)})
     if preserve is not None:
         yield against_base.preserved(tokenizer, base, preserve)

@@ -59,9 +59,8 @@ def file_findings(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str])
         others.extend(one for one in each if not one.decides)
         return finding(name, [*(str(one) for one in each if one.decides), *more], fine, "{n} differences")
 
-    yield found(
-        "pipeline", "normalizer, pre-tokenizer, post-processor and decoder are unchanged", _pipeline(tokenizer, base)
-    )
+    same = "normalizer, pre-tokenizer, post-processor and decoder are unchanged"
+    yield found("pipeline", same, _pipeline(tokenizer, base, again))
     changed = (*_settings(tokenizer, base, replayed), *_other_files(tokenizer, base, replayed))
     yield found("settings", "name the same tokens and classes", changed)
     yield found("chat template", "unchanged", _templates(tokenizer, base), _names_removed(tokenizer, base))
@@ -80,7 +79,7 @@ _MODEL = (
 )
 
 
-def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
+def _pipeline(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> Iterator[Difference]:
     # Renumbered first: a post-processor and padding name tokens with their ids.
     before, after = ({**t.document, **renumbered(t.rest, tokenizer.ids)} for t in (base, tokenizer))
     same = {"pre_tokenizer"} if _same_matches(tokenizer, base) else set()
@@ -100,7 +99,8 @@ def _pipeline(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
             yield Difference(f"{tokenizer.main}: the unknown token", base.unknown, tokenizer.unknown, True)
         for string, score in tokenizer.scores.items():
             if base.scores.get(string, score) != score:
-                yield Difference(f"{tokenizer.main}: the score of {string!r}", base.scores[string], score, True)
+                where = f"{tokenizer.main}: the score of {string!r}"
+                yield Difference(where, base.scores[string], score, string not in again)
     yield from _listed_tokens(tokenizer, base)
 
 

@@ -22,7 +22,7 @@ from tokengraft.formats.ranks import require_rank_agreement, split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON, save
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
-from tokengraft.tokenizer.kind import SPACE, Kind, token_bytes
+from tokengraft.tokenizer.kind import SPACE, Kind, byte_token, token_bytes
 from tokengraft.tokenizer.piece_model import USER_DEFINED, PieceModel
 from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -127,10 +127,11 @@ class Verification:
 
 class _Problem(NamedTuple):
     loader: str
-    kind: Literal["not loaded", "refused", "other ids", "added tokens", "shared id", "unlisted"]
+    kind: Literal["not loaded", "refused", "other ids", "added tokens", "shared id", "unlisted", "unknown characters"]
     text: str
 
 
+_BYTES = frozenset(map(byte_token, range(256)))
 _DAMAGE = ("refused", "other ids", "added tokens", "shared id")
 """Problems that are failures if there is no base to compare with."""
 
@@ -321,7 +322,7 @@ def _require_same_merging(raw: bytes, tokenizer: Tokenizer, samples: list[str]) 
     left to `_sentencepiece_problems`, and the text between them is compared.
     """
     name = tokenizer.piece_file or ""
-    model = read_piece_model({name: raw}, name)
+    model = read_piece_model({name: raw}, name, beside=tokenizer)
     pieces = model.piece_model.pieces if model.piece_model else ()
     found_before = {token.content for token in tokenizer.added if SPACE not in token.content}
     defined = sorted({piece.string for piece in pieces if piece.type == USER_DEFINED} - found_before, key=len)
@@ -349,9 +350,18 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
         yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {summary(error)}")
         return
     # By string: the ids of `tokenizer.json` may have an offset.
-    pieces, strings = PieceModel.read(raw, "").pieces, tokenizer.strings
+    model, strings = PieceModel.read(raw, ""), tokenizer.strings
     ours = ([strings[i] for i in ids] for ids in tokenizer.encode_batch(texts))
-    theirs = ([pieces[i].string for i in ids] for ids in upstream)
+    theirs = ([model.pieces[i].string for i in ids] for ids in upstream)
+    if model.byte_fallback != tokenizer.byte_fallback:
+        unknown = tokenizer.unknown or ""
+        files = [str(tokenizer.piece_file), TOKENIZER_JSON][:: 1 if model.byte_fallback else -1]
+        yield _Problem(
+            "sentencepiece",
+            "unknown characters",
+            f"unknown characters are bytes by `{files[0]}` and {unknown!r} by `{files[1]}`",
+        )
+        ours, theirs = ((_bytes_as(unknown, path) for path in paths) for paths in (ours, theirs))
     split = zip(texts, ours, theirs, strict=True)
     different = [text for text, one, other in split if one != other and not _score_alike(tokenizer, one, other)]
     if different:
@@ -361,6 +371,16 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
             f"sentencepiece encodes {len(different):,} of {len(texts):,} sample texts differently from "
             f"{TOKENIZER_JSON}, such as {different[0]!r}: the two normalize differently",
         )
+
+
+def _bytes_as(unknown: str, path: list[str]) -> list[str]:
+    """Tokens with every run of bytes and unknown tokens as one unknown token.
+
+    >>> _bytes_as("<unk>", ["a", "<0xD0>", "<0xB6>", "<unk>", "b"])
+    ['a', '<unk>', 'b']
+    """
+    names = [unknown if token in _BYTES else token for token in path]
+    return [name for name, before in zip(names, ["", *names], strict=False) if name != unknown or before != unknown]
 
 
 def _score_alike(tokenizer: Tokenizer, *paths: list[str]) -> bool:

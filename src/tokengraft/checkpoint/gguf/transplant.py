@@ -28,6 +28,7 @@ from tokengraft.checkpoint.tensors import ITEM_BYTES, Q8_0
 from tokengraft.errors import CheckpointError, Progress
 from tokengraft.output.atomic import new_file
 from tokengraft.tokenizer.llama_cpp import skipping_warning
+from tokengraft.tokenizer.numbered import require_unbroken
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.vocab_plan import plan
 
@@ -87,6 +88,7 @@ def _decided(
     inside = base_tokenizer(tokens, new)
     if base is not None:
         require_base(tokens, inside, new, base)
+    require_unbroken(new, inside)
     pre, warnings = (tokens.pre, ()) if base else pre_tokenizer(tokens, inside, new)
     skipping = skipping_warning(new, pre) if new.kind == "byte-level" else None
     warnings += (skipping,) if skipping else ()

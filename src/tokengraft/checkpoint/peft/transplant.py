@@ -33,7 +33,7 @@ from tokengraft.checkpoint.layout import (
     predicts_tokens,
 )
 from tokengraft.checkpoint.layout import open_checkpoint as open_model
-from tokengraft.checkpoint.model_files import CARD, is_old
+from tokengraft.checkpoint.model_files import CARD, REPORT, is_old, recorded_inits
 from tokengraft.checkpoint.other_tables import require_no_other_tables
 from tokengraft.checkpoint.padding import plan_of_rows
 from tokengraft.checkpoint.peft.new_rows import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -50,7 +50,7 @@ from tokengraft.checkpoint.peft.parts import (
     require_layers,
 )
 from tokengraft.checkpoint.result import Transplant, describe
-from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, require_untied, unused_rows
+from tokengraft.checkpoint.rows import BLOCK, DEFAULT_HOLE_ROWS, init_name, require_untied, unused_rows
 from tokengraft.checkpoint.table import NewTables, RowOptions, write_table
 from tokengraft.checkpoint.tensors import (
     ITEM_BYTES,
@@ -96,6 +96,7 @@ class AdapterJob:
     model: Checkpoint
     new: Tokenizer
     tables: NewTables
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def prepare(cls, folder: Path, model: Any, base: Tokenizer | None, options: RowOptions) -> "AdapterJob":
@@ -115,13 +116,16 @@ class AdapterJob:
         how = options.hole_rows or DEFAULT_HOLE_ROWS
         unused = replace(unused_rows(changes, (rows, vocabulary.rows), how, fields), suppressed=frozenset())
         changed = tuple(part.vocab_tensor for part in parts.values() if part.rows is not None and part.suffix != FROZEN)
-        _require_linear(options, tied=vocabulary.tied, needed=bool(changed))
+        require_untied(options.output_init, tied=vocabulary.tied)
+        warnings: tuple[str, ...] = ()
+        if changed and any(isinstance(source, tuple) for source in changes.sources):
+            options, warnings = _with_inits(options, checkpoint.folder, tied=vocabulary.tied)
         tables = Vocabulary(changed, rows, vocabulary.tied, "the names of PEFT")
         has_output = predicts_tokens(checkpoint.config)
         new_tables = NewTables(
             tables, changes, vocabulary.rows, options, unused, has_output=has_output, of_changes=True
         )
-        job = cls(folder, config, file, parts, checkpoint, new, new_tables)
+        job = cls(folder, config, file, parts, checkpoint, new, new_tables, warnings)
         for part in parts.values():
             if part.suffix == FROZEN:
                 job._require_base(part)
@@ -136,7 +140,7 @@ class AdapterJob:
     def describe(self) -> Transplant:
         """The result before anything is written."""
         left_out = [path.name + "/" * path.is_dir() for path in self._entries() if not _is_copied(path)]
-        return replace(describe(self.tables), left_out=tuple(left_out))
+        return replace(describe(self.tables), left_out=tuple(left_out), warnings=self.warnings)
 
     def _entries(self) -> Iterator[Path]:
         """What the folder has beside adapter and tokenizer."""
@@ -170,7 +174,11 @@ class AdapterJob:
             "request": {
                 "step": "transplant",
                 "versions": {"tokengraft": _core.__version__},
-                "options": {"init": options.init, "output_init": options.output_init, "hole_rows": options.hole_rows},
+                "options": {
+                    "init": options.inits[0],
+                    "output_init": options.output_init,
+                    "hole_rows": options.hole_rows,
+                },
                 "inputs": [
                     {"role": "adapter", "name": self.folder.name, "bytes": self.file.path.stat().st_size},
                     {"role": "model", "name": self.model.folder.name, "sha256": self.new.content_hash},
@@ -344,15 +352,35 @@ def _plan(old: Tokenizer, new: Tokenizer, parts: Mapping[str, Part], vocabulary:
     return changes, rows
 
 
-def _require_linear(options: RowOptions, *, tied: bool, needed: bool) -> None:
-    """Refuses initialisers by which the change of a new token's row is not known."""
-    require_untied(options.output_init, tied=tied)
-    if needed and not all(init in _LINEAR for init in options.inits):
-        raise OptionError(
-            f"the initialiser for new rows of an adapter must be one of {', '.join(_LINEAR)}: its rows are changes of "
-            "those of the model",
-            hint="leave out --init, or pass the one that the model was transplanted with",
+def _with_inits(options: RowOptions, model: Path, *, tied: bool) -> tuple[RowOptions, tuple[str, ...]]:
+    """The options with the initialisers that the model was transplanted with, and warnings.
+
+    Refuses others than these, and initialisers by which the change of a new token's row is not known.
+    """
+    used = recorded_inits(model)
+    warnings: tuple[str, ...] = ()
+    if used is None and options.init is None:
+        warnings = (
+            f"`{model}` has no `{REPORT}`, or it does not say with which initialiser the model was transplanted: the "
+            f"rows of new tokens are made with {options.inits[0]}; pass --init if the model has others",
         )
+    elif used is not None:
+        asked = (options.init or used[0], options.output_init or options.init or used[1])
+        if asked[: 1 if tied else 2] != used[: 1 if tied else 2]:
+            asked_names, names = (" and ".join(dict.fromkeys(map(init_name, inits))) for inits in (asked, used))
+            raise OptionError(
+                f"the model was transplanted with the initialiser {names}, and {asked_names} was asked for: rows of "
+                "new tokens in the adapter are changes of those of the model",
+                hint="leave out --init and --output-init: those of the model are used",
+            )
+        options = replace(options, init=used[0], output_init=None if used[0] == used[1] else used[1])
+    if not all(init in _LINEAR for init in options.inits):
+        raise OptionError(
+            f"the initialiser for new rows of an adapter must be one of {', '.join(_LINEAR)}, not "
+            f"{init_name(options.inits[0])}: its rows are changes of those of the model",
+            hint=f"transplant the model with another --init, or {MERGE}",
+        )
+    return options, warnings
 
 
 def _matrix(stream: BinaryIO, info: TensorInfo) -> Raw:
