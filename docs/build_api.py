@@ -23,7 +23,7 @@ GROUPS = {
     "Pruning": "Protection PruneOrder pruning.Removal",
     "Checkpoints": "VocabPlan Transplant",
     "Checking and measuring": "Check verify.Finding Evaluation measure.Score measure.Comparison measure.curve "
-    "measure.Curve measure.curves measure.Curves measure.choose_size measure.SizeChoice measure.SizeOptions",
+    "measure.Curve measure.choose_size measure.SizeChoice measure.SizeOptions",
     "Models": "train.probe train.ProbeOptions train.Probe train.ProbeScore",
     "Errors": "TokengraftError",
 }

@@ -114,9 +114,10 @@ def _balance(setup: Setup, cell: Cell) -> Iterator[Row]:
         "parity, at most 50 % for one": tg.learn.Parity(train, max_share=0.5),
     }
     for way, counts in ways.items():
-        point = tg.measure.curves(base, tg.extend(base, counts, n), test, [n]).points[-1]
-        gains = {f"gain_{language}": point.gain[language] for language in BALANCED}
-        yield {"table": "balance", "way": way, **gains, "spread": point.gain_spread}
+        extended = tg.extend(base, counts, n).apply(base)
+        gains = {f"gain_{language}": _gain(base, extended, test[language]) for language in BALANCED}
+        ratios = [1 + gain for gain in gains.values()]
+        yield {"table": "balance", "way": way, **gains, "spread": max(ratios) / min(ratios)}
 
 
 def _sizes(setup: Setup, cell: Cell) -> Iterator[Row]:

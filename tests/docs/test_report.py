@@ -12,7 +12,7 @@ from checkpoints import ENGLISH, ESTONIAN, LATVIAN, checkpoint
 
 import tokengraft as tg
 from tokengraft import cli, errors
-from tokengraft.measure.sample_texts import sample_texts
+from tokengraft.measure.sample_texts import built_in_texts
 
 PIECES = ("<!--<script>", "</script>", "{{PLOTLY}}", "{{TITLE}}", "\u2028", "&lt;", "<img src=x onerror=alert(1)>")
 MODEL = "model <b>&amp; {{DATA}}"
@@ -413,7 +413,7 @@ def test_removed_tokens_and_sample_texts_are_listed_as_text(opened, folder, tmp_
     assert any(row.startswith("script\tLatin") for row in rows)
     assert any("<b>" in row for row in rows)
     samples = shown.locator("#sample-texts-table tbody tr").all_inner_texts()
-    assert len(samples) == len(sample_texts())
+    assert len(samples) == len(built_in_texts())
     assert samples[0].split("\t")[3].startswith("+")
 
 
