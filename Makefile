@@ -36,7 +36,7 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 
 benchmark: .venv/dev  ## speed beside peers: make benchmark TEXT=FILE.txt [OPTIONS='--peers']; TEXT of 100 MB or more
-	$(BIN)/python lab/benchmarks/run.py $(TEXT) --json build/benchmarks.json $(OPTIONS)
+	$(BIN)/python -m lab.benchmarks.run $(TEXT) --json build/benchmarks.json $(OPTIONS)
 
 experiments: .venv/experiments  ## all experiments that need no GPU, in build/experiments: make experiments DATA=DIR [OPTIONS='--model DIR']
 	$(BIN)/python -m lab.experiments all --data $(DATA) $(OPTIONS)

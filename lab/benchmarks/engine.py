@@ -1,6 +1,6 @@
 """Counting on Ray against the local engine, what partial counts weigh, and what a corpus of 10 TB would need.
 
-    python lab/benchmarks/engine.py --text all.txt --tokenizer llama3 [--out result.json]
+    python -m lab.benchmarks.engine --text all.txt --tokenizer llama3 [--out result.json]
 
 The text has one document per line. Each run is a process of its own. The start of Ray is measured apart. Rates on one
 machine say nothing about the network of a cluster. On a machine that does other work, only CPU seconds mean something.
@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from machine import setting
-from measure import in_python, script
-from scaling import exponent
+from lab.benchmarks.machine import setting
+from lab.benchmarks.measure import in_python, script
+from lab.benchmarks.scaling import exponent
 
 DOUBLINGS = 7
 TARGET = 10 * 10**12
@@ -102,7 +102,7 @@ def measured(text: Path, tokenizer: Path, scratch: Path, rounds: int) -> dict[st
     growth = _growth(text, tokenizer, scratch)
     return {
         "machine": setting() | {"ray": _version("ray")},
-        "command": " ".join(["python lab/benchmarks/engine.py", "--text", text.name, "--tokenizer", tokenizer.name]),
+        "command": " ".join(["python -m lab.benchmarks.engine", "--text", text.name, "--tokenizer", tokenizer.name]),
         "text": {"name": text.name, "bytes": size},
         "rates": _rates(text, tokenizer, scratch, rounds),
         "partial": _partial(text, tokenizer, scratch),
@@ -120,7 +120,7 @@ def _version(package: str) -> str | None:
 def _rates(text: Path, tokenizer: Path, scratch: Path, rounds: int) -> list[dict[str, Any]]:
     """Each engine on the text, and on one `TIMES` as large, whose further copies have other words."""
     larger = scratch / "larger.txt"
-    script("texts.py", text, TIMES * text.stat().st_size, larger)
+    script("texts", text, TIMES * text.stat().st_size, larger)
     rows = [_rate((text, larger), tokenizer, engine, n, rounds) for engine in ("local", "ray") for n in WORKERS]
     larger.unlink()
     if len({row["distinct"] for row in rows}) != 1:

@@ -1,7 +1,7 @@
 """Other trainers, on the same text: Hugging Face `BpeTrainer`, `rustbpe`, `sentencepiece`. All train from scratch.
 
-    python lab/benchmarks/peers.py NAME TEXT TOKENIZER_FOLDER TOKENS
-    python lab/benchmarks/peers.py resize MODEL_FOLDER OUT ROWS
+    python -m lab.benchmarks.peers NAME TEXT TOKENIZER_FOLDER TOKENS
+    python -m lab.benchmarks.peers resize MODEL_FOLDER OUT ROWS
 
 None of them can continue an existing vocabulary, so the comparison is with training one of as many tokens as new ones
 are learned. The paper's toolkit is not on PyPI and is not measured. `resize` is what transformers offers in place of a

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from folders import PIPELINES, Folders
-from measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
-from peers import PEERS, installed
+from lab.benchmarks.folders import PIPELINES, Folders
+from lab.benchmarks.measure import ROUNDS, Run, command, in_python, in_turn, script, tokengraft, words
+from lab.benchmarks.peers import PEERS, installed
 
 Table = dict[str, Any]
 RESIZE = "load, resize to 150,000 rows and save with transformers, not synced"
@@ -160,7 +160,7 @@ def learning(setup: Setup, *, slow_peers: bool) -> Table:
         {"key": "prune", "name": f"the order to prune {prune['tokens']:,} tokens, from counts", **prune},
     ]
     for name in installed() if slow_peers else []:
-        run = script("peers.py", name, setup.text, setup.llama3, setup.tokens)
+        run = script("peers", name, setup.text, setup.llama3, setup.tokens)
         rows.append({"key": name, "name": PEERS[name][1], **asdict(run), "ratio": run.wall / own["wall"]})
     columns = ["wall", "cpu", "ratio", "peak"]
     return {"key": "learning", "columns": columns, "ratio_to": "learning", "rows": rows, "memory": memory}
@@ -188,7 +188,7 @@ def pipelines(setup: Setup, text: Path) -> Table:
     for name, folder in folders.items():
         run = in_python(RATE, folder, text, setup.rounds)
         rows.append({"key": name, "name": name, **run, "rate": size / run["wall"]})
-    script("formats.py", text, setup.scratch)
+    script("formats", text, setup.scratch)
     for file, name in {"text.parquet": "Parquet (zstd)", "text.jsonl.zst": "`.jsonl.zst`"}.items():
         run = in_python(RATE, setup.llama3, setup.scratch / file, setup.rounds)
         rows.append({"key": file, "name": f"Llama-3, from {name}", **run, "rate": size / run["wall"]})
@@ -221,7 +221,7 @@ def japanese(setup: Setup, text: Path, *, slow_peers: bool) -> Table:
     }
     rows = [{"key": key, "name": names[key], **runs[key]} for key in names]
     if slow_peers and "sentence_piece" in installed():
-        run = script("peers.py", "sentence_piece", text, folder, setup.tokens)
+        run = script("peers", "sentence_piece", text, folder, setup.tokens)
         rows.append({"key": "sentence_piece", "name": PEERS["sentence_piece"][1], **asdict(run)})
     return {
         "key": "japanese",
@@ -235,7 +235,7 @@ def japanese(setup: Setup, text: Path, *, slow_peers: bool) -> Table:
 def transplant(setup: Setup, width: int, layers: int, *, slow_peers: bool) -> Table:
     """Transplanting a checkpoint beside copying its weights. Everything is in the page cache before."""
     model, new = setup.scratch / "model", setup.scratch / "extended" / setup.llama3.name
-    script("checkpoint.py", setup.llama3, model, width, layers)
+    script("checkpoint", setup.llama3, model, width, layers)
     if not new.exists():
         setup.extend(setup.llama3, setup.text)
     first, _, last = weights = sorted(model.glob("*.safetensors"))
@@ -261,7 +261,7 @@ def transplant(setup: Setup, width: int, layers: int, *, slow_peers: bool) -> Ta
     ]
     if slow_peers and find_spec("torch"):
         _clear(setup.scratch / "copy")
-        run = script("peers.py", "resize", model, setup.scratch / "copy", 150_000)
+        run = script("peers", "resize", model, setup.scratch / "copy", 150_000)
         rows.append({"key": "resize", "name": RESIZE, **asdict(run), "ratio": run.wall / runs["cp"]["wall"]})
     columns = ["wall", "cpu", "ratio", "peak"]
     shutil.rmtree(model)

@@ -1,6 +1,6 @@
 """Measures tokengraft beside its peers, prints Markdown tables, and writes the raw numbers as JSON.
 
-    python lab/benchmarks/run.py TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE] [--peers]
+    python -m lab.benchmarks.run TEXT [--json FILE] [--tokenizers FOLDER] [--model FOLDER] [--japanese FILE] [--peers]
                                       [--only NAME ...]
 
 TEXT is one document per line, 100 MB or more. All commands are timed from start to end, as a user runs them. Files are
@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rows
-import tables
-from folders import Folders
-from machine import setting
-from measure import ROUNDS, in_python, script, words
-from scaling import DISTINCT, SIZES, scaling
+from lab.benchmarks import rows, tables
+from lab.benchmarks.folders import Folders
+from lab.benchmarks.machine import setting
+from lab.benchmarks.measure import ROUNDS, in_python, script, words
+from lab.benchmarks.scaling import DISTINCT, SIZES, scaling
 
 NAMES = ("commands", "small", "learning", "loading", "pipelines", "japanese", "transplant", "scaling")
 
@@ -106,7 +105,7 @@ def _measurements(setup: rows.Setup, options: argparse.Namespace) -> dict[str, C
 def _part(setup: rows.Setup, size: int) -> Path:
     """A part of the text, of about so many bytes."""
     out = setup.scratch / "part.txt"
-    script("texts.py", setup.text, size, out)
+    script("texts", setup.text, size, out)
     return out
 
 
