@@ -21,14 +21,12 @@ NOT_RUN = "**Not run, so not reproduced.**"
 
 
 def write_docs(results: Path, docs: Path = DOCS) -> list[Path]:
-    """Renders all results again, copies their plots, and writes the page. Returns the written files of the docs."""
+    """Renders all results again, their plots beside the page, and writes it. Returns the written files of the docs."""
     written = [docs / "reproduce.md"]
     (docs / PLOTS).mkdir(exist_ok=True)
     for experiment in finished(results):
-        render(experiment, results / experiment.name)
-        plot = docs / PLOTS / f"{experiment.name}.svg"
-        plot.write_bytes((results / experiment.name / "plot.svg").read_bytes())
-        written.append(plot)
+        written.append(docs / PLOTS / f"{experiment.name}.svg")
+        render(experiment, results / experiment.name, written[-1])
     written[0].write_text(docs_page(results), encoding="utf-8")
     return written
 
