@@ -138,14 +138,8 @@ def _recipe(result: dict[str, Any], variant: Sequence[str] = ()) -> str:
         parts.append("paper")
     if result.get("body_slow"):
         parts.append(f"all but new rows rise for {result['body_slow']:.0%}")
-    if result.get("old_first"):
-        parts.append(f"first {result['old_first']:.0%}: other sources, old tokens")
-    if result.get("share"):
-        parts.append("rows of parts learn together")
     if result["rows_first"]:
         parts.append(f"new rows alone for {result['rows_first']:.0%}")
-    if result["distill"]:
-        parts.append(f"distilled for {result['distill']:.0%}")
     if result["table_lr"] != 1:
         parts.append(f"whole embedding learns {result['table_lr']:g} times as fast")
     return ", ".join(parts)
@@ -233,7 +227,7 @@ def add_runs(paths: Sequence[Path], folder: Path) -> None:
             continue
         known.append(result)
         given = ("name", "data", "arm", "init", "lr", "seed", "passes", "target_bytes", "keep_share", "step_bytes")
-        special = ("row_lr", "warm_up", "floor", "table_decay", "body_slow", "old_first", "curve", "detailed")
+        special = ("row_lr", "warm_up", "floor", "table_decay", "body_slow", "curve", "detailed")
         runs.append({name: result[name] for name in (*given, *special) if result.get(name)})
         found = rows_of(result, result["bytes_read"] // max(1, result["passes"]), result["data"])
         rows += [{"model": "smollm2", "language": result["data"], **row} for row in found]
