@@ -81,8 +81,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _lacking(experiment: Experiment, options: argparse.Namespace) -> str | None:
     """Why `all` leaves an experiment out; None if it is run."""
-    if experiment.gpu or experiment.hub:
-        return "a GPU" if experiment.gpu else "a hub; run it by its name"
+    if experiment.gpu:
+        return "a GPU"
     if experiment.needs_model and options.model is None:
         return "--model FOLDER"
     return next((name for name in experiment.needs if find_spec(name) is None), None)

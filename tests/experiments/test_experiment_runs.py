@@ -66,7 +66,7 @@ def test_an_experiment_writes_its_files(name, data_folder, finished):
 
 def test_every_experiment_without_a_model_is_run_here():
     experiments = map(registry.experiment_of, registry.MODULES)
-    assert {item.name for item in experiments if not (item.needs_model or item.gpu or item.hub)} == set(RUNS)
+    assert {item.name for item in experiments if not (item.needs_model or item.gpu)} == set(RUNS)
 
 
 def test_every_experiment_has_the_name_it_is_registered_with():
@@ -327,7 +327,6 @@ def test_all_leaves_out_what_it_cannot_run(data_folder, tmp_path, monkeypatch, c
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[1] for line in lines if line.startswith("ran")} == set(RUNS)
     assert "compression: left out, it needs --model FOLDER" in lines
-    assert "downstream: left out, it needs a hub; run it by its name" in lines
 
 
 def test_all_skips_what_has_no_data_says_so_and_goes_on(data_folder, tmp_path, capsys):
