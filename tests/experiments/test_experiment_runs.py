@@ -307,7 +307,6 @@ def test_missing_data_is_found_before_anything_is_run(data_folder, tmp_path, cap
         (["extension"], "no data was given"),
         (["extension", "--data", "DATA", "--languages", "xx"], "there is no text at"),
         (["extension", "--data", "DATA", "--models", "gpt9"], "there is no tokenizer at"),
-        (["extension", "--data", "fineweb2"], "without folders for sentences"),
         (["histogram", "--data", "DATA", "--parts", "merge"], "histogram has no part 'merge'"),
         (["compression", "--data", "DATA"], "runs a model, and none was named"),
     ],
