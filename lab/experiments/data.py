@@ -10,7 +10,7 @@ The layout of a folder, each part of which may be elsewhere (`--flores`, `--toke
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
