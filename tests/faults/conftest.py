@@ -4,7 +4,8 @@ import shutil
 import sys
 
 import pytest
-from injection import Fault, Server, content
+from injection import Fault, Server
+from outputs import content
 from scenarios import SCENARIOS, write_inputs
 
 

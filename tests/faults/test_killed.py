@@ -4,7 +4,8 @@ import shutil
 import signal
 
 import pytest
-from injection import ALL, Action, Fault, Group, content, selected
+from injection import ALL, Action, Fault, Group, selected
+from outputs import content
 from scenarios import EVERY, FAST, FEW
 
 
