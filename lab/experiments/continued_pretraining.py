@@ -97,7 +97,6 @@ def rows_of(result: dict[str, Any], text_bytes: int, language: str) -> Iterator[
     scores, choices = result["scores"], result.get("choices") or {}
     reported = "test" if f"{language}_test" in scores else "held"
     alone = result.get("parallel", 1) == 1
-    rare, far = _drift(result.get("drift") or {})
     yield {
         "kind": "end",
         **run,
@@ -109,9 +108,7 @@ def rows_of(result: dict[str, Any], text_bytes: int, language: str) -> Iterator[
         "flores": scores[f"{language}_flores"],
         "kept_held_out": scores[f"{ENGLISH}_{reported}"],
         "kept_flores": scores[f"{ENGLISH}_flores"],
-        "new": sum(n for n, _ in (result.get("drift") or {}).values()) or None,
-        "rare": rare,
-        "drift": far,
+        "new": result["new"] or None,
         "choice": scores[f"{language}_held"] if reported == "test" else None,
         **{task: _share(choices.get(f"{task}-{language}")) for task in TASKS},
         "kept_continuation": _share(choices.get(f"continuation-{ENGLISH}")),
@@ -143,15 +140,6 @@ def _recipe(result: dict[str, Any], variant: Sequence[str] = ()) -> str:
     if result["table_lr"] != 1:
         parts.append(f"whole embedding learns {result['table_lr']:g} times as fast")
     return ", ".join(parts)
-
-
-def _drift(parts: dict[str, Sequence[float]]) -> tuple[int | None, float | None]:
-    """New tokens that were read fewer than 10 times, and the median change of rows that were read 100 times or more."""
-    if not parts:
-        return None, None
-    often = [(n, far) for name, (n, far) in parts.items() if int(name.rstrip("+")) >= 100]
-    total = sum(n for n, _ in often)
-    return int(parts.get("0+", (0, 0))[0]), sum(n * far for n, far in often) / total if total else None
 
 
 def tokenizer_row(folder: Path, arm: str, language: str) -> Row:

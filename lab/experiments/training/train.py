@@ -11,7 +11,6 @@ small model does not fill a large one. Needs torch, transformers and tokenizers.
 """
 
 import argparse
-import itertools
 import json
 import lzma
 import math
@@ -253,7 +252,7 @@ def train(run: Run, models: Models, data: Data) -> dict:
         "bytes": float(read) if run.passes else run.bytes,
         "scores": scores,
         "curve": curve,
-        "drift": drift(first_rows, model.get_input_embeddings().weight.detach()[new], arm, order),
+        "new": len(new),
         "steps": steps,
         "tokens": tokens,
         "seconds": spent,
@@ -291,17 +290,6 @@ def steps_of(arm: Arm, data: Data, order: list[int], run: Run) -> list[torch.Ten
     steps = max(1, round(data.sizes[order].sum() / run.step_bytes))
     per_step = max(1, round(len(stream) / steps / LENGTH)) * LENGTH
     return [part.reshape(-1, LENGTH) for part in stream.split(per_step) if len(part) == per_step]
-
-
-def drift(before: torch.Tensor, after: torch.Tensor, arm: Arm, order: list[int]) -> dict:
-    """How far rows of new tokens went from their first value, relative to its norm, by how often the token was read."""
-    if not len(before):
-        return {}
-    times = np.bincount(np.concatenate([arm.documents[i] for i in order]), minlength=len(arm.sources))[arm.new]
-    far = ((after - before).norm(dim=1) / before.norm(dim=1).clamp(min=1e-9)).cpu().numpy()
-    limits = [0, 10, 100, 1_000, 10_000, math.inf]
-    parts = {f"{low}+": (times >= low) & (times < high) for low, high in itertools.pairwise(limits)}
-    return {name: [int(part.sum()), float(np.median(far[part]))] for name, part in parts.items() if part.any()}
 
 
 def moved(before: torch.Tensor, after: torch.Tensor) -> dict[str, list[float]]:
