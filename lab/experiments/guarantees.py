@@ -6,6 +6,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import tokengraft as tg
@@ -79,6 +80,7 @@ def _by_command(
         return tg.load(files[3]), len(extension), len(extension.refused)
 
 
+@cache
 def _python_library() -> list[str]:
     """The modules of Python's own library: source code that no corpus has."""
     folder = Path(sysconfig.get_paths()["stdlib"])
