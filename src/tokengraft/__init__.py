@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokengraft._core import __version__
+    from tokengraft.checkpoint.blend import blend
     from tokengraft.checkpoint.in_memory import transplant_model
     from tokengraft.checkpoint.result import Transplant
     from tokengraft.checkpoint.transplant import transplant
@@ -53,6 +54,7 @@ __all__ = [
     "VocabPlan",
     "__version__",
     "adapt",
+    "blend",
     "check",
     "check_serving",
     "compare",
@@ -80,6 +82,7 @@ __all__ = [
 
 _MODULE_OF = {
     "__version__": "_core",
+    "blend": "checkpoint.blend",
     "transplant_model": "checkpoint.in_memory",
     "Transplant": "checkpoint.result",
     "transplant": "checkpoint.transplant",

@@ -33,6 +33,7 @@ COMMANDS = (
     "report",
     "transplant",
     "probe",
+    "blend",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
