@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tokengraft.pruning.removable import Protection
     from tokengraft.tokenizer.inspect import inspect
     from tokengraft.tokenizer.tokenizer import Tokenizer
+    from tokengraft.training.train import train
     from tokengraft.verify.check import check
     from tokengraft.verify.finding import Check
     from tokengraft.verify.save import save
@@ -76,6 +77,7 @@ __all__ = [
     "save",
     "tokenizer",
     "train",
+    "training",
     "transplant",
     "transplant_model",
 ]
@@ -110,6 +112,7 @@ _MODULE_OF = {
     "Protection": "pruning.removable",
     "inspect": "tokenizer.inspect",
     "Tokenizer": "tokenizer.tokenizer",
+    "train": "training.train",
     "check": "verify.check",
     "Check": "verify.finding",
     "save": "verify.save",

@@ -47,6 +47,9 @@ class Stages:
     def update(self, part: str, more: int, total: int) -> None:
         """Reports units of the stage that are done since the last call, and their total; 0 if it is unknown."""
 
+    def note(self, text: str) -> None:
+        """Shows a line about the stage: above the bar, and in it."""
+
 
 @contextmanager
 def stages(*, quiet: bool) -> Iterator[Stages]:
@@ -132,6 +135,10 @@ class _Lines(Stages):
         print(escaped(f"{self.name}: {', '.join(filter(None, facts))}"), file=sys.stderr)
 
 
+    def note(self, text: str) -> None:
+        print(escaped(f"{self.name}: {text}"), file=sys.stderr)
+
+
 @contextmanager
 def _bars() -> Iterator["_Bars"]:
     from rich.console import Console
@@ -166,6 +173,14 @@ class _Bars(Stages):
     def update(self, part: str, more: int, total: int) -> None:  # noqa: ARG002 (part: a bar has no room for it)
         if self.task is not None:
             self.bars.update(self.task, advance=more, total=total or None)
+
+    def note(self, text: str) -> None:
+        from rich.text import Text
+
+        self.bars.console.print(Text(escaped(text)))
+        if self.task is not None:
+            name = self.bars.tasks[-1].description.partition(": ")[0]
+            self.bars.update(self.task, description=f"{name}: {escaped(text).rpartition(': ')[2]}")
 
     def end(self) -> None:
         """Fills the bar of the last stage."""

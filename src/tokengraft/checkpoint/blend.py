@@ -112,7 +112,7 @@ def blend(
         state = f"Blended: {1 - share:g} times the trained weights, {share:g} times those before training."
         made = made_by(public_command(words), REPORT)
         (partial / CARD).write_bytes(trained_card((before, source), state, f"## Blending\n\n{made}"))
-        write_report(partial, "blend", {"share": share}, [source, before], result.as_dict())
+        write_report(partial, "blend", {"share": share}, {"trained": source, "adapted": before}, result.as_dict())
     return result
 
 
@@ -329,12 +329,12 @@ _WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".safetensors")
 
 
 def write_report(
-    folder: Path, step: str, options: Mapping[str, Any], inputs: list[Path], result: Mapping[str, Any]
+    folder: Path, step: str, options: Mapping[str, Any], inputs: Mapping[str, Path], result: Mapping[str, Any]
 ) -> None:
     """Writes `tokengraft.json` of a trained or blended model, with the names of all files in the folder."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    names = [{"role": role, "name": path.name} for role, path in zip(("trained", "adapted"), inputs, strict=False)]
+    names = [{"role": role, "name": path.name} for role, path in inputs.items()]
     request = {"step": step, "versions": {"tokengraft": _core.__version__}, "options": dict(options), "inputs": names}
-    report = {"tokengraft": _core.__version__, "request": request, "files": files, step: dict(result)}
+    report = {"tokengraft": _core.__version__, "request": request, "files": files, step: dict(result), "new_ids": []}
     text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
     (folder / REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")

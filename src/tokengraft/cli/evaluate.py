@@ -26,6 +26,7 @@ from tokengraft.formats import load
 from tokengraft.measure.compare import Comparison, Document, compare
 from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import open_text
+from tokengraft.progress import one_stage
 from tokengraft.tokenizer.kind import Kind
 
 COLOURS = ("black on cyan", "black on yellow")
@@ -37,9 +38,9 @@ def add(commands: Commands) -> None:
     """Adds the command to the parser."""
     command = commands.add_parser(
         "evaluate",
-        help="measure tokenizers on texts",
+        help="measure tokenizers and models on texts",
         description="Measure every tokenizer on every text: bytes per token, fertility, Rényi efficiency, vocabulary "
-        "use, and the differences from a base tokenizer.",
+        "use, and the differences from a base tokenizer. With --bits also the models: bits per byte.",
     )
     command.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="folder, file or hub name, or NAME=SOURCE")
     command.add_argument(
@@ -57,6 +58,12 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="two tokenizers: also show the documents that changed most, side by side, the new tokens that save the "
         "most, and new tokens that are not used",
+    )
+    command.add_argument(
+        "--bits",
+        action="store_true",
+        help="folders of models: also run them, and show their bits per byte, which can be compared across "
+        "vocabularies (needs torch)",
     )
     add_report(command)
     command.add_argument("--csv", action="store_true", help="print the result as CSV")
@@ -84,7 +91,15 @@ def _run(options: argparse.Namespace) -> int:
     opened: dict[str, Any] = dict(texts)
     if options.report or options.examples:  # they show documents, so the text stays in memory
         opened = {name: open_text(name, source, read_options) for name, source in texts.items()}
-    evaluation: Evaluation = evaluate(loaded, opened, base=options.base, read_options=read_options)
+    with one_stage("scoring models", quiet=options.quiet or not options.bits) as progress:
+        evaluation: Evaluation = evaluate(
+            tokenizers if options.bits else loaded,
+            opened,
+            base=options.base,
+            bits=options.bits,
+            read_options=read_options,
+            progress=progress,
+        )
     comparisons: dict[str, Comparison] = {}
     if options.examples:
         counts = [name for name, text in opened.items() if isinstance(text, PretokenCounts)]

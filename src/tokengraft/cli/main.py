@@ -24,6 +24,8 @@ from tokengraft.errors import OutputError, TokengraftError, escaped, on_command_
 
 COMMANDS = (
     "adapt",
+    "train",
+    "blend",
     "inspect",
     "count",
     "prune",
@@ -32,8 +34,6 @@ COMMANDS = (
     "evaluate",
     "report",
     "transplant",
-    "probe",
-    "blend",
     "convert",
 )
 """The commands, in the order of `--help`. Each has a module of its name."""
@@ -42,6 +42,7 @@ START = """\
 Extends and prunes the tokenizer of a language model, and its checkpoint with it
   tokengraft inspect MODEL                                    known problems
   tokengraft adapt MODEL --target TEXT --swap auto --out DIR  adapt it to TEXT
+  tokengraft train DIR --text TEXT --out TRAINED              train its new rows
   tokengraft evaluate MODEL DIR --text OTHER_TEXT             what was gained
 MODEL: a folder with weights, or a tokenizer. More: tokengraft --help"""
 """What is shown without a command."""

@@ -18,7 +18,7 @@ from tokengraft.output.atomic import new_file, require_new
 from tokengraft.page.content import BASE, NEW, Content, ReportText
 from tokengraft.page.page import report_page
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.train.probe import Probe
+
 from tokengraft.verify.check import check
 from tokengraft.verify.finding import Check, as_notes
 from tokengraft.vocab_plan import VocabPlan, plan
@@ -35,7 +35,7 @@ def report(
     out: str | os.PathLike[str],
     title: str | None = None,
     record: Mapping[str, Any] | None = None,
-    probe: Probe | Mapping[str, Any] | None = None,
+    probe: Mapping[str, Any] | None = None,
     read_options: ReadOptions | None = None,
     force: bool = False,
 ) -> Path:
@@ -82,7 +82,7 @@ def report(
         evaluation=evaluate({BASE: before, NEW: after}, opened),
         check=_checked(after, before, changes),
         record={"versions": {"tokengraft": _core.__version__}, "inputs": _text_inputs(opened)} | dict(record or {}),
-        probe=probe.as_dict() if isinstance(probe, Probe) else checked_probe(probe) if probe is not None else None,
+        probe=checked_probe(probe) if probe is not None else None,
     )
     return write_page(content, out, force=force)
 
