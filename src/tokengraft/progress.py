@@ -117,13 +117,14 @@ class _Lines(Stages):
 
     def start(self, name: str, unit: Unit = "bytes") -> None:
         print(escaped(name), file=sys.stderr)
-        self.name, self.unit, self.done = name, unit, 0
+        self.name, self.unit, self.done, self.total = name, unit, 0, 0
         self.last = time.monotonic()
         self.first: tuple[float, int] | None = None
         """When the first report came, and what was done then. Files are opened and libraries imported before it."""
 
     def update(self, part: str, more: int, total: int) -> None:
         self.done += more
+        self.total = total = total or self.total
         now = time.monotonic()
         self.first = self.first or (now, self.done)
         if now - self.last < SECONDS:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengraft.checkpoint.compare_files import require_torch
-from tokengraft.checkpoint.layout import Checkpoint, open_checkpoint
+from tokengraft.checkpoint.layout import Checkpoint, architecture, generates, open_checkpoint
 from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.errors import CheckpointError, TokengraftError
 from tokengraft.formats.sources import load_folder
@@ -102,6 +102,11 @@ def load_model(folder: str | os.PathLike[str], where: Hardware, *, dtype: str | 
     """
     path = Path(folder)
     checkpoint = open_checkpoint(path)
+    if not generates(checkpoint.config) or checkpoint.config.get("is_encoder_decoder"):
+        raise CheckpointError(
+            f"`{path}` is {architecture(checkpoint.config)}, which does not predict the next token of a text",
+            hint="pass a causal language model: bits per byte of an encoder mean nothing",
+        )
     tokenizer = load_folder(path)
     numbers = sum(tensor.size // ITEM_BYTES.get(tensor.dtype, 1) for tensor, _ in checkpoint.tensors)
     kind = dtype or ("float32" if 4 * numbers < MOST_OF_MEMORY * where.memory else "bfloat16")

@@ -18,6 +18,7 @@ from tokengraft.tokenizer.tokenizer import Tokenizer
 
 PIECE_BYTES = 8192
 """Longer documents are held out in pieces."""
+SMALLEST_PIECE = 16
 MIN_LINE_BYTES = 40
 """A line that is at least this long and both held out and in a training document is no coincidence."""
 HELD_OUT_BYTES = 20_000, 1_000_000
@@ -134,17 +135,16 @@ def mix(
     """The documents of a training run, in random order: ``keep`` has a share of the bytes, whatever the sizes.
 
     Every pass reads all of ``text`` in another order. Kept text is read on where the last pass ended, and again from its
-    beginning if it is too short. It is cut into pieces, so that the share is right for few and long documents too.
+    beginning if it is too short. It is cut where needed, so that the share is right for few and long documents too.
 
     Examples:
-        >>> [*mix(["a" * 9] * 3, ["b", "c"], share=0.1, seed=1)].count("a" * 9)
-        3
+        >>> sorted(mix(["text"] * 40, ["a kept document, which is cut"], share=0.1))[:2]
+        ['a kept document,', 'text']
     """
     sizes = np.array([len(document.encode()) for document in text])
     total = float(sizes.sum())
     wanted = total * share / (1 - share) if len(keep) else 0.0
-    pieces = [*chunks(keep, int(min(PIECE_BYTES, max(wanted // 8, 64))))] if wanted else []
-    kept, read = _endless(pieces, seed), 0.0
+    kept, read, left = _endless([*chunks(keep, PIECE_BYTES)], seed), 0.0, ""
     for number in range(int(np.ceil(passes))):
         random = np.random.default_rng([seed, number])
         order = random.permutation(len(text))
@@ -152,8 +152,9 @@ def mix(
             order = order[: int(np.searchsorted(np.cumsum(sizes[order]), rest * total)) + 1]
         documents = [text[place] for place in order]
         due = wanted * min(passes, number + 1)
-        while read < due:
-            piece = next(kept)
+        while due - read >= SMALLEST_PIECE:
+            piece, *others = chunks([left or next(kept)], max(SMALLEST_PIECE, int(due - read)))
+            left = "".join(others)
             read += len(piece.encode())
             documents.append(piece)
         yield from (documents[place] for place in random.permutation(len(documents)))

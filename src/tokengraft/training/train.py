@@ -109,6 +109,7 @@ def train(
     require_distinct([adapted, *paths], out, f"{os.fspath(out)}{WORK}")
     _require_trainer()
     require_no_adapter(Path(adapted))
+    open_checkpoint(Path(adapted))
     is_main = int(os.environ.get("RANK", "0")) == 0
     with stages(quiet=quiet or not is_main) as shown:
         shown.start("reading the text")
@@ -346,7 +347,7 @@ class _Run:
         if done.is_file():
             found = json.loads(done.read_bytes())
             return found["history"], found["before"], found["warnings"]
-        self.shown.start("scoring before training")
+        self.shown.start("scoring before training", "share")
         loaded = load_model(self.folder, hardware(), dtype="float32")
         before, seconds = self._before(loaded)
         ids, n_bytes = self.ids
@@ -499,5 +500,5 @@ def chosen_share(
     (0.1, False)
     """
     worst = {share: max(scores[name] / before[name] - 1 for name in kept) for share, scores in shares.items()}
-    enough = [share for share, loss in worst.items() if loss <= KEPT_LIMIT]
+    enough = [share for share, loss in worst.items() if loss <= KEPT_LIMIT + 1e-9]
     return (min(enough), True) if enough else (min(worst, key=lambda share: (worst[share], share)), False)
