@@ -135,7 +135,6 @@ class _Lines(Stages):
         facts = (amount(self.done, total, self.unit), *estimate(self.done, total, speed, self.unit), part)
         print(escaped(f"{self.name}: {', '.join(filter(None, facts))}"), file=sys.stderr)
 
-
     def note(self, text: str) -> None:
         print(escaped(f"{self.name}: {text}"), file=sys.stderr)
 

@@ -14,7 +14,6 @@ from tokengraft.cli.options import lines_of
 from tokengraft.corpus.read import read_documents
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.errors import TokengraftError
-from tokengraft.page.report import read_probe
 from tokengraft.pipeline.record import read_record, repeat_of
 
 USED_SHARE = 0.03
@@ -98,17 +97,6 @@ def check_record(folder: Path, _: Random) -> None:
     """The record of an adaptation as arguments of `adapt`."""
     arguments = repeat_of(read_record(folder / "adaptation.json"))
     repr(arguments)
-
-
-def check_probe(folder: Path, random: Random) -> None:
-    """The result of a probe, on the page of a report."""
-    probe = read_probe(folder / "probe.json")
-    if not probe["scores"]:
-        raise Difference("a probe without scores was read")
-    if random.random() > USED_SHARE:
-        return
-    tokenizer = _model(folder)
-    tg.report(tokenizer, tokenizer, {"x": ["the cat sat"]}, out=folder / "report.html", probe=probe)
 
 
 def check_words(folder: Path, random: Random) -> None:

@@ -52,7 +52,9 @@ def place(template, tmp_path, monkeypatch):
 def weights(folder):
     from safetensors.torch import load_file
 
-    return {name: value for path in sorted(Path(folder).glob("*.safetensors")) for name, value in load_file(path).items()}
+    return {
+        name: value for path in sorted(Path(folder).glob("*.safetensors")) for name, value in load_file(path).items()
+    }
 
 
 def share_of_kept(documents):
@@ -230,7 +232,9 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
     tg.blend("first", "adapted", share=0.2, out="blended")
     held_out = {"et": "held-out.txt", "en": "en-test.txt"}
     options = TrainOptions(max_bytes=4000, length=64)
-    done = tg.train("adapted", {"et": "et.txt"}, keep={"en": "en.txt"}, held_out=held_out, out="second", options=options)
+    done = tg.train(
+        "adapted", {"et": "et.txt"}, keep={"en": "en.txt"}, held_out=held_out, out="second", options=options
+    )
     scores = tg.evaluate({"adapted": "adapted", "blended": "blended", "second": "second"}, held_out, bits=True)
     for name in held_out:
         assert scores["adapted", name].bits_per_byte == pytest.approx(done.before[name], rel=1e-6)
@@ -240,10 +244,19 @@ def test_the_result_is_the_blend_of_what_was_trained_and_other_commands_agree_on
     assert done.kept == ("en",)
     assert done.after["et"] < 0.98 * done.before["et"]
     files = {path.name for path in (place / "second").iterdir()}
-    assert files >= {"README.md", "training_log.json", "training.svg", "tokengraft.json", "config.json", "tokenizer.json"}
+    assert files >= {
+        "README.md",
+        "training_log.json",
+        "training.svg",
+        "tokengraft.json",
+        "config.json",
+        "tokenizer.json",
+    }
     assert "training.json" not in files
     assert weights("second").keys() == weights("adapted").keys()
-    assert {value.dtype for value in weights("second").values()} == {value.dtype for value in weights("adapted").values()}
+    assert {value.dtype for value in weights("second").values()} == {
+        value.dtype for value in weights("adapted").values()
+    }
     card = (place / "second" / "README.md").read_text(encoding="utf-8")
     assert "untrained" not in card
     assert "## Training" in card
@@ -344,7 +357,9 @@ def environment():
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(place):
     subprocess.run([sys.executable, *command("whole")], check=True, env=environment(), capture_output=True)
     save = ["--trainer", "save_steps=1"]
-    process = subprocess.Popen([sys.executable, *command("killed", *save)], env=environment(), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, *command("killed", *save)], env=environment(), stderr=subprocess.DEVNULL
+    )
     while process.poll() is None and not [*Path("killed.work").glob("checkpoint-[2-9]/trainer_state.json")]:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

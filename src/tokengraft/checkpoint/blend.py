@@ -22,7 +22,17 @@ from tokengraft.checkpoint.model_card import base_name, made_by, public_command,
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
 from tokengraft.checkpoint.peft.blend import AdapterBlend
 from tokengraft.checkpoint.peft.transplant import is_adapter
-from tokengraft.checkpoint.tensors import ITEM_BYTES, Ids, Raw, Rows, TensorFile, TensorInfo, header_bytes, narrow, widen
+from tokengraft.checkpoint.tensors import (
+    ITEM_BYTES,
+    Ids,
+    Raw,
+    Rows,
+    TensorFile,
+    TensorInfo,
+    header_bytes,
+    narrow,
+    widen,
+)
 from tokengraft.errors import CheckpointError, OptionError, Progress, number, require_type
 from tokengraft.formats.sources import folder_files, is_tokenizer_file, load_folder
 from tokengraft.output.atomic import new_folder, require_distinct, require_new, write_files
@@ -108,7 +118,16 @@ def blend(
             job.write(share, partial, progress)
             result = Blend(share, len(job.pairs), len(new), False, warnings)
         copy_others(source, before, partial)
-        words = ["tokengraft", "blend", base_name(source), base_name(before), "--share", f"{share:g}", "--out", "blended"]
+        words = [
+            "tokengraft",
+            "blend",
+            base_name(source),
+            base_name(before),
+            "--share",
+            f"{share:g}",
+            "--out",
+            "blended",
+        ]
         state = f"Blended: {1 - share:g} times the trained weights, {share:g} times those before training."
         made = made_by(public_command(words), REPORT)
         (partial / CARD).write_bytes(trained_card((before, source), state, f"## Blending\n\n{made}"))
@@ -242,7 +261,9 @@ class WeightBlend:
                         if progress:
                             progress(file.path.name, block.nbytes, total)
         if self.layout.index is not None:
-            shutil.copyfile(self.layout.folder / "model.safetensors.index.json", folder / "model.safetensors.index.json")
+            shutil.copyfile(
+                self.layout.folder / "model.safetensors.index.json", folder / "model.safetensors.index.json"
+            )
 
     def blocks(self, name: str, share: float) -> Iterator[Raw]:
         """The bytes of a blended tensor, in parts."""

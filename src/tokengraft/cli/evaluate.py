@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
     compared = (warning for comparison in comparisons.values() for warning in comparison.warnings)
     print_warnings([*dict.fromkeys((*evaluation.warnings, *compared))])
     if options.report:
-        report_evaluation(options, loaded, opened)
+        report_evaluation(options, loaded, opened, evaluation)
     return 0
 
 

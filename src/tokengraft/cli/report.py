@@ -27,7 +27,7 @@ from tokengraft.measure.evaluate import Evaluation, evaluate
 from tokengraft.measure.segments import Text
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.page.content import BASE, NEW, Content, ReportText
-from tokengraft.page.report import read_probe, report, write_page
+from tokengraft.page.report import report, write_page
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.check import check
 from tokengraft.vocab_plan import plan
@@ -44,7 +44,6 @@ def add(commands: Commands) -> None:
     for name, what in (("base", "tokenizer to compare with"), ("new", "the other tokenizer")):
         command.add_argument(name, metavar=name.upper(), help=f"{what}: folder, file, or hub name")
     add_text(command, "text to measure both on, as for `tokengraft evaluate`")
-    command.add_argument("--probe", type=Path, metavar="FILE", help="output of `tokengraft probe --json` to include")
     command.add_argument("--title", metavar="TEXT", help="title of the page")
     add_output(command, "HTML file")
     add_text_read_options(command)
@@ -54,8 +53,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     texts = texts_of(options.text, "--text")
     require_new(options.out, force=options.force)
-    require_distinct(input_paths([options.base, options.new, options.probe], files_of(texts)), options.out)
-    probe = read_probe(options.probe) if options.probe else None
+    require_distinct(input_paths([options.base, options.new], files_of(texts)), options.out)
     base, new = load(options.base), load(options.new)
     warn_of_spelling({options.base: base, options.new: new})
     names = [Path(source).name or source for source in (options.base, options.new)]
@@ -66,7 +64,6 @@ def _run(options: argparse.Namespace) -> int:
         out=options.out,
         title=options.title or f"{names[1]} compared with {names[0]}",
         record=request(options),
-        probe=probe,
         read_options=text_read_options_of(options),
         force=options.force,
     )
@@ -136,12 +133,23 @@ def base_and_new(options: argparse.Namespace, names: Iterable[str]) -> tuple[str
 
 
 def report_evaluation(
-    options: argparse.Namespace, tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Text | PretokenCounts]
+    options: argparse.Namespace,
+    tokenizers: Mapping[str, Tokenizer],
+    texts: Mapping[str, Text | PretokenCounts],
+    evaluation: Evaluation,
 ) -> None:
     """Writes the report of two tokenizers that were evaluated."""
     base, new = base_and_new(options, tokenizers)
     title = f"{new} compared with {base}"
-    report(tokenizers[base], tokenizers[new], texts, out=options.report, title=title, record=request(options))
+    report(
+        tokenizers[base],
+        tokenizers[new],
+        texts,
+        out=options.report,
+        title=title,
+        record=request(options),
+        bits=evaluation if options.bits else None,
+    )
     say(f"wrote `{options.report}`", options)
 
 

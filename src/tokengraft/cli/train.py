@@ -11,9 +11,7 @@ from tokengraft.cli.options import AUTO, Commands, add_json, given, number, say,
 from tokengraft.cli.reading import add_text_read_options, text_read_options_of, texts_of
 from tokengraft.training.options import SHARES, TrainOptions
 
-_OPTIONS = (
-    "passes max_bytes learning_rate blend kept_share new_rows_factor step_bytes length batch seed".split()
-)
+_OPTIONS = "passes max_bytes learning_rate blend kept_share new_rows_factor step_bytes length batch seed".split()
 
 
 def _number_or_auto(text: str) -> float | str:
@@ -87,7 +85,9 @@ def add(commands: Commands) -> None:
     more.add_argument(
         "--new-rows-factor", type=float, metavar="X", help="new rows learn so much faster (default: from training.json)"
     )
-    more.add_argument("--step-bytes", type=size, metavar="SIZE", help="text of each step (default: 89 kB, or less text)")
+    more.add_argument(
+        "--step-bytes", type=size, metavar="SIZE", help="text of each step (default: 89 kB, or less text)"
+    )
     more.add_argument("--length", type=number, metavar="N", help="tokens of a sequence (default: up to 1024)")
     more.add_argument("--batch", type=number, metavar="N", help="sequences in memory at once (default: what fits)")
     more.add_argument("--seed", type=int, metavar="N", help="order of the text (default: 0)")

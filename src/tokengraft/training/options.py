@@ -62,10 +62,16 @@ class Recipe:
         path = Path(folder) / TRAINING
         found = read_config(path) if path.is_file() else {}
         try:
-            known = {name: found[name] for name in ("learning_rate", "new_rows_factor", "kept_share", "step_bytes")
-                     if name in found}
+            known = {
+                name: found[name]
+                for name in ("learning_rate", "new_rows_factor", "kept_share", "step_bytes")
+                if name in found
+            }
             ids, pieces = tuple(found.get("new_ids", ())), tuple(found.get("pieces", ()))
-            if not all(type(i) is int and 0 <= i < (rows or i + 1) for i in (*ids,)) or len(pieces) not in (0, len(ids)):
+            if not all(type(i) is int and 0 <= i < (rows or i + 1) for i in (*ids,)) or len(pieces) not in (
+                0,
+                len(ids),
+            ):
                 raise ValueError("`new_ids` are not rows of the model, or `pieces` are not as many")
             if not all(type(n) is int and n >= 0 for n in pieces):
                 raise ValueError("`pieces` are not numbers of tokens")
@@ -119,7 +125,9 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value != "auto" and not low < number(name, value) < high:
                 flag = f"--{name.replace('_', '-')}"
-                raise OptionError(f"{flag} is {value}; it must be above {low} and below {high}", hint=f"leave out {flag}")
+                raise OptionError(
+                    f"{flag} is {value}; it must be above {low} and below {high}", hint=f"leave out {flag}"
+                )
         for name in ("blend", "kept_share"):
             value = getattr(self, name)
             if value is not None and value != "auto" and not 0 <= number(name, value) < 1:

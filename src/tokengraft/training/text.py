@@ -165,7 +165,9 @@ def _endless(pieces: Sequence[str], seed: int) -> Iterator[str]:
         yield from (pieces[place] for place in np.random.default_rng([seed, number, 1]).permutation(len(pieces)))
 
 
-def packed(tokenizer: Tokenizer, documents: Iterable[str], start: Sequence[int], max_bytes: int | None) -> tuple[Ids, int]:
+def packed(
+    tokenizer: Tokenizer, documents: Iterable[str], start: Sequence[int], max_bytes: int | None
+) -> tuple[Ids, int]:
     """The ids of documents, one after the other, with the start tokens before each; and the bytes of the documents."""
     segmenter, parts, total = Segmenter(tokenizer), list[npt.NDArray[np.int32]](), 0
     for batch in batches(documents):

@@ -103,7 +103,9 @@ def train(
     texts = text if isinstance(text, Mapping) else {"text": text}
     kept = keep if isinstance(keep, Mapping) else {} if keep is None else {"keep": keep}
     if both := {*texts} & {*kept}:
-        raise OptionError(f"--text and --keep both have a text {min(both)!r}", hint="give each another name: NAME=FILES")
+        raise OptionError(
+            f"--text and --keep both have a text {min(both)!r}", hint="give each another name: NAME=FILES"
+        )
     named = {**texts, **kept, **(held_out or {})}
     paths = [path for corpus in named.values() for path in local_files(corpus, read_options or LINES)]
     require_distinct([adapted, *paths], out, f"{os.fspath(out)}{WORK}")
@@ -336,8 +338,10 @@ class _Run:
                 f"the Trainer refuses its arguments: {error}", hint="correct or leave out --trainer"
             ) from error
         if args.n_gpu > 1:
-            self.shown.note(f"one of {args.n_gpu} GPUs is used; `torchrun --nproc-per-node {args.n_gpu} -m tokengraft "
-                            "train ...` uses all")
+            self.shown.note(
+                f"one of {args.n_gpu} GPUs is used; `torchrun --nproc-per-node {args.n_gpu} -m tokengraft "
+                "train ...` uses all"
+            )
             args._n_gpu = 1  # DataParallel would multiply the size of a step
         return args
 
@@ -447,7 +451,9 @@ class _Run:
         from tokengraft.training.held_out import plot
 
         heads, rows = result.table()
-        options = {name: value for name, value in asdict(self.options).items() if value != getattr(TrainOptions(), name)}
+        options = {
+            name: value for name, value in asdict(self.options).items() if value != getattr(TrainOptions(), name)
+        }
         words = ["tokengraft", "train", base_name(self.folder), "--text", "TEXT"]
         words += ["--keep", "TEXT"] * bool(self.text.keep)
         for name, value in options.items():
@@ -464,7 +470,9 @@ class _Run:
                 made_by(public_command([*words, "--out", "trained"]), REPORT),
             ]
         )
-        state = f"**Trained** after its vocabulary was changed, and blended with {result.share:g} of the weights before."
+        state = (
+            f"**Trained** after its vocabulary was changed, and blended with {result.share:g} of the weights before."
+        )
         log = {"result": result.as_dict(), "settings": self.settings, "history": history}
         with new_folder(self.out, replaceable=None) as partial:
             job.write(result.share, partial)
@@ -484,7 +492,9 @@ def _free_memory(loaded: LoadedModel) -> int:
     if loaded.hardware.on_gpu:
         held = 4 * sum(weight.numel() for weight in loaded.model.parameters())
         return int(torch.cuda.mem_get_info()[0]) + held
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else 1 << 60
+    return (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else 1 << 60
+    )
 
 
 def chosen_share(

@@ -71,9 +71,7 @@ def trained(run: "_Run", loaded: LoadedModel, args: Any, warnings: list[str]) ->
     most = int(max(CURVE_BYTES, CURVE_SHARE * n_bytes / max(1, len(run.scored))))
     texts = {name: sample(documents, most) for name, documents in run.scored.items()}
     points = 10 if n_bytes >= 1_000_000 else 5
-    scoring = HeldOutBits(
-        trainer, run.folder, texts, kept=run.text.kept, points=points, show=run.shown.note, warn=warn
-    )
+    scoring = HeldOutBits(trainer, run.folder, texts, kept=run.text.kept, points=points, show=run.shown.note, warn=warn)
     trainer.add_callback(scoring)
     tokens = steps.batch * steps.length * run.world
     trainer.add_callback(_Progress(run.shown, tokens, steps.n * steps.per_step * steps.length))
