@@ -15,7 +15,7 @@ from tokengraft.errors import CheckpointError, OptionError, OutputError
 SHARE = 0.3
 
 
-def adapted_and_trained(tmp_path, make, *, dtype=torch.bfloat16, shard="1GB", names=None):
+def adapted_and_trained(tmp_path, make, *, dtype=torch.bfloat16, shard="1GB"):
     """A model with new tokens, and the same after a training that changed every weight. In other shards and types."""
     make(tmp_path / "model")
     base = tg.load(tmp_path / "model")

@@ -7,7 +7,7 @@ rounded once. Rows of new tokens are those of the trained model: before training
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ import numpy as np
 from tokengraft import _core
 from tokengraft.checkpoint.byte_ranges import read_into
 from tokengraft.checkpoint.ids import read_config
-from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, has_weights, open_checkpoint
+from tokengraft.checkpoint.layout import Checkpoint, Vocabulary, find_vocabulary, open_checkpoint
 from tokengraft.checkpoint.model_card import base_name, made_by, public_command, trained_card
 from tokengraft.checkpoint.model_files import ADAPT_FILES, CARD, REPORT, TRAINING, written_before
 from tokengraft.checkpoint.peft.blend import AdapterBlend
@@ -27,7 +27,6 @@ from tokengraft.checkpoint.tensors import (
     Ids,
     Raw,
     Rows,
-    TensorFile,
     TensorInfo,
     header_bytes,
     narrow,

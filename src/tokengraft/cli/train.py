@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from tokengraft.cli.options import AUTO, Commands, add_json, given, number, say,
 from tokengraft.cli.reading import add_text_read_options, text_read_options_of, texts_of
 from tokengraft.training.options import SHARES, TrainOptions
 
-_OPTIONS = "passes max_bytes learning_rate blend kept_share new_rows_factor step_bytes length batch seed".split()
+_OPTIONS = (
+    *("passes", "max_bytes", "learning_rate", "blend", "kept_share", "new_rows_factor"),
+    *("step_bytes", "length", "batch", "seed"),
+)
 
 
 def _number_or_auto(text: str) -> float | str:
@@ -43,7 +47,7 @@ def add(commands: Commands) -> None:
         "`torchrun --nproc-per-node N -m tokengraft train ...`. After an interruption, the same command goes on.",
     )
     command.add_argument("adapted", type=Path, metavar="ADAPTED", help="folder of the model, from `tokengraft adapt`")
-    text = {"action": "extend", "nargs": "+"}
+    text: dict[str, Any] = {"action": "extend", "nargs": "+"}
     command.add_argument("--text", required=True, metavar="FILES", help="text to learn, or NAME=FILES", **text)
     command.add_argument(
         "--keep", metavar="FILES", help="text in the languages to keep, or NAME=FILES: a tenth of the training", **text
@@ -51,8 +55,8 @@ def add(commands: Commands) -> None:
     command.add_argument(
         "--held-out",
         metavar="NAME=FILES",
-        help="text to score; with the name of a text of --keep, it must not get worse (default: documents of --text and "
-        "--keep are held out)",
+        help="text to score; with the name of a text of --keep, it must not get worse (default: documents of --text "
+        "and --keep are held out)",
         **text,
     )
     command.add_argument("--out", type=Path, required=True, metavar="PATH", help="output: folder; must not exist")
@@ -112,7 +116,7 @@ def _run(options: argparse.Namespace) -> int:
             read_options=text_read_options_of(options),
             quiet=options.quiet,
         )
-    if _is_other_process():
+    if os.environ.get("RANK", "0") != "0":  # a launcher started several processes, and this is not the first
         return 0
     if options.json:
         print(json.dumps(done.as_dict(), ensure_ascii=False))
@@ -121,10 +125,3 @@ def _run(options: argparse.Namespace) -> int:
     print_warnings(done.warnings)
     say(f"wrote `{options.out}`", options)
     return 0
-
-
-def _is_other_process() -> bool:
-    """Whether a launcher started several processes, and this is not the first."""
-    import os
-
-    return os.environ.get("RANK", "0") != "0"

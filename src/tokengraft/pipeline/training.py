@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from tokengraft import _core
 from tokengraft.checkpoint.model_files import TRAINING

@@ -54,11 +54,12 @@ class HeldOutBits(TrainerCallback):  # type: ignore[misc]
         self.trainer, self.kept, self.points = trainer, {*kept}, points
         self.texts = {name: sequences(tokenizer, [*chunks(parts, size)]) for name, parts in texts.items()}
         self._show, self._warn, self._warned = show or logger.info, warn or logger.warning, set[str]()
-        self._loaded = lambda model: LoadedModel(model, tokenizer, start_ids(checkpoint, tokenizer), hardware())
+        self._parts = tokenizer, start_ids(checkpoint, tokenizer), hardware()
 
     def scores(self) -> dict[str, float]:
         """Bits per byte of every text, by the model as it is now."""
-        args, loaded = self.trainer.args, self._loaded(self.trainer.accelerator.unwrap_model(self.trainer.model))
+        args, model = self.trainer.args, self.trainer.accelerator.unwrap_model(self.trainer.model)
+        loaded = LoadedModel(model, *self._parts)
         sharded = self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled  # all processes run each batch
         part = (0, 1) if sharded else (args.process_index, max(1, args.world_size))
         add = None if part[1] == 1 else lambda sums: _sum_of_processes(sums, args.device)
@@ -92,9 +93,9 @@ class HeldOutBits(TrainerCallback):  # type: ignore[misc]
                 if scores[name] > (1 + WARN_LIMIT) * first[name]:
                     self._warned.add(name)
                     self._warn(
-                        f"kept text `{name}` is {scores[name] / first[name] - 1:.1%} worse than before training, at step "
-                        f"{state.global_step:,}; a lower --learning-rate or a larger --kept-share forgets less, and "
-                        "blending gives a part back"
+                        f"kept text `{name}` is {scores[name] / first[name] - 1:.1%} worse than before training, at "
+                        f"step {state.global_step:,}; a lower --learning-rate or a larger --kept-share forgets less, "
+                        "and blending gives a part back"
                     )
 
 
@@ -127,8 +128,8 @@ def plot(history: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
         name: [(entry["step"], entry[KEY.format(name)] / entries[0][KEY.format(name)] - 1) for entry in entries]
         for name in names
     }
-    last = max([1, *(entry["step"] for entry in entries)])
-    changes = [0.0, *(change for curve in curves.values() for _, change in curve)]
+    last = max([1, *(int(entry["step"]) for entry in entries)])
+    changes: list[float] = [0.0, *(change for curve in curves.values() for _, change in curve)]
     low, high = min(changes), max(changes)
     span = max(high - low, 0.01)
 
@@ -139,14 +140,15 @@ def plot(history: Iterable[Mapping[str, Any]], names: Sequence[str]) -> str:
         return round(24 + (high - change) / span * (HEIGHT - BELOW - 32), 1)
 
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<line x1="{LEFT}" x2="{WIDTH - 16}" y1="{y(0)}" y2="{y(0)}" stroke="#999"/>',
         f'<text x="{LEFT}" y="14">change of bits per byte of held-out text; less is better</text>',
         f'<text x="{WIDTH - 16}" y="{HEIGHT - 8}" text-anchor="end">step {last:,}</text>',
     ]
-    for value in sorted({low, 0.0, high}):
-        lines.append(f'<text x="{LEFT - 6}" y="{y(value) + 4}" text-anchor="end">{value:+.1%}</text>')
+    labels = sorted({low, 0.0, high})
+    lines += [f'<text x="{LEFT - 6}" y="{y(value) + 4}" text-anchor="end">{value:+.1%}</text>' for value in labels]
     for at, (name, curve) in enumerate(curves.items()):
         colour, points = COLOURS[at % len(COLOURS)], " ".join(f"{x(step)},{y(change)}" for step, change in curve)
         lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokengraft.checkpoint.ids import read_config
-from tokengraft.checkpoint.model_files import TRAINING
+from tokengraft.checkpoint.model_files import REPORT, TRAINING
 from tokengraft.errors import CheckpointError, OptionError, number, positive, seed
 from tokengraft.representation import FrozenDict, set_fields, shown
 
@@ -28,9 +28,9 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 KEPT_LIMIT, WARN_LIMIT = 0.01, 0.03
 """How much worse kept text may be after blending; and from when on a warning is printed while training."""
 OURS = (
-    "output_dir learning_rate seed max_steps num_train_epochs per_device_train_batch_size gradient_accumulation_steps "
-    "train_sampling_strategy save_strategy remove_unused_columns"
-).split()
+    *("output_dir", "learning_rate", "seed", "max_steps", "num_train_epochs", "per_device_train_batch_size"),
+    *("gradient_accumulation_steps", "train_sampling_strategy", "save_strategy", "remove_unused_columns"),
+)
 """Fields of `TrainingArguments` that the options and the text decide."""
 
 
@@ -60,6 +60,8 @@ class Recipe:
     def of(cls, folder: str | os.PathLike[str], *, width: int = MEASURED_WIDTH, rows: int | None = None) -> "Recipe":
         """The recipe of a model folder. ``width`` is the hidden size, and ``rows`` are the rows of its embedding."""
         path = Path(folder) / TRAINING
+        if not path.is_file():  # a transplant, or a model that was not changed
+            path = Path(folder) / REPORT
         found = read_config(path) if path.is_file() else {}
         try:
             known = {

@@ -1,4 +1,4 @@
-"""The text of a training run: documents that are held out, `mix`: target and kept text by share, and `packed` tokens."""
+"""The text of a training run: `mix`: target and kept text by share; held-out documents; and `packed` tokens."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,8 +134,8 @@ def mix(
 ) -> Iterator[str]:
     """The documents of a training run, in random order: ``keep`` has a share of the bytes, whatever the sizes.
 
-    Every pass reads all of ``text`` in another order. Kept text is read on where the last pass ended, and again from its
-    beginning if it is too short. It is cut where needed, so that the share is right for few and long documents too.
+    Every pass reads all of ``text`` in another order. Kept text is read on where the last pass ended, and again from
+    its beginning if it is too short. It is cut where needed, so that the share is right for few and long documents too.
 
     Examples:
         >>> sorted(mix(["text"] * 40, ["a kept document, which is cut"], share=0.1))[:2]

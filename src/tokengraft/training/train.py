@@ -1,61 +1,41 @@
 """`train`: continues the pre-training of an adapted model on `transformers.Trainer`, and blends the result.
 
-The state is saved in `OUT.work`, and the same call goes on from there. At the end, `OUT` is the adapted model with other
-weights: its files, shards and types, with a card, a log and a plot.
+The state is saved in `OUT.work`, and the same call goes on from there. At the end, `OUT` is the adapted model with
+other weights: its files, shards and types, with a card, a log and a plot.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from hashlib import sha256
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
-from tokengraft import _core
-from tokengraft.checkpoint.blend import WeightBlend, copy_others, new_ids, write_report
+from tokengraft.checkpoint.blend import WeightBlend, copy_others, write_report
 from tokengraft.checkpoint.compare_files import require_torch
-from tokengraft.checkpoint.layout import Checkpoint, find_vocabulary, open_checkpoint, require_no_adapter
+from tokengraft.checkpoint.layout import open_checkpoint, require_no_adapter
 from tokengraft.checkpoint.model_card import base_name, code, made_by, public_command, table, trained_card
 from tokengraft.checkpoint.model_files import CARD, REPORT
-from tokengraft.checkpoint.tensors import ITEM_BYTES
 from tokengraft.corpus.open import Corpus, local_files
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.errors import CorpusError, OptionError, OutputError, require_type
+from tokengraft.errors import OptionError, OutputError, require_type
 from tokengraft.formats.sources import load_folder
 from tokengraft.measure.bits import bits, chunk_bytes, chunks, score_models, sequences
-from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model, start_ids
+from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model
 from tokengraft.measure.segments import LINES, Text
 from tokengraft.output.atomic import new_folder, require_distinct, require_new
 from tokengraft.progress import Stages, duration, stage, stages
-from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.training.options import KEPT_LIMIT, MAX_PASSES, MIN_STEPS, SHARES, Recipe, TrainOptions
+from tokengraft.training.options import KEPT_LIMIT, SHARES, TrainOptions
+from tokengraft.training.plan import TrainingPlan
 from tokengraft.training.result import Training
-from tokengraft.training.text import (
-    HELD_OUT_BYTES,
-    SCORED_SHARE,
-    Ids,
-    TrainingText,
-    mix,
-    old_tokens,
-    packed,
-    sample,
-    training_text,
-)
+from tokengraft.training.text import training_text
 
 LOG, PLOT, WORK = "training_log.json", "training.svg", ".work"
-LENGTH, SHORTEST = 1024, 64
-WEIGHT_BYTES, ACTIVATION_BYTES, LOGIT_BYTES = 16, 40, 16
-"""Memory: for a weight with its gradient and the state of AdamW; for a number of a layer's width; for a logit."""
-CPU_TOKENS = 2048
-"""Tokens of a batch on a CPU: more are no faster, and then long without a sign of progress."""
 BACKWARD = 3.2
 """How much longer a token takes in training than in scoring."""
 SAVE_SECONDS, ALIVE_SECONDS = 600, 20
@@ -117,7 +97,8 @@ def train(
         shown.start("reading the text")
         tokenizer = load_folder(Path(adapted))
         found = training_text(tokenizer, texts, kept, held_out or {}, read_options)
-        run = _Run(Path(adapted), Path(out), tokenizer, found, options or TrainOptions(), shown)
+        plan = TrainingPlan(Path(adapted), tokenizer, found, options or TrainOptions())
+        run = _Run(plan, Path(out), shown)
         with _alive(shown):
             return run.result()
 
@@ -126,8 +107,7 @@ def _require_trainer() -> None:
     hint = 'install them: pip install "tokengraft[train]"'
     require_torch(hint)
     try:
-        import accelerate  # noqa: F401
-        from transformers import Trainer  # noqa: F401
+        import_module("accelerate")
     except ImportError as error:
         raise OptionError(f"training needs transformers and accelerate: {error}", hint=hint) from error
 
@@ -151,26 +131,11 @@ def _alive(shown: Stages) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """How the tokens are divided into steps."""
-
-    n: int
-    per_step: int
-    """Sequences of a step, of all processes together."""
-    length: int
-    batch: int
-    """Sequences that a process has in memory at once."""
-
-
-@dataclass(frozen=True)
 class _Run:
-    """A training run: what it was asked for. Everything else is computed when it is needed."""
+    """A training run."""
 
-    folder: Path
+    plan: TrainingPlan
     out: Path
-    tokenizer: Tokenizer
-    text: TrainingText
-    options: TrainOptions
     shown: Stages
 
     @property
@@ -178,120 +143,17 @@ class _Run:
         """The folder with the state of the run."""
         return self.out.with_name(self.out.name + WORK)
 
-    @property
-    def world(self) -> int:
-        """The number of processes, which launchers set."""
-        return int(os.environ.get("WORLD_SIZE", "1"))
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The model before training."""
-        return open_checkpoint(self.folder)
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """What `training.json` says, with the options in its place where they are given."""
-        width = self.checkpoint.text_config.get("hidden_size") or self.checkpoint.text_config.get("n_embd") or 0
-        recipe = Recipe.of(self.folder, width=width, rows=find_vocabulary(self.checkpoint).rows)
-        names = ("learning_rate", "new_rows_factor", "kept_share", "step_bytes")
-        given = {name: value for name in names if (value := getattr(self.options, name)) is not None}
-        return replace(recipe, **given)
-
-    @cached_property
-    def passes(self) -> float:
-        """As many as cost the tokens of one pass with the old tokenizer, if they were not given."""
-        if self.options.passes != "auto":
-            return float(self.options.passes)
-        ids, _ = self._packed(1, 5_000_000)
-        before = old_tokens(ids, self.recipe.new_ids, self.recipe.pieces)
-        return float(min(MAX_PASSES, max(1, round(before / max(1, len(ids))))))
-
-    def _packed(self, passes: float, max_bytes: int | None) -> tuple[Ids, int]:
-        documents = mix(
-            self.text.target, self.text.keep, share=self.recipe.kept_share, passes=passes, seed=self.options.seed
-        )
-        return packed(self.tokenizer, documents, start_ids(self.checkpoint, self.tokenizer), max_bytes)
-
-    @cached_property
-    def ids(self) -> tuple[Ids, int]:
-        """The tokens of all passes in the order of training, and the bytes of their text."""
-        ids, n_bytes = self._packed(self.passes, self.options.max_bytes)
-        if not n_bytes or len(ids) <= 2 * self.world:
-            raise CorpusError(f"the text has {len(ids)} tokens, too few for a step", hint="pass more to --text")
-        return ids, n_bytes
-
-    @cached_property
-    def steps(self) -> Steps:
-        """Steps of equal size. They do not depend on the number of processes, if it divides their sequences."""
-        (ids, n_bytes), config = self.ids, self.checkpoint.text_config
-        context = config.get("max_position_embeddings") or config.get("n_positions") or LENGTH
-        longest = min(LENGTH, context, max(SHORTEST, len(ids) // SHORTEST), len(ids) // self.world)
-        length = min(self.options.length or 1 << (longest.bit_length() - 1), context, len(ids) // self.world)
-        n_sequences = len(ids) // length
-        wanted = self.options.step_bytes or min(self.recipe.step_bytes, max(1, n_bytes // MIN_STEPS))
-        per_step = max(1, round(n_sequences * wanted / n_bytes))
-        grain = 8 if per_step >= 16 else 2 if per_step >= 2 else 1
-        per_step = min(per_step // grain * grain, n_sequences)
-        per_step = max(1, per_step // self.world if per_step >= self.world else 1) * self.world
-        most = self.options.batch or self._fitting(length)
-        here = per_step // self.world
-        batch = next(n for n in range(min(most, here), 0, -1) if here % n == 0)
-        return Steps(n_sequences // per_step, per_step, length, batch)
-
-    @property
-    def _token_bytes(self) -> int:
-        """Memory for a token of a batch: activations and logits."""
-        config, rows = self.checkpoint.text_config, find_vocabulary(self.checkpoint).rows
-        layers, width = (config.get(name) or config.get(short) or 32 for name, short in _SHAPE)
-        return layers * width * ACTIVATION_BYTES + rows * LOGIT_BYTES
-
-    @property
-    def _weights(self) -> int:
-        return sum(info.size // ITEM_BYTES.get(info.dtype, 1) for info, _ in self.checkpoint.tensors)
-
-    def _fitting(self, length: int) -> int:
-        where = hardware()
-        if not where.on_gpu:
-            return max(1, CPU_TOKENS // length)
-        left = 0.8 * where.memory - WEIGHT_BYTES * self._weights
-        return 1 << max(0, int(left // (self._token_bytes * length)).bit_length() - 1) if left > 0 else 1
-
-    @cached_property
-    def scored(self) -> dict[str, tuple[str, ...]]:
-        """The documents of every held-out text that are scored."""
-        most = int(min(max(self.ids[1] // SCORED_SHARE, HELD_OUT_BYTES[0]), HELD_OUT_BYTES[1]))
-        return {name: sample(documents, most) for name, documents in self.text.held_out.items()}
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """What decides the weights of the run. A work folder is only used by a run with the same."""
-        files = {file.path.name: file.path.stat().st_size for file in self.checkpoint.files}
-        options = {name: value for name, value in asdict(self.options).items() if name not in ("blend", "batch")}
-        return {
-            "tokengraft": _core.__version__,
-            "model": {"files": files, "tokenizer": self.tokenizer.content_hash},
-            "options": options | {"trainer": dict(self.options.trainer)},
-            "recipe": asdict(self.recipe) | {"new_ids": len(self.recipe.new_ids), "pieces": sum(self.recipe.pieces)},
-            "text": sha256(self.ids[0].tobytes()).hexdigest(),
-            "steps": {name: n for name, n in asdict(self.steps).items() if name != "batch"},
-        }
-
     def result(self) -> Training:
         """Trains, blends and writes the model."""
         self._open_work()
         args = self._arguments()
         history, before, warnings = self._trained(args)
-        result = [None]
-        if args.process_index == 0:
-            result = [self._blended(history, before, warnings)]
-        if self.world > 1:
-            import torch
-
-            torch.distributed.broadcast_object_list(result)
-        return result[0]  # type: ignore[return-value]
+        result = self._blended(history, before, warnings) if args.process_index == 0 else None
+        found: Training = _of_first_process(result, self.plan.world)
+        return found
 
     def _open_work(self) -> None:
-        path, found = self.work / "settings.json", json.loads(json.dumps(self.settings))
+        path, found = self.work / "settings.json", json.loads(json.dumps(self.plan.settings))
         if path.is_file():
             with suppress(ValueError):
                 if json.loads(path.read_bytes()) != found:
@@ -308,18 +170,18 @@ class _Run:
         """The arguments of the Trainer."""
         from transformers import TrainingArguments
 
-        where, steps, given = hardware(), self.steps, dict(self.options.trainer)
+        where, steps, given = hardware(), self.plan.steps, dict(self.plan.options.trainer)
         fixed = {
             "output_dir": str(self.work),
-            "learning_rate": self.recipe.learning_rate,
+            "learning_rate": self.plan.recipe.learning_rate,
             "lr_scheduler_type": "cosine",
             "warmup_steps": max(1, round(0.1 * steps.n)),
             "adam_beta2": 0.95,
             "max_steps": steps.n,
             "per_device_train_batch_size": steps.batch,
-            "gradient_accumulation_steps": steps.per_step // self.world // steps.batch,
+            "gradient_accumulation_steps": steps.per_step // self.plan.world // steps.batch,
             "train_sampling_strategy": "sequential",
-            "seed": self.options.seed,
+            "seed": self.plan.options.seed,
             "bf16": where.dtype == "bfloat16",
             "use_cpu": not where.on_gpu,
             "dataloader_pin_memory": where.on_gpu,
@@ -352,29 +214,28 @@ class _Run:
             found = json.loads(done.read_bytes())
             return found["history"], found["before"], found["warnings"]
         self.shown.start("scoring before training", "share")
-        loaded = load_model(self.folder, hardware(), dtype="float32")
+        loaded = load_model(self.plan.folder, hardware(), dtype="float32")
         before, seconds = self._before(loaded)
-        ids, n_bytes = self.ids
-        memory = WEIGHT_BYTES * self._weights + self.steps.batch * self.steps.length * self._token_bytes
-        warnings = [*self.text.warnings]
+        (ids, n_bytes), steps, memory = self.plan.ids, self.plan.steps, self.plan.memory
+        warnings = [*self.plan.text.warnings]
         if memory > (free := _free_memory(loaded)):
             warnings.append(
                 f"training needs about {memory / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; use a larger "
                 "machine, or LoRA (see the guide)"
             )
-        every = max(1, min(self.steps.n, round(SAVE_SECONDS / max(seconds / self.steps.n, 1e-3))))
-        if "save_steps" not in self.options.trainer:
-            args.save_steps = every
+        every = max(1, min(steps.n, round(SAVE_SECONDS / max(seconds / steps.n, 1e-3))))
+        if "save_steps" not in self.plan.options.trainer:  # the same in all processes, which save together
+            args.save_steps = _of_first_process(every, self.plan.world)
         self.shown.note(
-            f"{n_bytes / 1e6:,.2f} MB of text, {len(ids):,} tokens, {self.passes:g} passes; {self.steps.n:,} steps of "
-            f"{self.steps.per_step} × {self.steps.length} tokens at a rate of {self.recipe.learning_rate:g}; about "
+            f"{n_bytes / 1e6:,.2f} MB of text, {len(ids):,} tokens, {self.plan.passes:g} passes; {steps.n:,} steps of "
+            f"{steps.per_step} × {steps.length} tokens at a rate of {self.plan.recipe.learning_rate:g}; about "
             f"{memory / 1e9:.1f} GB of memory and {duration(seconds)}"
         )
         for warning in warnings:
             self.shown.note(f"warning: {warning}")
         from tokengraft.training.trainer import trained
 
-        history = trained(self, loaded, args, warnings)
+        history = trained(self.plan, loaded, args, self.shown, warnings)
         if args.process_index == 0:
             partial = done.with_suffix(".partial")
             partial.write_text(json.dumps({"history": history, "before": before, "warnings": warnings}))
@@ -383,26 +244,29 @@ class _Run:
 
     def _before(self, loaded: LoadedModel) -> tuple[dict[str, float], float]:
         """Bits per byte before training, and the seconds that training will take, by the speed of scoring."""
-        size, found, tokens, seconds = chunk_bytes([self.folder]), dict[str, float](), 0, 0.0
-        total = sum(len(document.encode()) for documents in self.scored.values() for document in documents)
-        for name, documents in self.scored.items():
+        size, found, tokens, seconds = chunk_bytes([self.plan.folder]), dict[str, float](), 0, 0.0
+        total = sum(len(document.encode()) for documents in self.plan.scored.values() for document in documents)
+        for name, documents in self.plan.scored.items():
             text = sequences(loaded.tokenizer, [*chunks(documents, size)])
             rate, start = text.text_bytes / max(1, text.n_tokens), monotonic()
-            score, _ = bits(
-                loaded, text, progress=lambda n, name=name, rate=rate: self.shown.update(name, round(n * rate), total)
-            )
+
+            def report(n: int, name: str = name, rate: float = rate) -> None:
+                self.shown.update(name, round(n * rate), total)
+
+            score, _ = bits(loaded, text, progress=report)
             found[name] = score.bits / score.bytes
             tokens, seconds = tokens + text.n_tokens, seconds + monotonic() - start
-        return found, BACKWARD * seconds / max(1, tokens) * len(self.ids[0]) / self.world
+        return found, BACKWARD * seconds / max(1, tokens) * len(self.plan.ids[0]) / self.plan.world
 
     def _blended(self, history: list[Any], before: dict[str, float], warnings: list[str]) -> Training:
         """Scores the shares, chooses one, and writes the model with it."""
         free_memory()
         job = WeightBlend.prepare(
-            open_checkpoint(self.work / "trained"), self.checkpoint, self._new(), layout="adapted"
+            open_checkpoint(self.work / "trained"), self.plan.checkpoint, self.plan.new_ids, layout="adapted"
         )
-        chosen, wanted = self.options.blend, SHARES if self.options.blend == "auto" else (0.0, self.options.blend)
-        if chosen == "auto" and not self.text.kept:
+        chosen = self.plan.options.blend
+        wanted: tuple[float, ...] = SHARES if chosen == "auto" else (0.0, float(chosen))
+        if chosen == "auto" and not self.plan.text.kept:
             chosen, wanted = 0.0, (0.0,)
             warnings.append("there is no kept text (--keep), so the weights were not blended")
         self.shown.start("blending", "share")
@@ -412,28 +276,30 @@ class _Run:
             shutil.rmtree(candidate, ignore_errors=True)
             candidate.mkdir()
             job.write(share, candidate)
-            copy_others(self.folder, self.folder, candidate)
-            scores = score_models({"": candidate}, {name: Text(name, parts) for name, parts in self.scored.items()})
+            copy_others(self.plan.folder, self.plan.folder, candidate)
+            scores = score_models(
+                {"": candidate}, {name: Text(name, parts) for name, parts in self.plan.scored.items()}
+            )
             shares[share] = {name: found.bits / found.bytes for (_, name), (found, _) in scores.items()}
             self.shown.update(f"{share:g}", 1, len(wanted))
         if chosen == "auto":
-            chosen, enough = chosen_share(shares, before, self.text.kept)
+            chosen, enough = chosen_share(shares, before, self.plan.text.kept)
             if not enough:
                 warnings.append(
                     f"kept text is more than {KEPT_LIMIT:.0%} worse than before training with every share; a lower "
                     "--learning-rate, a larger --kept-share or fewer --passes forget less"
                 )
-        scored = {name: sum(len(text.encode()) for text in parts) for name, parts in self.scored.items()}
+        scored = {name: sum(len(text.encode()) for text in parts) for name, parts in self.plan.scored.items()}
         result = Training(
-            passes=self.passes,
-            steps=self.steps.n,
-            text_bytes=self.ids[1],
-            tokens=len(self.ids[0]),
-            learning_rate=self.recipe.learning_rate,
+            passes=self.plan.passes,
+            steps=self.plan.steps.n,
+            text_bytes=self.plan.ids[1],
+            tokens=len(self.plan.ids[0]),
+            learning_rate=self.plan.recipe.learning_rate,
             share=float(chosen),
             before=before,
             shares=shares,
-            kept=tuple(sorted(self.text.kept)),
+            kept=tuple(sorted(self.plan.text.kept)),
             scored=scored,
             warnings=tuple(dict.fromkeys(warnings)),
         )
@@ -441,21 +307,16 @@ class _Run:
         shutil.rmtree(self.work)
         return result
 
-    def _new(self) -> "np.ndarray":
-        rows = find_vocabulary(self.checkpoint).rows
-        if self.recipe.new_ids:
-            return np.array(self.recipe.new_ids, np.int64)
-        return new_ids(self.folder, rows)[0]
-
     def _write(self, job: WeightBlend, history: list[Any], result: Training) -> None:
         from tokengraft.training.held_out import plot
 
         heads, rows = result.table()
+        share = self.plan.recipe.kept_share if self.plan.text.keep else 0
         options = {
-            name: value for name, value in asdict(self.options).items() if value != getattr(TrainOptions(), name)
+            name: value for name, value in asdict(self.plan.options).items() if value != getattr(TrainOptions(), name)
         }
-        words = ["tokengraft", "train", base_name(self.folder), "--text", "TEXT"]
-        words += ["--keep", "TEXT"] * bool(self.text.keep)
+        words = ["tokengraft", "train", base_name(self.plan.folder), "--text", "TEXT"]
+        words += ["--keep", "TEXT"] * bool(self.plan.text.keep)
         for name, value in options.items():
             for item in value.items() if isinstance(value, Mapping) else [value]:
                 shown = f"{item[0]}={item[1]}" if isinstance(item, tuple) else str(item)
@@ -464,8 +325,8 @@ class _Run:
             [
                 "## Training",
                 f"Trained on {result.text_bytes / 1e6:,.1f} MB of text ({result.tokens:,} tokens, {result.passes:g} "
-                f"passes), {self.recipe.kept_share if self.text.keep else 0:.0%} of it kept text. Bits per byte of "
-                f"held-out text, less is better ([curves]({PLOT}), [log]({LOG})):",
+                f"passes), {share:.0%} of it kept text. Bits per byte of held-out text, less is better "
+                f"([curves]({PLOT}), [log]({LOG})):",
                 table([*heads], [[code(row[0]), *row[1:]] for row in rows]),
                 made_by(public_command([*words, "--out", "trained"]), REPORT),
             ]
@@ -473,32 +334,41 @@ class _Run:
         state = (
             f"**Trained** after its vocabulary was changed, and blended with {result.share:g} of the weights before."
         )
-        log = {"result": result.as_dict(), "settings": self.settings, "history": history}
+        settings = {name: value for name, value in self.plan.settings.items() if name != "model"}
+        log = {"result": result.as_dict(), "settings": settings, "history": history}
         with new_folder(self.out, replaceable=None) as partial:
             job.write(result.share, partial)
-            copy_others(self.folder, self.folder, partial)
+            copy_others(self.plan.folder, self.plan.folder, partial)
             (partial / LOG).write_text(json.dumps(log, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             (partial / PLOT).write_text(plot(history, [*result.before]), encoding="utf-8")
-            (partial / CARD).write_bytes(trained_card([self.folder], state, section))
-            write_report(partial, "train", options, {"adapted": self.folder}, result.as_dict())
+            (partial / CARD).write_bytes(trained_card([self.plan.folder], state, section))
+            write_report(partial, "train", options, {"adapted": self.plan.folder}, result.as_dict())
 
 
-_SHAPE = (("num_hidden_layers", "n_layer"), ("hidden_size", "n_embd"))
+def _of_first_process(value: Any, world: int) -> Any:
+    """The value of the first process, in all of them."""
+    values = [value]
+    if world > 1:
+        import torch
+
+        torch.distributed.broadcast_object_list(values)
+    return values[0]
 
 
 def _free_memory(loaded: LoadedModel) -> int:
     import torch
 
     if loaded.hardware.on_gpu:
-        held = 4 * sum(weight.numel() for weight in loaded.model.parameters())
+        held = 4 * sum(int(weight.numel()) for weight in loaded.model.parameters())
         return int(torch.cuda.mem_get_info()[0]) + held
-    return (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else 1 << 60
-    )
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    return loaded.hardware.memory
 
 
 def chosen_share(
-    shares: Mapping[float, Mapping[str, float]], before: Mapping[str, float], kept: Any
+    shares: Mapping[float, Mapping[str, float]], before: Mapping[str, float], kept: Collection[str]
 ) -> tuple[float, bool]:
     """The smallest share with which all kept text is at most 1 % worse than before, and whether there is one.
 

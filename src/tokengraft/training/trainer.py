@@ -1,9 +1,8 @@
 """`trained`: runs the Trainer with the pieces of the package, from its last saved step if there is one."""
 
-import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,18 +12,16 @@ from tokengraft.measure.models import LoadedModel, no_progress_bar, running
 from tokengraft.progress import Stages
 from tokengraft.training.held_out import HeldOutBits
 from tokengraft.training.new_rows import FasterNewRows
+from tokengraft.training.plan import TrainingPlan
 from tokengraft.training.text import Ids, sample
-
-if TYPE_CHECKING:
-    from tokengraft.training.train import _Run
 
 CURVE_SHARE, CURVE_BYTES = 0.006, 2000
 """Text that is scored at each point of the curves: ten points cost 2 % of the training."""
 _TIMES = ("runtime", "per_second", "total_flos")
-"""Parts of the names of figures that differ from run to run."""
+"""Parts of the names of figures that differ from run to plan."""
 
 
-class Sequences(torch.utils.data.Dataset):  # type: ignore[type-arg,misc]
+class Sequences(torch.utils.data.Dataset):  # type: ignore[misc]
     """Tokens in sequences of equal length, in the order of training."""
 
     def __init__(self, ids: Ids, length: int, n: int) -> None:
@@ -51,39 +48,41 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
         self.shown.update(f"step {state.global_step:,}/{state.max_steps:,}", self.tokens, self.total)
 
 
-def trained(run: "_Run", loaded: LoadedModel, args: Any, warnings: list[str]) -> list[dict[str, Any]]:
+def trained(
+    plan: TrainingPlan, loaded: LoadedModel, args: Any, shown: Stages, warnings: list[str]
+) -> list[dict[str, Any]]:
     """Trains the model, saves its weights as 32-bit floats in the work folder, and returns the log."""
-    steps, (ids, n_bytes) = run.steps, run.ids
+    steps, (ids, n_bytes) = plan.steps, plan.ids
     loaded.model.config.use_cache = False
     trainer = Trainer(
         model=loaded.model.train(),
         args=args,
         train_dataset=Sequences(ids, steps.length, steps.n * steps.per_step),
         data_collator=torch.utils.data.default_collate,
-        callbacks=[FasterNewRows(run.recipe.new_ids, run.recipe.new_rows_factor)],
+        callbacks=[FasterNewRows(plan.recipe.new_ids, plan.recipe.new_rows_factor)],
     )
     trainer.remove_callback(PrinterCallback)
 
     def warn(text: str) -> None:
         warnings.append(text)
-        run.shown.note(f"warning: {text}")
+        shown.note(f"warning: {text}")
 
-    most = int(max(CURVE_BYTES, CURVE_SHARE * n_bytes / max(1, len(run.scored))))
-    texts = {name: sample(documents, most) for name, documents in run.scored.items()}
+    most = int(max(CURVE_BYTES, CURVE_SHARE * n_bytes / max(1, len(plan.scored))))
+    texts = {name: sample(documents, most) for name, documents in plan.scored.items()}
     points = 10 if n_bytes >= 1_000_000 else 5
-    scoring = HeldOutBits(trainer, run.folder, texts, kept=run.text.kept, points=points, show=run.shown.note, warn=warn)
+    scoring = HeldOutBits(trainer, plan.folder, texts, kept=plan.text.kept, points=points, show=shown.note, warn=warn)
     trainer.add_callback(scoring)
-    tokens = steps.batch * steps.length * run.world
-    trainer.add_callback(_Progress(run.shown, tokens, steps.n * steps.per_step * steps.length))
-    run.shown.start("training", "tokens")
-    last = last_checkpoint(run.work)
+    tokens = steps.batch * steps.length * plan.world
+    trainer.add_callback(_Progress(shown, tokens, steps.n * steps.per_step * steps.length))
+    shown.start("training", "tokens")
+    last = last_checkpoint(Path(args.output_dir))
     if last:
         step = int(last.name.rpartition("-")[2])
-        run.shown.note(f"going on after step {step:,}")
-        run.shown.update("", step * steps.per_step * steps.length, steps.n * steps.per_step * steps.length)
+        shown.note(f"going on after step {step:,}")
+        shown.update("", step * steps.per_step * steps.length, steps.n * steps.per_step * steps.length)
     with running("trained", "pass a smaller --batch if memory ran out"), no_progress_bar():
         trainer.train(resume_from_checkpoint=str(last) if last else None)
-        trainer.save_model(str(run.work / "trained"))
+        trainer.save_model(str(Path(args.output_dir) / "trained"))
     history = [
         {name: value for name, value in entry.items() if not any(part in name for part in _TIMES)}
         for entry in trainer.state.log_history
@@ -94,12 +93,9 @@ def trained(run: "_Run", loaded: LoadedModel, args: Any, warnings: list[str]) ->
 
 def last_checkpoint(work: Path) -> Path | None:
     """The last checkpoint that is complete. Its state is written last; others are removed."""
-    found = sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    found = sorted(work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    complete = [path for path in found if (path / "trainer_state.json").is_file()]
     for path in found:
-        try:
-            json.loads((path / "trainer_state.json").read_bytes())
-        except (OSError, ValueError):
+        if path not in complete:
             shutil.rmtree(path, ignore_errors=True)
-        else:
-            return path
-    return None
+    return complete[-1] if complete else None

@@ -27,8 +27,17 @@ from tokengraft.checkpoint.peft.parts import (
     require_layers,
 )
 from tokengraft.checkpoint.peft.transplant import opened
-from tokengraft.checkpoint.tensors import ITEM_BYTES, Ids, Raw, Rows, TensorFile, TensorInfo, header_bytes, narrow
-from tokengraft.checkpoint.tensors import widen
+from tokengraft.checkpoint.tensors import (
+    ITEM_BYTES,
+    Ids,
+    Raw,
+    Rows,
+    TensorFile,
+    TensorInfo,
+    header_bytes,
+    narrow,
+    widen,
+)
 from tokengraft.errors import CheckpointError
 
 _SCALED = (".lora_B.weight", ".lora_B.bias", ".lora_embedding_B")
@@ -105,7 +114,7 @@ class AdapterBlend:
         of_model = self._of_model(part.table.info.name if part.suffix != "bias" else name.removeprefix(PREFIX), None)
         mean = rest * values + np.float32(self.share) * of_model.reshape(len(self.is_new), *values.shape[1:])[rows]
         mean[self.is_new[rows]] = values[self.is_new[rows]]
-        return mean
+        return np.asarray(mean, np.float32)
 
     def _of_model(self, name: str, like: TensorInfo | None) -> Rows:
         """A tensor of the model as numbers."""
