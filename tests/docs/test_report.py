@@ -1,7 +1,7 @@
 """The report in a browser without network: every section, on a wide screen and on a phone, light and dark."""
 
-import json
 import re
+from dataclasses import fields as dataclass_fields
 
 import builders
 import pytest
@@ -10,17 +10,19 @@ from hostile import MODEL
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.measure.evaluate import Score
 from tokengraft.measure.sample_texts import built_in_texts
 
-PROBE = {
-    "base": "<b>base",
-    "settings": {},
-    "scores": [
-        {"model": model, "text": "et", "steps": steps, "bytes": 900, "tokens": 300, "bits_per_byte": 2.5 - steps / 100}
-        for model in ("<b>base", "new")
-        for steps in (0, 20)
-    ],
-}
+SCORE = {field.name: None for field in dataclass_fields(Score)} | {"documents": 3, "bytes": 900, "tokens": 300}
+
+
+def with_bits(*models, text="et", **more):
+    """An evaluation of models, the first of which is the base."""
+    scores = [
+        Score(**SCORE | {"tokenizer": model, "text": text, "bits_per_byte": 2.5 - at / 100} | more)
+        for at, model in enumerate(models)
+    ]
+    return tg.Evaluation(tuple(scores), models[0])
 
 
 def test_the_page_names_nothing_outside_and_leaves_no_placeholder(page):
@@ -53,14 +55,12 @@ def test_every_section_is_shown_and_nothing_is_wider_than_the_screen(opened, pag
 ATTACK = "</script><img src=x onerror=\"document.title='broken'\"><!--<script>{{STYLE}}"
 
 
-def test_names_records_and_probes_that_look_like_markup_are_shown_as_text(opened, adapted, tmp_path):
+def test_names_records_and_models_that_look_like_markup_are_shown_as_text(opened, adapted, tmp_path):
     record = {
         ATTACK: ATTACK,
         "inputs": [{"role": ATTACK, "name": ATTACK, "path": [ATTACK]}],
         "options": {ATTACK: [ATTACK]},
     }
-    scores = [score | {"model": score["model"] + ATTACK, "text": ATTACK} for score in PROBE["scores"]]
-    probe = {"base": "<b>base" + ATTACK, "scores": scores}
     tg.report(
         adapted / MODEL,
         adapted / "out",
@@ -68,13 +68,13 @@ def test_names_records_and_probes_that_look_like_markup_are_shown_as_text(opened
         out=tmp_path / "page.html",
         title=ATTACK,
         record=record,
-        probe=probe,
+        bits=with_bits("<b>base" + ATTACK, "new" + ATTACK, text=ATTACK),
     )
     shown = opened(tmp_path / "page.html")
     assert shown.title() == shown.locator("h1").inner_text() == ATTACK
     assert shown.evaluate("document.querySelectorAll('img, h1 *, dd *').length") == 0
     assert shown.locator("#record").text_content().count(ATTACK) == 4
-    assert ATTACK in shown.locator("#probe-chart .legend").inner_text()
+    assert ATTACK in shown.locator("#bits-chart .legend").inner_text()
     assert ATTACK in shown.locator("#scores").inner_text()
 
 
@@ -201,23 +201,13 @@ def test_the_curve_of_pruning_marks_the_chosen_size(opened, adapted, tmp_path):
     assert "et (held out)" in shown.locator("#scores").inner_text()
 
 
-def test_a_probe_is_a_section_of_the_page(opened, adapted, tmp_path):
-    (tmp_path / "probe.json").write_text(json.dumps(PROBE))
-    command = ["report", str(adapted / MODEL), str(adapted / "out"), "--text", f"et={adapted / 'et.txt'}"]
-    assert cli.main([*command, "--probe", str(tmp_path / "probe.json"), "--out", str(tmp_path / "page.html")]) == 0
+def test_bits_of_models_are_a_section_of_the_page(opened, adapted, tmp_path):
+    bits = with_bits("<b>base", "new")
+    tg.report(adapted / MODEL, adapted / "out", {"et": adapted / "et.txt"}, out=tmp_path / "page.html", bits=bits)
     shown = opened(tmp_path / "page.html", "dark", 390)
-    assert shown.locator("#probe-table tbody tr").count() == 4
-    assert shown.locator("#probe-chart rect.mark").count() == 4
-    assert "<b>base, not trained" in shown.locator("#probe-chart .legend").inner_text()
-
-
-@pytest.mark.parametrize("broken", ["{", "[]", '{"scores": []}', '{"base": "a", "scores": [{"model": 1}]}'])
-def test_a_file_that_is_no_probe_is_refused(adapted, tmp_path, broken, capsys):
-    (tmp_path / "probe.json").write_text(broken)
-    command = ["report", str(adapted / MODEL), str(adapted / "out"), "--text", f"et={adapted / 'et.txt'}"]
-    assert cli.main([*command, "--probe", str(tmp_path / "probe.json"), "--out", str(tmp_path / "page.html")]) == 2
-    assert "tokengraft probe" in capsys.readouterr().err
-    assert not (tmp_path / "page.html").exists()
+    assert shown.locator("#bits-table tbody tr").count() == 2
+    assert shown.locator("#bits-chart rect.mark").count() == 2
+    assert "<b>base" in shown.locator("#bits-chart .legend").inner_text()
 
 
 def test_the_commands_write_a_report(opened, adapted, tmp_path):
@@ -300,27 +290,21 @@ def test_the_same_tokenizer_twice_has_a_page(opened, tmp_path):
     assert "0 tokens added, 0 removed" in shown.locator("#lead").inner_text()
 
 
-def test_a_probe_that_diverged_and_a_record_of_any_values_are_shown(opened, adapted, tmp_path):
-    broken = [
-        score | {"bits_per_byte": float("nan"), "new_bits_per_byte": float("inf"), "tokens": 0}
-        for score in PROBE["scores"]
-    ]
-    probe = PROBE | {"scores": [*PROBE["scores"], *(score | {"model": "diverged"} for score in broken)]}
+def test_a_model_that_diverged_and_a_record_of_any_values_are_shown(opened, adapted, tmp_path):
     record = {"path": tmp_path, "rate": float("nan"), "inputs": [None, "x", {"role": "text", "bytes": "many"}], "n": 3}
     tg.report(
         adapted / MODEL,
         adapted / "out",
         {"et": adapted / "et.txt"},
         out=tmp_path / "page.html",
-        probe=probe,
+        bits=with_bits("base", "diverged", bits_per_byte=float("nan"), new_bits_per_byte=float("inf")),
         record=record,
     )
     shown = opened(tmp_path / "page.html")
-    assert shown.locator("#probe-table tbody tr").count() == 8
-    text = shown.locator("#overview").text_content() + shown.locator("#probe").inner_text()
+    assert shown.locator("#bits-table tbody tr").count() == 2
+    text = shown.locator("#overview").text_content() + shown.locator("#bits").inner_text()
     assert not re.search("NaN|null|undefined|Infinity|∞", text)
     assert str(tmp_path) in text
-    assert "not a number" in shown.locator("#probe-note").inner_text()
 
 
 def test_a_text_that_a_tokenizer_drops_has_no_empty_figures(opened, adapted, tmp_path):

@@ -70,7 +70,7 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "warnings": [*dict.fromkeys((*content.warnings, *content.evaluation.warnings, *content.evaluation.notes))],
         "next": [content.next_step.what, content.next_step.why, content.next_step.lines] if content.next_step else None,
         "record": json_ready(dict(content.record)),
-        "probe": json_ready(dict(content.probe)) if content.probe else None,
+        "bits": json_ready(dict(content.bits)) if content.bits else None,
         "settings": _settings(content),
         "samples": [sample for text in content.texts for sample in samples(content, text)],
         "snippets": snippets,

@@ -1,22 +1,28 @@
-"""`bits`: the bits that a model needs for a text. `train_briefly`: a few optimizer steps on all weights.
+"""`score_models`: bits per byte of models on texts. `bits`: the bits that a model needs for a text.
 
+The only way to score in the package: training, blending and evaluation give the same figure for a model and a text.
 Documents are cut into `chunks` at places that do not depend on a tokenizer, so that all models read the same bytes.
 `sequences` are chunks as ids, with the bytes of every token; `batches` are sequences of similar length.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import cos, log, pi
+from math import log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokengraft.errors import CheckpointError
-from tokengraft.measure.segments import Segmenter
+from tokengraft.checkpoint.layout import open_checkpoint
+from tokengraft.errors import CheckpointError, Progress
+from tokengraft.formats.sources import load_folder
+from tokengraft.measure.metrics import new_tokens
+from tokengraft.measure.models import LoadedModel, free_memory, hardware, load_model, running
+from tokengraft.measure.segments import Segmenter, Text
 from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.train.models import LoadedModel, running
 
 CHUNK_BYTES = 1500
 """The default size of a chunk. At four bytes per token it is a context of a few hundred tokens."""
@@ -51,24 +57,6 @@ def _end(raw: bytes, start: int, max_bytes: int) -> int:
     while raw[limit] & 0xC0 == 0x80:  # not inside a character
         limit -= 1
     return limit
-
-
-def steps_of(parts: Iterable[str], step_bytes: int, steps: int) -> Iterator[list[str]]:
-    """The parts in groups of at least ``step_bytes`` bytes, in order; the last ones are left out if they are fewer.
-
-    Examples:
-        >>> list(steps_of(["aa", "bb", "cc", "dd", "ee"], 3, 9))
-        [['aa', 'bb'], ['cc', 'dd']]
-    """
-    group, size, done = list[str](), 0, 0
-    for part in parts:
-        if done == steps:
-            return
-        group.append(part)
-        size += len(part.encode())
-        if size >= step_bytes:
-            yield group
-            group, size, done = [], 0, done + 1
 
 
 Ids = npt.NDArray[np.int64]
@@ -123,11 +111,6 @@ def _spaces(tokens: Iterable[bytes]) -> int:
     return spaces
 
 
-def ids_of(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[Ids, ...]:
-    """The ids of chunks. Chunks without a token are left out."""
-    return tuple(np.array(ids, np.int64) for ids in encoded(tokenizer, chunks) if ids)
-
-
 def encoded(tokenizer: Tokenizer, chunks: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """The ids of each chunk, as in the document that it is cut from.
 
@@ -174,26 +157,39 @@ class Bits:
     tokens: int
 
 
-def bits(loaded: LoadedModel, text: Sequences, new: Collection[int], progress: Any = None) -> tuple[Bits, Bits]:
+def bits(
+    loaded: LoadedModel,
+    text: Sequences,
+    new: Collection[int] = (),
+    *,
+    progress: Callable[[int], None] | None = None,
+    part: tuple[int, int] = (0, 1),
+    add: Callable[[list[float]], list[float]] | None = None,
+) -> tuple[Bits, Bits]:
     """The bits of all tokens of a text, and those of the tokens with the ids in ``new``.
 
-    ``progress`` is called with the number of tokens scored since the last call.
+    ``progress`` is called with the number of tokens scored since the last call. Of several processes, each scores its
+    ``part``, such as (0, 2), and ``add`` gives the sums over all of them.
     """
     is_new = np.zeros(loaded.rows, bool)
     is_new[[*new]] = True
-    total = ours = 0.0
-    for places, batch, targets in batches(loaded, text.ids):
-        costs = _bits_of_batch(loaded, batch, targets)
-        for place, row in zip(places, costs, strict=True):
-            scored = row[: len(text.ids[place])]
-            total += float(scored.sum())
-            ours += float(scored[is_new[text.ids[place]]].sum())
+    sums, trains = [0.0, 0.0], loaded.model.training
+    loaded.model.eval()
+    for place_of_batch, (places, batch, targets) in enumerate(batches(loaded, text.ids)):
+        if place_of_batch % part[1] == part[0]:
+            costs = _bits_of_batch(loaded, batch, targets)
+            for place, row in zip(places, costs, strict=True):
+                scored = row[: len(text.ids[place])]
+                sums[0] += float(scored.sum())
+                sums[1] += float(scored[is_new[text.ids[place]]].sum())
         if progress:
             progress(sum(len(text.ids[place]) for place in places))
+    loaded.model.train(trains)
+    total, ours = add(sums) if add else sums
     if not np.isfinite(total):
         raise CheckpointError(
             "the model gives probabilities that are not numbers",
-            hint="pass --dtype float32, or a lower --learning-rate if it was trained",
+            hint="if it was trained, train it again with a lower --learning-rate",
         )
     marked = [is_new[ids] for ids in text.ids]
     new_bytes = sum(int(sizes[mark].sum()) for sizes, mark in zip(text.n_bytes, marked, strict=True))
@@ -204,78 +200,45 @@ def _bits_of_batch(loaded: LoadedModel, batch: Any, targets: Any) -> Any:
     """Bits of every token of a batch: one row for each sequence, from its first token on."""
     import torch
 
-    with running("run", "check that transformers runs it, or pass a smaller --chunk-bytes if memory ran out"):
+    with running("run", "check that transformers runs it, and that the memory is large enough"):
         with torch.inference_mode(), loaded.hardware.autocast():
             logits = loaded.model(input_ids=batch, use_cache=False).logits
-        costs = _losses(logits, targets, "none")
+        costs = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100, reduction="none"
+        )
     return costs.view(batch.shape)[:, len(loaded.start) - 1 :].double().cpu().numpy() / log(2)
 
 
-def _losses(logits: Any, targets: Any, reduction: str) -> Any:
-    """The cross-entropy of the next token at every position of a batch, or its sum."""
-    import torch
-
-    return torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100, reduction=reduction
-    )
+def chunk_bytes(folders: Iterable[str | os.PathLike[str]]) -> int:
+    """Bytes of a chunk that all models can read: a token has at least one byte, and some come before a text."""
+    known = (open_checkpoint(Path(folder)).text_config.get("max_position_embeddings") for folder in folders)
+    return max(16, min([CHUNK_BYTES, *(n - 8 for n in known if type(n) is int and n > 0)]))
 
 
-WARM_UP = 0.1
-"""Share of the steps in which the learning rate rises; then it falls to 0 as a cosine."""
-MAX_NORM = 1.0
+def score_models(
+    models: Mapping[str, str | os.PathLike[str]], texts: Mapping[str, Text], *, progress: Progress | None = None
+) -> dict[tuple[str, str], tuple[Bits, Bits]]:
+    """The bits of every model for every text, by their names: of all tokens, and of those that the first model lacks.
 
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """The text of every step, and how to train."""
-
-    steps: tuple[tuple[str, ...], ...]
-    """The chunks of each step, which do not depend on the tokenizer."""
-    learning_rate: float
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of text in all steps."""
-        return sum(len(chunk.encode()) for step in self.steps for chunk in step)
-
-
-def train_briefly(loaded: LoadedModel, plan: TrainingPlan, progress: Any = None) -> None:
-    """Trains a model in place, with AdamW, on all of its weights."""
-    import torch
-
-    weights = [weight for weight in loaded.model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(
-        weights, lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=loaded.hardware.on_gpu
-    )
-    total = len(plan.steps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, total))
-    for number, step in enumerate(plan.steps):
-        with running(f"trained, at step {number + 1}", "pass a smaller --chunk-bytes if memory ran out"):
-            _step(loaded, ids_of(loaded.tokenizer, step))
-            torch.nn.utils.clip_grad_norm_(weights, MAX_NORM)
-            optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        schedule.step()
-        if progress:
-            progress(sum(len(chunk.encode()) for chunk in step))
-
-
-def learning_rate_factor(step: int, steps: int, warm_up: float = WARM_UP) -> float:
-    """The share of the learning rate at a step, from 0: it rises, then falls as a cosine.
-
-    >>> [round(learning_rate_factor(step, 10, 0.2), 2) for step in range(10)]
-    [0.5, 1.0, 1.0, 0.96, 0.85, 0.69, 0.5, 0.31, 0.15, 0.04]
+    Before every chunk a model reads its start token, so that no byte is left out. One model is in memory at a time.
     """
-    rising = max(1, round(warm_up * steps))
-    if step < rising:
-        return (step + 1) / rising
-    return 0.5 * (1 + cos(pi * (step - rising) / max(1, steps - rising)))
+    where, size = hardware(), chunk_bytes(models.values())
+    base = load_folder(Path(next(iter(models.values()))))
+    parts = {name: tuple(chunks(text.documents, size)) for name, text in texts.items()}
+    total = len(models) * sum(len(part.encode()) for text in parts.values() for part in text)
+    scores = {}
+    for name, folder in models.items():
+        loaded = load_model(folder, where)
+        new = new_tokens(loaded.tokenizer, base)
+        for text, documents in parts.items():
+            found = sequences(loaded.tokenizer, documents)
+            rate = found.text_bytes / max(found.n_tokens, 1)
 
+            def report(n: int, what: str = f"{name}, {text}", rate: float = rate) -> None:
+                if progress:
+                    progress(what, round(n * rate), total)
 
-def _step(loaded: LoadedModel, ids: Sequence[Ids]) -> None:
-    """Adds the gradient of the mean loss of all tokens of a step."""
-    n_tokens = sum(map(len, ids))
-    for _, batch, targets in batches(loaded, ids):
-        with loaded.hardware.autocast():
-            logits = loaded.model(input_ids=batch, use_cache=False).logits
-        (_losses(logits, targets, "sum") / n_tokens).backward()
+            scores[name, text] = bits(loaded, found, new, progress=report)
+        del loaded
+        free_memory()
+    return scores
