@@ -15,7 +15,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.formats.convert import TARGETS
 from tokengraft.tokenizer.edit import remove_tokens
-from tokengraft.tokenizer.rank_file import TEKKEN
+from tokengraft.tokenizer.encodings import TEKKEN
 from tokengraft.verify import check
 from tokengraft.verify.finding import Finding
 

@@ -18,8 +18,9 @@ from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import FLAGS, LISTING, SETTINGS, decoder_entries
+from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, family_encoding, known_encoding
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.rank_file import ENCODING, PATTERNS, Encoding, RankFile, family_encoding, known_encoding
+from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Pair = tuple[str, str]

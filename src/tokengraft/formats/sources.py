@@ -14,8 +14,9 @@ from tokengraft.formats.pieces import read_piece_model, require_agreement
 from tokengraft.formats.ranks import NOTHING_GIVEN, Given, SpecialTokens, read_ranks, require_rank_agreement
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
+from tokengraft.tokenizer.encodings import ENCODING
 from tokengraft.tokenizer.piece_model import NAMES, piece_file
-from tokengraft.tokenizer.rank_file import ENCODING, is_rank_file, rank_file, rank_file_name, rank_files
+from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name, rank_files
 from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
