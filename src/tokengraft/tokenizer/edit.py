@@ -17,7 +17,7 @@ from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTok
 from tokengraft.output.json_file import as_hash, read_result, write_result_file
 from tokengraft.tokenizer.kind import CHARACTER_OF, SPACE
 from tokengraft.tokenizer.rewrite import Change, rewritten_ranks, stale_files
-from tokengraft.tokenizer.tokenizer import Tokenizer, merge_priorities
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 
@@ -173,7 +173,7 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     `tokenizer.json` only those listed. The two differ if a new token is the missing part of an old one. Without a file
     of that rule the result is empty.
     """
-    priorities = merge_priorities(tokenizer)
+    priorities = tokenizer.merge_priorities
     if priorities is None or not tokenizer.structure.unreachable:
         return {}
     unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)

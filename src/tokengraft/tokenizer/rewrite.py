@@ -156,7 +156,7 @@ def rewrite_files(
 def _rewritten_json(name: str, raw: bytes, change: Change) -> bytes:
     """A JSON file that lists tokens or ids, after a change. Its bytes stay if nothing in it changes."""
     content = parse_settings(raw, name)
-    changed = {token: change.ids[token] for token in content if token in change.ids}
+    changed: dict[str, Any] = {token: change.ids[token] for token in content if token in change.ids}
     if name == "vocab.json":
         changed = dict(sorted((changed | dict(change.new)).items(), key=lambda item: item[1]))
     elif name == ENCODING:
