@@ -1,31 +1,18 @@
-"""SentencePiece files: reading a `.model`, and writing a `tokenizer.json` as one."""
+"""Reads a SentencePiece `.model` as a tokenizer, with the pipeline that its settings describe."""
 
 import base64
 import json
-import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import checked, new_document
-from tokengraft.formats.ranks import require_none, split_differences
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import FLAGS
-from tokengraft.tokenizer.kind import SPACE, byte_token, pipeline_steps, require_whole_charsmaps
-from tokengraft.tokenizer.piece_model import (
-    BYTE,
-    CONTROL,
-    NAMES,
-    NORMAL,
-    UNKNOWN,
-    USER_DEFINED,
-    PieceModel,
-    all_splits,
-    new_model,
-    placeholder,
-)
+from tokengraft.tokenizer.kind import SPACE, require_whole_charsmaps
+from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -73,54 +60,6 @@ def _require_expressible(model: PieceModel, name: str) -> None:
             f"`{name}` has {what or f'the piece {strange[0]!r}, a character of which is no piece'}",
             hint="pass a folder with the `tokenizer.json` of this model, which says what is merged when",
         )
-
-
-def require_agreement(tokenizer: Tokenizer, folder: str) -> None:
-    """Refuses a `.model` that does not say what the `tokenizer.json` beside it says."""
-    model = tokenizer.piece_model
-    if model is None:
-        return
-    if model.is_unigram != (tokenizer.algorithm == "Unigram"):
-        raise InvalidTokenizerError(
-            f"`{folder}` has a tokenizer.json that is {tokenizer.algorithm}, and a SentencePiece model that is not",
-            hint="one of the two is stale: take it out of a copy of the folder",
-        )
-    differences = _unigram_differences if model.is_unigram else _differences
-    require_none(differences(tokenizer, model), tokenizer, tokenizer.piece_file, folder)
-
-
-def _unigram_differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
-    """Pieces and scores that differ. Ids may: some libraries count from another number than the file."""
-    scores = tokenizer.scores
-    for string, score in model.normal.items():
-        # The converters of ALBERT and XLNet subtract 100 from the scores of numbers with a comma.
-        allowed = (score, score - 100) if "," in string else (score,)
-        if not any(math.isclose(scores.get(string, math.inf), one, rel_tol=1e-6, abs_tol=1e-6) for one in allowed):
-            yield f"the piece {string!r} scores {scores.get(string, 'nothing')} in the one and {score} in the other"
-    others = {piece.string for piece in model.pieces} | {token.content for token in tokenizer.added}
-    # CamemBERT's class lists special tokens of its own in front, and these under another name.
-    others |= {f"{piece.string}NOTUSED" for piece in model.pieces if piece.type in (CONTROL, UNKNOWN)}
-    for string in scores:
-        if string not in others:
-            yield f"tokenizer.json has {string!r}, which is no piece of the other"
-
-
-def _differences(tokenizer: Tokenizer, model: PieceModel) -> Iterator[str]:
-    ids = tokenizer.ids
-    holes = model.holes
-    for token_id, piece in enumerate(model.pieces):
-        if token_id not in holes and ids.get(piece.string) != token_id:
-            other = ids.get(piece.string, "no id")
-            yield f"the piece {piece.string!r} has the id {token_id:,} in the one and {other} in the other"
-    scores, before, lowest = model.normal, "", math.inf
-    for left, right in tokenizer.merge_strings():
-        product = left + right
-        if ids[product] >= len(model.pieces):
-            yield f"merges of tokenizer.json make {product!r}, which is no piece of the other"
-        if scores.get(product, lowest) > lowest:
-            yield f"{product!r} scores higher than {before!r}, and tokenizer.json merges it later"
-        if product in scores:
-            before, lowest = product, scores[product]
 
 
 def _document(model: PieceModel, name: str) -> dict[str, Any]:
@@ -190,74 +129,3 @@ def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
     if spec.add_dummy_prefix:
         yield {"type": "Prepend", "prepend": SPACE}
     yield {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-
-
-def by_priority(tokenizer: Tokenizer, others: Collection[str]) -> list[str]:
-    """Tokens in the order in which they merge, single characters first, without ``others``.
-
-    A token that merges do not make stays behind the one before it.
-    """
-    places = {pair: place for place, pair in enumerate(tokenizer.merges)}
-    splits, keys, last = tokenizer.structure.splits, dict[str, tuple[int, int]](), -1
-    for token in tokenizer.tokens:
-        if token.string not in others:
-            last = places[splits[token.id]] if token.id in splits else last
-            keys[token.string] = (-1 if len(token.string) == 1 else last, token.id)
-    return sorted(keys, key=keys.__getitem__)
-
-
-_STAY = "use it in the format that it has"
-
-
-def as_piece_model(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer as a SentencePiece model: a piece for every token, scored in the order in which they merge.
-
-    The rules of the trainer are Llama's, which tokengraft assumes for a `tokenizer.json` too.
-    """
-    if tokenizer.algorithm != "BPE":
-        _refuse(f"it is {tokenizer.algorithm}, and only BPE is converted")
-    if tokenizer.kind != "sentencepiece":
-        _refuse("its tokens are made of bytes, and pieces of SentencePiece of characters")
-    unknown = tokenizer.model.get("unk_token")
-    if unknown not in tokenizer.ids or not tokenizer.model.get("fuse_unk"):
-        _refuse("it has no unknown token whose repetitions are one token, as SentencePiece needs")
-    prefix = _adds_prefix(tokenizer)
-    strings, kinds = tokenizer.strings, _kinds(tokenizer, str(unknown))
-    order = by_priority(tokenizer, {string for string, kind in kinds.items() if kind != NORMAL})
-    scores = {string: -1.0 - place for place, string in enumerate(order)}
-    pieces = [
-        (strings[i], scores.get(strings[i], 0.0), kinds[strings[i]]) if i in strings else placeholder(i)[:3]
-        for i in range(tokenizer.n_rows)
-    ]
-    model = new_model(pieces, byte_fallback=tokenizer.byte_fallback, add_dummy_prefix=prefix)
-    converted = read_piece_model({NAMES[0]: model.write()}, NAMES[0])
-    difference = next(split_differences(tokenizer, converted), None)
-    if difference is not None:
-        _refuse(difference)
-    return converted
-
-
-def _kinds(tokenizer: Tokenizer, unknown: str) -> dict[str, int]:
-    kinds = dict.fromkeys(tokenizer.ids, NORMAL)
-    kinds |= {byte_token(byte): BYTE for byte in range(256) if tokenizer.byte_fallback and byte_token(byte) in kinds}
-    kinds |= {token.content: CONTROL if token.special else USER_DEFINED for token in tokenizer.added}
-    return kinds | {unknown: UNKNOWN}
-
-
-def _adds_prefix(tokenizer: Tokenizer) -> bool:
-    """Whether text gets a ``▁`` in front, if the pipeline does nothing else than write spaces as ``▁``."""
-    steps = pipeline_steps(tokenizer.document)
-    prepends = {"type": "Prepend", "prepend": SPACE}
-    replaces: dict[str, Any] = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": False}
-    if steps not in ([prepends, replaces], [replaces], [metaspace]):
-        # A Metaspace step that prepends does so only where text does not begin with a space.
-        _refuse(
-            f"its pipeline is {', '.join(map(str, steps))}; SentencePiece writes spaces as `{SPACE}`, with or without "
-            "one more in front of every text"
-        )
-    return len(steps) == 2
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise UnsupportedTokenizerError(f"the tokenizer cannot be written as sentencepiece: {reason}", hint=_STAY)

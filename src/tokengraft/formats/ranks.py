@@ -6,10 +6,8 @@ mistral-common: the text of a special token is encoded as that token.
 
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, pairwise, product
+from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from tokengraft import _core
@@ -18,7 +16,7 @@ from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import FLAGS, LISTING, SETTINGS, decoder_entries
-from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, family_encoding, known_encoding
+from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, known_encoding
 from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -199,98 +197,3 @@ def split_pattern(tokenizer: Tokenizer) -> str | None:
     rule = (split[0].get("behavior"), bool(split[0].get("invert")))
     regex = split[0].get("pattern", {}).get("Regex") if split[0]["type"] == "Split" else None
     return regex if rule in (("Isolated", False), ("Removed", True)) else None
-
-
-def require_rank_agreement(tokenizer: Tokenizer, folder: str, ranks: RankFile | None = None) -> None:
-    """Refuses a rank file that does not say what the `tokenizer.json` beside it says.
-
-    The proof covers every text: the same tokens with the same ids, and for each the same merge that makes it, in the
-    same order. By default it is about the rank file among the files of the tokenizer, if there is one.
-    """
-    ranks = ranks or tokenizer.ranks
-    if ranks:
-        require_none(_differences(tokenizer, ranks), tokenizer, tokenizer.rank_file, folder)
-
-
-def require_none(differences: Iterator[str], tokenizer: Tokenizer, file: str | None, folder: str) -> None:
-    """Refuses two files of a folder that differ, with the first difference."""
-    difference = next(differences, None)
-    if difference is not None:
-        raise InvalidTokenizerError(
-            f"`{file}` and `{tokenizer.main}` in `{folder}` differ: {difference}",
-            hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
-        )
-
-
-def _differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    added = {token.content for token in tokenizer.added}.difference(ranks.ids)
-    learned = {string: token_id for string, token_id in tokenizer.vocab.items() if string not in added}
-    if learned != ranks.ids:
-        for token, token_id in ranks.ids.items():
-            if learned.get(token) != token_id:
-                yield f"the token {token!r} has the id {token_id:,} in the one and {learned.get(token)} in the other"
-        yield f"tokenizer.json has the token {min(learned.keys() - ranks.ids.keys())!r}, which is not in the other"
-    pattern = ranks.pattern or getattr(family_encoding(ranks.sha256), "pattern", None)
-    if pattern and split_pattern(tokenizer) != pattern:
-        yield "tokenizer.json does not split text by the pattern of the other"
-    yield from merge_differences(tokenizer, ranks)
-
-
-def merge_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    """Where the merges of a tokenizer encode differently from the ranks. Nothing means: the same for every pretoken."""
-    listed, wanted = tokenizer.core_vocabulary, ranks.vocabulary({})
-    if not listed.n_merges == wanted.n_merges == listed.common_merges(wanted):
-        vocab = tokenizer.vocab
-        merges = [(vocab[left], vocab[right]) for left, right in wanted.merge_strings()]
-        by_rank = replace(tokenizer, core_vocabulary=_core.Vocabulary(dict(vocab), merges), files=FrozenDict())
-        yield from split_differences(tokenizer, by_rank)
-    if not tokenizer.ignore_merges and (whole := tokenizer.structure.unreachable):
-        yield (
-            f"merges do not make the token {tokenizer.strings[whole[0]]!r} (one of {len(whole):,}), which rank files "
-            "encode to itself"
-        )
-
-
-def split_differences(tokenizer: Tokenizer, other: Tokenizer) -> Iterator[str]:
-    """Where two tokenizers with the same ids encode pretokens differently, merge skipping aside.
-
-    A token that encodes to itself is always made by the same pair, and any other is never made by a merge. So two lists
-    of merges encode alike if these pairs are the same, in the same order.
-    """
-    ours, theirs = tokenizer.structure.splits, other.structure.splits
-    for token_id, string in sorted(tokenizer.strings.items()):
-        one, two = ours.get(token_id), theirs.get(token_id)
-        if one != two:
-            said = [" + ".join(repr(tokenizer.strings[i]) for i in pair) if pair else "nothing" for pair in (one, two)]
-            yield (
-                f"{string!r} is made of {said[0]} by the merges of {tokenizer.main}, and of {said[1]} where any two "
-                "tokens merge that make a token"
-            )
-    if [*_firing(tokenizer)] != [*_firing(other)]:
-        yield f"the merges of {tokenizer.main} are not in the order of the tokens that they make"
-
-
-def _firing(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
-    """The merges that make a token in some text, in order."""
-    pairs = set(tokenizer.structure.splits.values())
-    return (pair for pair in tokenizer.merges if pair in pairs)
-
-
-def most_in_order(pairs: list[Pair], ranks: Mapping[Pair, int]) -> list[Pair]:
-    """As many of the pairs as possible that are in the order of their ranks.
-
-    >>> most_in_order([("c", "d"), ("a", "b"), ("b", "c")], {("a", "b"): 0, ("b", "c"): 1, ("c", "d"): 2})
-    [('a', 'b'), ('b', 'c')]
-    """
-    if all(ranks[a] < ranks[b] for a, b in pairwise(pairs)):
-        return pairs
-    ends, last, before = list[int](), list[Pair](), dict[Pair, list[Pair]]()
-    for pair in pairs:
-        place = bisect_left(ends, ranks[pair])
-        before[pair] = last[place - 1 : place]
-        ends[place : place + 1], last[place : place + 1] = [ranks[pair]], [pair]
-    longest, end = list[Pair](), last[-1:]
-    while end:
-        longest += end
-        end = before[end[0]]
-    return longest[::-1]

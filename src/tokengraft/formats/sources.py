@@ -2,21 +2,22 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import InvalidTokenizerError, SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.errors import SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.formats.agreement import require_agreement, require_rank_agreement, require_same_ranks
 from tokengraft.formats.huggingface import read_tokenizer_json, read_vocab_txt, write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model, require_agreement
-from tokengraft.formats.ranks import NOTHING_GIVEN, Given, SpecialTokens, read_ranks, require_rank_agreement
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.ranks import NOTHING_GIVEN, Given, SpecialTokens, read_ranks
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.encodings import ENCODING
 from tokengraft.tokenizer.piece_model import NAMES, piece_file
-from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name, rank_files
+from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
 from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -45,13 +46,12 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
     main = folder / TOKENIZER_JSON
     files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
     model, ranks = piece_file(files), rank_file(files)
-    _require_same_ranks(files, name or str(folder))
+    require_same_ranks(files, name or str(folder))
     if main in paths or model is not None or VOCAB_TXT in files:
         given.require_none(str(folder))
     if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
-        _require_same_lines(tokenizer, name or str(folder))
         require_rank_agreement(tokenizer, name or str(folder))
         return tokenizer
     if model is not None:
@@ -86,17 +86,6 @@ def _require_known_ids(tokenizer: Tokenizer, folder: str) -> None:
             "of the model",
             hint=f"write the file: `transformers.AutoTokenizer.from_pretrained({folder!r}).save_pretrained('NEW')`; or "
             f"pass the path of `{tokenizer.main}` itself if the model has its ids",
-        )
-
-
-def _require_same_ranks(files: Mapping[str, bytes], folder: str) -> None:
-    """Refuses several rank files with different content: only one of them would be read and changed."""
-    first, *others = [*rank_files(files)] or [""]
-    differing = next((other for other in others if files[other] != files[first]), None)
-    if differing is not None:
-        raise InvalidTokenizerError(
-            f"`{differing}` and `{first}` in `{folder}` differ, and both are rank files",
-            hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
         )
 
 
@@ -153,21 +142,6 @@ def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     if tokenizer.main != TOKENIZER_JSON:
         return dict(tokenizer.files)
     return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
-
-
-def _require_same_lines(tokenizer: Tokenizer, folder: str) -> None:
-    """Refuses a `vocab.txt` that lists other ids than the WordPiece tokenizer beside it."""
-    if tokenizer.algorithm != "WordPiece" or VOCAB_TXT not in tokenizer.files:
-        return
-    lines = tokenizer.files[VOCAB_TXT].decode(errors="replace").removesuffix("\n").split("\n")
-    for place, line in enumerate(lines):
-        token = line.removesuffix("\r")
-        if tokenizer.ids.get(token) != place:
-            raise InvalidTokenizerError(
-                f"`{VOCAB_TXT}` in `{folder}` has {token!r} on line {place + 1:,}, and `{TOKENIZER_JSON}` gives it "
-                f"{tokenizer.ids.get(token, 'no id')}",
-                hint="one of the two is stale: take it out of a copy of the folder",
-            )
 
 
 def _require_listable(tokenizer: Tokenizer) -> None:
