@@ -69,9 +69,16 @@ def _document(model: PieceModel, name: str) -> dict[str, Any]:
     decoders: list[dict[str, Any]] = [space, {"type": "ByteFallback"}, {"type": "Fuse"}]
     if model.normalizer.add_dummy_prefix:
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    added, flags = [], dict.fromkeys(FLAGS, False)
+    for token_id, piece in enumerate(model.pieces):
+        if piece.type in (UNKNOWN, CONTROL, USER_DEFINED):
+            # A piece with a `▁` is searched for after spaces were replaced by `▁`.
+            normalized = piece.type == USER_DEFINED and SPACE in piece.string
+            decided = {"normalized": normalized, "special": piece.type != USER_DEFINED}
+            added.append({"id": token_id, "content": piece.string, **flags, **decided})
     return new_document(
         {"unk_token": unknown, "fuse_unk": True, "byte_fallback": model.byte_fallback},
-        added_tokens=[*_added_tokens(model)],
+        added_tokens=added,
         normalizer={"type": "Sequence", "normalizers": [*_normalizers(model, name)]},
         decoder={"type": "Sequence", "decoders": decoders},
     )
@@ -92,16 +99,6 @@ def _unigram_document(model: PieceModel, name: str) -> dict[str, Any]:
     is_split = not any(SPACE in string[1:] for string in model.normal)
     words = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": True}
     return document | {"model": settings, "pre_tokenizer": words if is_split else None}
-
-
-def _added_tokens(model: PieceModel) -> Iterator[dict[str, Any]]:
-    flags = dict.fromkeys(FLAGS, False)
-    for token_id, piece in enumerate(model.pieces):
-        if piece.type in (UNKNOWN, CONTROL, USER_DEFINED):
-            # A piece with a `▁` is searched for after spaces were replaced by `▁`.
-            normalized = piece.type == USER_DEFINED and SPACE in piece.string
-            decided = {"normalized": normalized, "special": piece.type != USER_DEFINED}
-            yield {"id": token_id, "content": piece.string, **flags, **decided}
 
 
 def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,6 @@ from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Pair = tuple[str, str]
 SpecialTokens = Mapping[str, int] | Sequence[str]
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _DIFFERENT = re.compile(
@@ -30,8 +29,6 @@ _DIFFERENT = re.compile(
     re.DOTALL,
 )
 """What the regex engines of `tokenizers` and tiktoken read differently: `x{1,3}+`, `x{,3}`, `x{3,1}`, `^`, `$`."""
-
-
 _SYNTAX = re.compile(r"(?P<rare>\\[wWbB]|\[:|--|~~|\[\^?\]|\[\^(?:\\.|[^\]\\])*&&)|\\.", re.DOTALL)
 """Words, whose characters differ; named classes; operators on sets, except for `[a&&[^b]]`, which both read alike."""
 _CHARACTERS = "aA1'.-_ \t\n\r\u00a0é猫\u0301٣Ⅷ€\u200d\x00\ue000\U0001f642"
@@ -74,7 +71,20 @@ def read_ranks(
         given.require_none(name)
         encoding = Encoding.of(ranks.pattern, {t: i for i, t in enumerate(ranks.special_tokens)}, name=name)
     specials = encoding.special_ids(ranks.end)
-    _require_separate(ranks, specials, name)
+    taken = {token_id: token for token, token_id in ranks.ids.items()}
+    for text, token_id in specials.items():
+        if token_id > MAX_ID:
+            raise InvalidTokenizerError(
+                f"`{name}`: the special token {text!r} has the id {token_id:,}, and ids end at {MAX_ID:,}",
+                hint="give it another id: --special-tokens; in a list, ids follow the highest rank",
+            )
+        if text in ranks.ids or token_id in taken:
+            other = text if text in ranks.ids else taken[token_id]
+            raise InvalidTokenizerError(
+                f"`{name}`: the special token {text!r} with the id {token_id:,} and the token {other!r} with the id "
+                f"{ranks.ids[other]:,} are the same or have the same id",
+                hint="give it another id or text: --special-tokens",
+            )
     require_same_meaning(encoding.pattern, name)
     rest = json.dumps(_document(encoding.pattern, specials), ensure_ascii=False)
     return checked(Tokenizer(ranks.vocabulary(specials), rest, FrozenDict(kept), main=file))
@@ -101,26 +111,14 @@ def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Giv
     )
 
 
-def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -> None:
-    """Refuses special tokens whose text or id a token has, or whose id is beyond what ids can be."""
-    taken = {token_id: token for token, token_id in ranks.ids.items()}
-    for text, token_id in specials.items():
-        if token_id > MAX_ID:
-            raise InvalidTokenizerError(
-                f"`{name}`: the special token {text!r} has the id {token_id:,}, and ids end at {MAX_ID:,}",
-                hint="give it another id: --special-tokens; in a list, ids follow the highest rank",
-            )
-        if text in ranks.ids or token_id in taken:
-            other = text if text in ranks.ids else taken[token_id]
-            raise InvalidTokenizerError(
-                f"`{name}`: the special token {text!r} with the id {token_id:,} and the token {other!r} with the id "
-                f"{ranks.ids[other]:,} are the same or have the same id",
-                hint="give it another id or text: --special-tokens",
-            )
-
-
 def require_same_meaning(pattern: str, name: str) -> None:
-    """Refuses a pattern that the regex engine of `tokenizers` reads differently from the one of tiktoken."""
+    """Refuses a pattern that `tokenizers` and tiktoken may apply differently; the known ones are proven.
+
+    Their regex engines differ in rare syntax, and in text between matches. So a pattern has only syntax that tokengraft
+    reads itself, and matches all text.
+    """
+    if pattern in PATTERNS.values():
+        return
     short = (match[0] for match in _SHORT_CLASS.finditer(pattern) if match["found"])
     others = (
         match[0]
@@ -134,16 +132,6 @@ def require_same_meaning(pattern: str, name: str) -> None:
             hint="write the pattern without it: `x{1,3}` for `x{1,3}+` where nothing more follows, `(?!\\s)` for `$` "
             "after white space; or pass the name of a known pattern with --pattern",
         )
-
-    if pattern not in PATTERNS.values():
-        _require_understood(pattern, name)
-
-
-def _require_understood(pattern: str, name: str) -> None:
-    """Refuses a pattern with syntax that tokengraft does not read itself, and one that does not match all text.
-
-    The regex engines of tiktoken and `tokenizers` differ in rare syntax, and in text between matches.
-    """
     document = _document(pattern, {})
     pipeline = _core.Pipeline(json.dumps(document))  # a pattern that is not one is refused here
     document["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Isolated", "invert": False}

@@ -95,7 +95,12 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
     The other files of its folder are ignored.
     """
     # A pipe is not looked into: it can be read only once.
-    if path.is_file() and _first_bytes(path) == b"GGUF":
+    first_bytes = b""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as stream:
+                first_bytes = stream.read(4)
+    if first_bytes == b"GGUF":
         raise UnsupportedTokenizerError(
             f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
             hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out NEW.gguf` "
@@ -110,13 +115,6 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
     if piece_file({file: raw}) and path.suffix != ".json":
         return read_piece_model({file: raw}, file, name=str(path))
     return read_tokenizer_json(raw, name=str(path), files={})
-
-
-def _first_bytes(path: Path) -> bytes:
-    """The first bytes of a file, so that gigabytes need not be read; none if it cannot be read."""
-    with suppress(OSError), path.open("rb") as stream:
-        return stream.read(4)
-    return b""
 
 
 def save(
@@ -137,27 +135,26 @@ def save(
 
 
 def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """The files that a tokenizer is written to: their content by relative path."""
-    _require_listable(tokenizer)
-    if tokenizer.main != TOKENIZER_JSON:
-        return dict(tokenizer.files)
-    return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
+    """The files that a tokenizer is written to: their content by relative path.
 
-
-def _require_listable(tokenizer: Tokenizer) -> None:
-    """Refuses ids without a token where a file lists the tokens one after the other."""
-    is_list = tokenizer.algorithm == "Unigram" or VOCAB_TXT in tokenizer.files
-    broken = next((token for token in tokenizer.vocab if "\n" in token), None) if VOCAB_TXT in tokenizer.files else None
+    Refuses ids without a token where a file lists the tokens one after the other.
+    """
+    has_lines = VOCAB_TXT in tokenizer.files
+    broken = next((token for token in tokenizer.vocab if "\n" in token), None) if has_lines else None
     if broken is not None:
         raise UnsupportedTokenizerError(
             f"the token {broken!r} has a line break, so `{VOCAB_TXT}` cannot list it",
             hint=f"take `{VOCAB_TXT}` out of a copy of the folder: the tokenizer.json has all tokens",
         )
+    is_list = tokenizer.algorithm == "Unigram" or has_lines
     if is_list and len(tokenizer.vocab) <= max(tokenizer.vocab.values(), default=-1):
         raise UnsupportedTokenizerError(
             f"a {tokenizer.algorithm} vocabulary is a list, which cannot leave out an id, and some have no token",
             hint="renumber the tokens: `Tokenizer.compact()`",
         )
+    if tokenizer.main != TOKENIZER_JSON:
+        return dict(tokenizer.files)
+    return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
 
 
 MAX_BYTES = 1 << 29
