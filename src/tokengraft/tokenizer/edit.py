@@ -46,7 +46,13 @@ def add_tokens(
             f"a merge needs the token {missing!r}, which the tokenizer lacks",
             hint="apply an extension to the tokenizer it was trained for",
         )
-    return tokenizer.edited(ids, _placed(tokenizer, merges), learned=tokens)
+    # Each with the rank of the merge of the tokenizer that it is placed before, in order.
+    end, ranks = first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
+    learned = [(end, pair) for pair in merges if "".join(pair) not in ranks]
+    reachable = sorted((ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks)
+    before = [(place, pair) for (place, _), pair in reachable if place <= end]
+    after = [(place, pair) for (place, _), pair in reachable if place > end]
+    return tokenizer.edited(ids, [*before, *learned, *after], learned=tokens)
 
 
 def _add_listed(tokenizer: Tokenizer, tokens: Sequence[str], scores: Mapping[str, float]) -> Tokenizer:
@@ -201,16 +207,6 @@ def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, 
     others = chain(sorted(free_again), holes)
     returning = {token: token_id for token_id, token in again.items()}
     return {token: returning[token] if token in returning else next(others) for token in tokens}
-
-
-def _placed(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[tuple[int, Pair]]:
-    """New merges in order, each with the rank of the merge of the tokenizer that it is placed before."""
-    end, ranks = first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
-    learned = [(end, pair) for pair in merges if "".join(pair) not in ranks]
-    reachable = sorted((ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks)
-    places = [(place, pair) for (place, _), pair in reachable]
-    before = [placed for placed in places if placed[0] <= end]
-    return [*before, *learned, *places[len(before) :]]
 
 
 Result = TypeVar("Result", bound="EditResult")
