@@ -46,8 +46,8 @@ class Faults:
         self.kind, self.at, self.calls, self.on = kind, at, 0, True
         for name in CALLS:
             monkeypatch.setattr(os, name, self.wrapped(getattr(os, name)))
-        system_call = partial.renameat2 if with_renameat2 else lambda *_: False
-        monkeypatch.setattr(partial, "renameat2", self.wrapped(system_call))
+        system_call = atomic.renameat2 if with_renameat2 else lambda *_: False
+        monkeypatch.setattr(atomic, "renameat2", self.wrapped(system_call))
         if not with_links:
             monkeypatch.setattr(os, "link", self.refuse)
 

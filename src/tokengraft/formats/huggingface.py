@@ -15,7 +15,7 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import FLAGS, loader_settings
+from tokengraft.tokenizer.added import loader_settings, new_entry
 from tokengraft.tokenizer.kind import (
     CONTINUATION,
     Algorithm,
@@ -171,10 +171,9 @@ def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
         raise InvalidTokenizerError(
             f"`{name}` {what}, so it is no vocabulary of a BERT type", hint="pass a folder with a tokenizer.json"
         )
-    flags = dict.fromkeys(FLAGS, False) | {"special": True}
     document = new_document(
         {},
-        added_tokens=[{"id": vocab[token], "content": token, **flags} for token in special if token in vocab],
+        added_tokens=[new_entry(vocab[token], token) for token in special if token in vocab],
         normalizer={
             "type": "BertNormalizer",
             "clean_text": True,

@@ -10,9 +10,9 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnsupportedTokenizerError
 from tokengraft.formats.huggingface import checked, new_document
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import FLAGS
+from tokengraft.tokenizer.added import new_entry
 from tokengraft.tokenizer.kind import SPACE, require_whole_charsmaps
-from tokengraft.tokenizer.piece_model import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
+from tokengraft.tokenizer.piece_model import CONTROL, UNKNOWN, USER_DEFINED, PieceModel, all_splits
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 
@@ -30,69 +30,72 @@ def read_piece_model(
     if len(ids) + len(holes) < len(model.pieces):
         double = next(piece.string for i, piece in enumerate(model.pieces) if ids.get(piece.string, i) != i)
         raise InvalidTokenizerError(f"`{name}` has the piece {double!r} twice", hint="pass another model")
+    _require_expressible(model, name, has_order=beside is not None)
     if model.is_unigram:
         scores = FrozenDict({piece.string: piece.score for piece in model.pieces})
-        rest = json.dumps(_unigram_document(model, name), ensure_ascii=False)
+        rest = json.dumps(_unigram_document(model), ensure_ascii=False)
         return checked(Tokenizer(_core.Vocabulary(ids, []), rest, FrozenDict(files), main=file, scores=scores))
-    if beside is None:
-        _require_expressible(model, name)
     made = [left + right for left, right in beside.merge_strings()] if beside else []
     order = {string: place for place, string in enumerate(dict.fromkeys([*made, *ids]))}
     merges = [(ids[left], ids[right]) for left, right in all_splits(model.normal, order)]
-    rest = json.dumps(_document(model, name), ensure_ascii=False)
+    rest = json.dumps(_document(model), ensure_ascii=False)
     return checked(Tokenizer(_core.Vocabulary(ids, merges), rest, FrozenDict(files), main=file))
 
 
-def _require_expressible(model: PieceModel, name: str) -> None:
-    """Refuses models whose merging cannot be written as a list of merges.
+def _require_expressible(model: PieceModel, name: str, *, has_order: bool) -> None:
+    """Refuses models that no pipeline or list of merges expresses. ``has_order``: another file says what merges when.
 
     Of pieces that score alike, SentencePiece takes the leftmost. A piece may have a character that is no piece.
     """
-    merged = [
-        piece for piece in model.pieces if piece.type == NORMAL and len(piece.string) > 1 and piece.string.strip(SPACE)
-    ]
-    counted = Counter(piece.score for piece in merged)
-    alike = [piece.string for piece in merged if counted[piece.score] > 1]
-    strange = [piece.string for piece in merged if not model.normal.keys() >= set(piece.string)]
-    if alike or strange:
-        what = f"{len(alike):,} pieces that score alike, such as {alike[0]!r}" if alike else ""
+    spec, defined = model.normalizer, [piece.string for piece in model.pieces if piece.type == USER_DEFINED]
+    is_listed = not (has_order or model.is_unigram)
+    merged = {s: score for s, score in model.normal.items() if is_listed and len(s) > 1 and s.strip(SPACE)}
+    counted = Counter(merged.values())
+    alike = [string for string, score in merged.items() if counted[score] > 1]
+    strange = [string for string in merged if not model.normal.keys() >= set(string)]
+    spaced = [string for string in defined if SPACE in string and spec.add_dummy_prefix]
+    problem = ""
+    if alike:
+        problem = f"has {len(alike):,} pieces that score alike, such as {alike[0]!r}"
+    elif strange:
+        problem = f"has the piece {strange[0]!r}, a character of which is no piece"
+    elif defined and model.is_unigram:
+        problem = f"has the user-defined piece {defined[0]!r}: SentencePiece finds it inside words"
+    elif not spec.escape_whitespaces or (spec.add_dummy_prefix and model.rules.treat_whitespace_as_suffix):
+        problem = f"keeps spaces as they are or writes `{SPACE}` after words, for which there is no pipeline"
+    elif spaced:
+        problem = f"has the user-defined piece {spaced[0]!r} and puts a `{SPACE}` before text; no pipeline does both"
+    if problem:
         raise UnsupportedTokenizerError(
-            f"`{name}` has {what or f'the piece {strange[0]!r}, a character of which is no piece'}",
-            hint="pass a folder with the `tokenizer.json` of this model, which says what is merged when",
+            f"`{name}` {problem}", hint="pass a folder with the `tokenizer.json` of this model"
         )
 
 
-def _document(model: PieceModel, name: str) -> dict[str, Any]:
+def _document(model: PieceModel) -> dict[str, Any]:
     """A `tokenizer.json` without vocabulary and merges."""
     unknown = next((piece.string for piece in model.pieces if piece.type == UNKNOWN), None)
     space = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
     decoders: list[dict[str, Any]] = [space, {"type": "ByteFallback"}, {"type": "Fuse"}]
     if model.normalizer.add_dummy_prefix:
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    added, flags = [], dict.fromkeys(FLAGS, False)
+    added = []
     for token_id, piece in enumerate(model.pieces):
         if piece.type in (UNKNOWN, CONTROL, USER_DEFINED):
             # A piece with a `▁` is searched for after spaces were replaced by `▁`.
-            normalized = piece.type == USER_DEFINED and SPACE in piece.string
-            decided = {"normalized": normalized, "special": piece.type != USER_DEFINED}
-            added.append({"id": token_id, "content": piece.string, **flags, **decided})
+            is_defined = piece.type == USER_DEFINED
+            normalized = is_defined and SPACE in piece.string
+            added.append(new_entry(token_id, piece.string, special=not is_defined, normalized=normalized))
     return new_document(
         {"unk_token": unknown, "fuse_unk": True, "byte_fallback": model.byte_fallback},
         added_tokens=added,
-        normalizer={"type": "Sequence", "normalizers": [*_normalizers(model, name)]},
+        normalizer={"type": "Sequence", "normalizers": [*_normalizers(model)]},
         decoder={"type": "Sequence", "decoders": decoders},
     )
 
 
-def _unigram_document(model: PieceModel, name: str) -> dict[str, Any]:
+def _unigram_document(model: PieceModel) -> dict[str, Any]:
     """As `_document`, for Unigram."""
-    defined = next((piece.string for piece in model.pieces if piece.type == USER_DEFINED), None)
-    if defined is not None:
-        raise UnsupportedTokenizerError(
-            f"`{name}` has the user-defined piece {defined!r}: SentencePiece finds it inside words",
-            hint="pass a folder with the `tokenizer.json` of this model",
-        )
-    document = _document(model, name)
+    document = _document(model)
     unknown = next((token_id for token_id, piece in enumerate(model.pieces) if piece.type == UNKNOWN), None)
     settings: dict[str, Any] = {"type": "Unigram", "unk_id": unknown, "vocab": [], "byte_fallback": model.byte_fallback}
     # Words can be split one by one, unless a piece spans two of them.
@@ -101,20 +104,9 @@ def _unigram_document(model: PieceModel, name: str) -> dict[str, Any]:
     return document | {"model": settings, "pre_tokenizer": words if is_split else None}
 
 
-def _normalizers(model: PieceModel, name: str) -> Iterator[dict[str, Any]]:
+def _normalizers(model: PieceModel) -> Iterator[dict[str, Any]]:
     """The steps of the file's normalizer, as the `tokenizers` library names them."""
     spec = model.normalizer
-    if not spec.escape_whitespaces or (spec.add_dummy_prefix and model.rules.treat_whitespace_as_suffix):
-        raise UnsupportedTokenizerError(
-            f"`{name}` keeps spaces as they are or writes `{SPACE}` after words, for which there is no pipeline",
-            hint="pass a folder with the `tokenizer.json` of this model",
-        )
-    spaced = next((p.string for p in model.pieces if p.type == USER_DEFINED and SPACE in p.string), None)
-    if spaced is not None and spec.add_dummy_prefix:
-        raise UnsupportedTokenizerError(
-            f"`{name}` has the user-defined piece {spaced!r} and puts a `{SPACE}` before text; no pipeline does both",
-            hint="pass a folder with the `tokenizer.json` of this model",
-        )
     if spec.charsmap:
         rules = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(spec.charsmap).decode()}
         require_whole_charsmaps(rules)

@@ -6,7 +6,7 @@ mistral-common: the text of a special token is encoded as that token.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -15,13 +15,12 @@ from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTok
 from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import FLAGS, LISTING, SETTINGS, decoder_entries
-from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, known_encoding
+from tokengraft.tokenizer.added import LISTING, SETTINGS, decoder_entries, new_entry
+from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, SpecialTokens, known_encoding
 from tokengraft.tokenizer.kind import pipeline_parts
 from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-SpecialTokens = Mapping[str, int] | Sequence[str]
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _DIFFERENT = re.compile(
     r"\\.|\[(?:\\.|[^\]\\])*\]"
@@ -99,7 +98,7 @@ def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Giv
     if given.pattern is not None:
         listed = given.special_tokens
         if listed is None:  # code beside a tiktoken file has the ids of the tokens that `tokenizer_config.json` lists
-            settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
+            settings = parse_settings(files.get(SETTINGS, b"{}"), SETTINGS)
             entries = decoder_entries(settings.get(LISTING) or {})
             listed = {entry["content"]: token_id for token_id, entry in entries}
         return Encoding.of(given.pattern, listed, name=name)
@@ -162,11 +161,10 @@ def _document(pattern: str, specials: Mapping[str, int]) -> dict[str, Any]:
     split = {"type": "Split", "pattern": {"Regex": pattern}} | (
         {"behavior": "Isolated", "invert": False} if known else {"behavior": "Removed", "invert": True}
     )
-    flags = dict.fromkeys(FLAGS, False) | {"special": True}
     by_id = sorted(specials.items(), key=lambda item: item[1])
     return new_document(
         {"ignore_merges": True},
-        added_tokens=[{"id": token_id, "content": text} | flags for text, token_id in by_id],
+        added_tokens=[new_entry(token_id, text) for text, token_id in by_id],
         pre_tokenizer={"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]},
         decoder=_BYTE_LEVEL | {"add_prefix_space": True, "use_regex": True},
     )

@@ -12,10 +12,10 @@ from tokengraft.errors import SourceNotFoundError, UnreadableFileError, Unsuppor
 from tokengraft.formats.agreement import require_agreement, require_rank_agreement, require_same_ranks
 from tokengraft.formats.huggingface import read_tokenizer_json, read_vocab_txt, write_tokenizer_json
 from tokengraft.formats.pieces import read_piece_model
-from tokengraft.formats.ranks import NOTHING_GIVEN, Given, SpecialTokens, read_ranks
+from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
-from tokengraft.tokenizer.encodings import ENCODING
+from tokengraft.tokenizer.encodings import ENCODING, SpecialTokens
 from tokengraft.tokenizer.piece_model import NAMES, piece_file
 from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
 from tokengraft.tokenizer.rewrite import VOCAB_TXT

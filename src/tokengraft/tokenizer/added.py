@@ -43,6 +43,12 @@ def settings_entries(files: Mapping[str, bytes], listed: Sequence[Mapping[str, A
     return entries
 
 
+def new_entry(token_id: int, content: str, *, special: bool = True, normalized: bool = False) -> Entry:
+    """The entry of an added token without other flags."""
+    flags = dict.fromkeys(FLAGS, False) | {"normalized": normalized, "special": special}
+    return {"id": token_id, "content": content, **flags}
+
+
 def loader_settings(files: Mapping[str, bytes]) -> dict[str, Any]:
     """The settings as transformers merges them: under one name for each idea, whichever file and form they have."""
     return _arguments(*_read_both(files))

@@ -2,6 +2,7 @@
 
 import operator
 import os
+import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, SupportsIndex, TypeVar, overload
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError, require_type
-from tokengraft.output.json_file import as_hash, read_result, write_result_file
+from tokengraft.output.json_file import read_result, write_result_file
 from tokengraft.tokenizer.kind import CHARACTER_OF, SPACE
 from tokengraft.tokenizer.rewrite import Change, rewritten_ranks, stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
@@ -91,7 +92,7 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
 
 def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
     """Refuses a tokenizer that cannot have n new tokens after so many are removed, before any are learned."""
-    apart = [token.content for token in tokenizer.added if token.content not in tokenizer.vocab]
+    apart = [content for _, content in tokenizer.unlisted()]
     removed += len(tokenizer.unpruned) - len(tokenizer) if tokenizer.unpruned else 0
     if tokenizer.algorithm != "BPE" and apart and n not in (0, removed):
         raise UnsupportedTokenizerError(
@@ -282,7 +283,10 @@ class EditResult(ABC):
         """
 
         def parse(document: Any) -> Result:
-            return cls._parsed(document, as_hash(document["base_hash"]))
+            base_hash = document["base_hash"]
+            if not isinstance(base_hash, str) or not re.fullmatch(r"[0-9a-f]{64}", base_hash):
+                raise ValueError(f"`base_hash` is {base_hash!r}, not the hash of a tokenizer")
+            return cls._parsed(document, base_hash)
 
         return read_result(path, parse, what=cls._what, command=cls._command)
 

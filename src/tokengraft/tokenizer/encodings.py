@@ -1,7 +1,7 @@
 """What tiktoken files do not have: split patterns and special tokens, given or of known vocabularies."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ O200K = "|".join(
 QWEN2 = LLAMA3.replace("{1,3}", "")
 TEKKEN = O200K.replace("{1,3}", "").replace(f"{_CONTRACTIONS}?", "")
 
-SpecialTokens = Mapping[str, int] | tuple[str, ...]
+SpecialTokens = Mapping[str, int] | Sequence[str]
 """Special tokens with their ids; or, where a loader gives them the ids after the ranks, in their order."""
 
 
@@ -49,14 +49,14 @@ class Encoding:
 
     def special_ids(self, n_ranks: int) -> dict[str, int]:
         """The ids of the special tokens beside so many ranks."""
-        if isinstance(self.special_tokens, tuple):
-            return {token: n_ranks + place for place, token in enumerate(self.special_tokens)}
-        return dict(self.special_tokens)
+        if isinstance(self.special_tokens, Mapping):
+            return dict(self.special_tokens)
+        return {token: n_ranks + place for place, token in enumerate(self.special_tokens)}
 
     def as_dict(self) -> dict[str, Any]:
         """The content of the file `ENCODING`."""
         tokens = self.special_tokens
-        return {"pat_str": self.pattern, "special_tokens": [*tokens] if isinstance(tokens, tuple) else dict(tokens)}
+        return {"pat_str": self.pattern, "special_tokens": dict(tokens) if isinstance(tokens, Mapping) else [*tokens]}
 
     @classmethod
     def of(cls, pattern: Any, special_tokens: Any, *, name: str) -> "Encoding":

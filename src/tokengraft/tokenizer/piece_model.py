@@ -147,10 +147,6 @@ class PieceModel:
                 found.setdefault((number, field), []).append(content)
         return found
 
-    def merges(self, ids: Mapping[str, int]) -> list[tuple[int, int]]:
-        """The merges that encode as SentencePiece does, with these ids."""
-        return [(ids[left], ids[right]) for left, right in all_splits(self.normal, ids)]
-
     @cached_property
     def holes(self) -> frozenset[int]:
         """Ids without a token, which have a placeholder piece."""

@@ -156,15 +156,13 @@ def rewrite_files(
 def _rewritten_json(name: str, raw: bytes, change: Change) -> bytes:
     """A JSON file that lists tokens or ids, after a change. Its bytes stay if nothing in it changes."""
     content = parse_settings(raw, name)
-    changed: dict[str, Any] = {token: change.ids[token] for token in content if token in change.ids}
+    listed = content.get("special_tokens") if name == ENCODING else content
+    kept = {token: change.ids[token] for token in listed if token in change.ids} if isinstance(listed, dict) else None
+    changed: dict[str, Any] = kept or {}  # of `added_tokens.json`
     if name == "vocab.json":
         changed = dict(sorted((changed | dict(change.new)).items(), key=lambda item: item[1]))
-    elif name == ENCODING:
-        tokens = content.get("special_tokens")  # a list has no ids: they follow from the number of ranks
-        kept = (
-            {token: change.ids[token] for token in tokens if token in change.ids} if isinstance(tokens, dict) else None
-        )
-        changed = content | ({"special_tokens": kept} if kept is not None else {})
+    elif name == ENCODING:  # a list has no ids: they follow from the number of ranks
+        changed = content if kept is None else content | {"special_tokens": kept}
     elif name == "tokenizer_config.json":
         gone, listed = set(change.gone.values()), content.get("added_tokens_decoder")
         changed = {
@@ -255,7 +253,7 @@ def _special_places(files: Mapping[str, bytes], name: str, ranks: RankFile, chan
         # It is known for known files, and otherwise assumed where special tokens have the ids after the ranks.
         encoding = known_encoding(files, ranks)
         is_last = ranks.end in [token_id for token_id, _ in specials.values()]
-        by_place = isinstance(encoding.special_tokens, tuple) if encoding else is_last
+        by_place = not isinstance(encoding.special_tokens, Mapping) if encoding else is_last
         specials = specials if by_place else {}
     else:
         specials = {text: ids for text, ids in specials.items() if ids[0] < ranks.first}

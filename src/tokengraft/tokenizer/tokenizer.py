@@ -17,6 +17,7 @@ from tokengraft.errors import InvalidTokenizerError, OptionError, require_list, 
 from tokengraft.representation import FrozenDict, notebook_html, quoted, shown
 from tokengraft.tokenizer.content import TokenizerContent
 from tokengraft.tokenizer.kind import pipeline_alone, token_bytes
+from tokengraft.tokenizer.piece_model import all_splits
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
 from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
 
@@ -221,7 +222,8 @@ class Tokenizer(TokenizerContent):
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
         elif self.main == self.piece_file and self.piece_model and self.algorithm == "BPE":
             pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
-            vocabulary = _core.Vocabulary(vocabulary.vocab(), pieces.merges(ids))
+            merges = [(ids[left], ids[right]) for left, right in all_splits(pieces.normal, ids)]
+            vocabulary = _core.Vocabulary(vocabulary.vocab(), merges)
         freed, all_scores = {**self.freed, **change.gone}, {**self.scores, **change.scores}
         changed = replace(
             self,
