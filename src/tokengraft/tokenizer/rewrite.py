@@ -126,7 +126,7 @@ def rewrite_files(
     ``merges`` gives the merges after the change. It is called only where a file lists them.
     """
     model, stale = piece_file(files), stale_files(files)
-    yield from _rewritten_ranks(files, change, main)
+    yield from _rewritten_rank_files(files, change, main)
     for name, raw in files.items():
         if name in stale:
             continue
@@ -183,7 +183,7 @@ def _new_id(value: Any, change: Change, gone: Collection[int]) -> Any:
     return None if value in gone else change.moved.get(value, value)
 
 
-def _rewritten_ranks(files: Mapping[str, bytes], change: Change, main: str | None) -> Iterator[tuple[str, bytes]]:
+def _rewritten_rank_files(files: Mapping[str, bytes], change: Change, main: str | None) -> Iterator[tuple[str, bytes]]:
     """The rank file after a change, with the file that has its pattern; nothing if it cannot express the change."""
     name = rank_file(files)
     if name is None:
