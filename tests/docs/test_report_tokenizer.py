@@ -10,7 +10,7 @@ import tokengraft as tg
 from tokengraft.page import content as samples
 from tokengraft.page.content import Content, ReportText
 from tokengraft.page.page import report_page
-from tokengraft.tokenizer.rank_file import PATTERNS
+from tokengraft.tokenizer.encodings import PATTERNS
 
 WORDS = [
     *("the cat", " sat", "on", "kass istub", "põõsas ", "Õ", "ﬁ", "猫が", "한국어", "각", "ไทย", "हिन्दी", "اللغة"),

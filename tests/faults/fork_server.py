@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tokengraft as tg
 from tokengraft.cli.main import build_parser, main
-from tokengraft.output import partial
+from tokengraft.output import atomic
 
 
 class Fault(ctypes.Structure):
@@ -62,7 +62,7 @@ def run(request):
             os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
         if request["without_renameat2"]:
-            partial.renameat2 = lambda *_: False
+            atomic.renameat2 = lambda *_: False
         watch(ctypes.byref(FAULT))
         status = status_of(request["arguments"])
         watch(None)

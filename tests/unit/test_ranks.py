@@ -23,14 +23,8 @@ from rank_files import (
 import tokengraft as tg
 from tokengraft import _core, cli, errors
 from tokengraft.tokenizer.edit import left_out
-from tokengraft.tokenizer.rank_file import (
-    ENCODING,
-    ENCODINGS,
-    FAMILIES,
-    PATTERNS,
-    TEKKEN,
-    bytes_to_token,
-)
+from tokengraft.tokenizer.encodings import ENCODING, ENCODINGS, FAMILIES, PATTERNS, TEKKEN
+from tokengraft.tokenizer.kind import spell
 
 FORMATS = {"explicit": explicit, "following": following, "tekken": write_tekken}
 
@@ -82,7 +76,7 @@ def test_any_vocabulary_encodes_as_tiktoken_does(seed, tmp_path):
 
 def test_merges_are_all_pairs_that_make_a_token_as_in_the_slow_version(tmp_path):
     tokenizer = tg.load(explicit(tmp_path))
-    ranks = {bytes_to_token(token): rank for token, rank in tiny_ranks().items()}
+    ranks = {spell(token, "byte-level"): rank for token, rank in tiny_ranks().items()}
     assert [[*pair] for pair in tokenizer.merge_strings()] == builders.merges_by_rank(ranks, ranks)
     apart = _core.Vocabulary.by_products({"a": 0, "b": 5, "ab": 7, "aba": 9}, [7])
     assert (apart.merge_strings(), len(apart)) == ([], 4)

@@ -4,31 +4,37 @@ Rank files (tiktoken, tekken) have no list of merges: two neighbours merge if th
 if each of its tokens is made by the same pair under that rule, and in the order of the ids.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from tokengraft.errors import OptionError, UnsupportedTokenizerError, require_type
-from tokengraft.formats.pieces import as_piece_model, by_priority, read_piece_model
-from tokengraft.formats.ranks import (
-    NOTHING_GIVEN,
-    Given,
-    merge_differences,
-    read_ranks,
-    require_same_meaning,
-    split_pattern,
-)
+from tokengraft.formats.agreement import merge_differences, split_differences
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks, require_same_meaning, split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.output.json_file import JsonStyle
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.added import SETTINGS
-from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF, pipeline_steps
-from tokengraft.tokenizer.rank_file import PATTERNS, Format, RankFile
+from tokengraft.tokenizer.encodings import PATTERNS
+from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF, SPACE, byte_token, pipeline_steps
+from tokengraft.tokenizer.piece_model import (
+    BYTE,
+    CONTROL,
+    NAMES,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    new_model,
+    placeholder,
+)
+from tokengraft.tokenizer.rank_file import Format, RankFile
 from tokengraft.tokenizer.rewrite import stale_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 FileFormat = Literal["huggingface", "tiktoken", "tekken", "sentencepiece"]
 TARGETS: tuple[FileFormat, ...] = get_args(FileFormat)
+_STAY = "use it in the format that it has"
 _FILES: Mapping[Format, str] = {"tiktoken": "tokenizer.tiktoken", "tekken": "tekken.json"}
 
 
@@ -64,13 +70,23 @@ def convert(tokenizer: Tokenizer, to: FileFormat, *, renumber: bool = False) -> 
         return plain
     if to == "sentencepiece":
         if file is None:
-            return as_piece_model(tokenizer)
+            return _as_piece_model(tokenizer)
         return read_piece_model({file: tokenizer.files[file]}, file)
     if not renumber and tokenizer.rank_file and tokenizer.ranks and tokenizer.ranks.format == to:
         return _ranks_alone(tokenizer, tokenizer.rank_file)
     _require_rank_pipeline(plain, to)
     if renumber:
-        plain = plain.edited(_renumbered(plain, to))
+        specials = [token.content for token in plain.added]
+        learned = _by_priority(plain, {*specials})
+        if to == "tekken":  # special tokens first, then the bytes in their order
+            ordered = [
+                *specials,
+                *(CHARACTER_OF[byte] for byte in range(256)),
+                *(token for token in learned if len(token) > 1),
+            ]
+        else:
+            ordered = [*learned, *specials]
+        plain = plain.edited({token: place for place, token in enumerate(ordered)})
     return _in_ranks(plain, to)
 
 
@@ -101,18 +117,17 @@ def _ranks_alone(tokenizer: Tokenizer, file: str) -> Tokenizer:
     return _in_ranks(_huggingface(tokenizer), "tiktoken")
 
 
-_STAY = "use it in the format that it has"
 _STEPS = "text is split by the matches of one pattern there, without a normalizer or a space in front"
 
 
 def _require_rank_pipeline(tokenizer: Tokenizer, to: FileFormat) -> None:
     """Refuses pipelines that tiktoken does not have."""
     if tokenizer.kind != "byte-level":
-        _refuse(to, "its tokens are made of characters, with single bytes as a fallback, and ranks are of bytes", _STAY)
+        _refuse(to, "its tokens are made of characters, with single bytes as a fallback, and ranks are of bytes")
     pattern = split_pattern(tokenizer)
     steps = pipeline_steps(tokenizer.document)
     if pattern is None:
-        _refuse(to, f"its pipeline is {', '.join(step['type'] for step in steps)}, and {_STEPS}", _STAY)
+        _refuse(to, f"its pipeline is {', '.join(step['type'] for step in steps)}, and {_STEPS}")
     if steps[0].get("behavior") == "Isolated" and pattern not in PATTERNS.values():
         _refuse(
             to,
@@ -124,7 +139,7 @@ def _require_rank_pipeline(tokenizer: Tokenizer, to: FileFormat) -> None:
     flags = ("lstrip", "rstrip", "single_word")
     odd = next((token.content for token in tokenizer.added if any(getattr(token, flag) for flag in flags)), None)
     if odd is not None:
-        _refuse(to, f"the added token {odd!r} takes white space along or must be a whole word", _STAY)
+        _refuse(to, f"the added token {odd!r} takes white space along or must be a whole word")
 
 
 def _in_ranks(tokenizer: Tokenizer, to: Format) -> Tokenizer:
@@ -134,10 +149,10 @@ def _in_ranks(tokenizer: Tokenizer, to: Format) -> Tokenizer:
     learned = dict(sorted(learned.items(), key=lambda item: item[1]))
     missing = next((byte for byte, character in CHARACTER_OF.items() if character not in learned), None)
     if missing is not None:
-        _refuse(to, f"it has no token for the byte 0x{missing:02X}", _STAY)
+        _refuse(to, f"it has no token for the byte 0x{missing:02X}")
     unspelled = next((token for token in learned if not BYTE_OF.keys() >= {*token}), None)
     if unspelled is not None:
-        _refuse(to, f"the token {unspelled!r} is not spelled in bytes", _STAY)
+        _refuse(to, f"the token {unspelled!r} is not spelled in bytes")
     ranks = _rank_file(tokenizer, to, learned, specials)
     difference = next(merge_differences(tokenizer, ranks), None)
     if difference is not None:
@@ -171,16 +186,58 @@ def _rank_file(tokenizer: Tokenizer, to: Format, learned: Mapping[str, int], spe
     return RankFile(FrozenDict(learned), end, first, FrozenDict(header), JsonStyle(ascii_only=True))
 
 
-def _renumbered(tokenizer: Tokenizer, to: FileFormat) -> dict[str, int]:
-    """New ids for all tokens: in the order in which they merge, special tokens where the format has them."""
-    specials = [token.content for token in tokenizer.added]
-    learned = by_priority(tokenizer, {*specials})
-    if to == "tekken":
-        bytes_first = [CHARACTER_OF[byte] for byte in range(256)]
-        learned = [*bytes_first, *(token for token in learned if len(token) > 1)]
-    ordered = [*specials, *learned] if to == "tekken" else [*learned, *specials]
-    return {token: place for place, token in enumerate(ordered)}
+def _by_priority(tokenizer: Tokenizer, others: Collection[str]) -> list[str]:
+    """Tokens in the order in which they merge, single characters first, without ``others``.
+
+    A token that merges do not make stays behind the one before it.
+    """
+    places = {pair: place for place, pair in enumerate(tokenizer.merges)}
+    splits, keys, last = tokenizer.structure.splits, dict[str, tuple[int, int]](), -1
+    for token in tokenizer.tokens:
+        if token.string not in others:
+            last = places[splits[token.id]] if token.id in splits else last
+            keys[token.string] = (-1 if len(token.string) == 1 else last, token.id)
+    return sorted(keys, key=keys.__getitem__)
 
 
-def _refuse(to: FileFormat, reason: str, hint: str) -> NoReturn:
+def _as_piece_model(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer as a SentencePiece model: a piece for every token, scored in the order in which they merge.
+
+    The rules of the trainer are Llama's, which tokengraft assumes for a `tokenizer.json` too.
+    """
+    to: FileFormat = "sentencepiece"
+    if tokenizer.algorithm != "BPE":
+        _refuse(to, f"it is {tokenizer.algorithm}, and only BPE is converted")
+    if tokenizer.kind != "sentencepiece":
+        _refuse(to, "its tokens are made of bytes, and pieces of SentencePiece of characters")
+    unknown = tokenizer.model.get("unk_token")
+    if unknown not in tokenizer.ids or not tokenizer.model.get("fuse_unk"):
+        _refuse(to, "it has no unknown token whose repetitions are one token, as SentencePiece needs")
+    steps = pipeline_steps(tokenizer.document)
+    prepends = {"type": "Prepend", "prepend": SPACE}
+    replaces: dict[str, Any] = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "never", "split": False}
+    if steps not in ([prepends, replaces], [replaces], [metaspace]):
+        # A Metaspace step that prepends does so only where text does not begin with a space.
+        reason = f"its pipeline is {', '.join(map(str, steps))}; SentencePiece writes spaces as `{SPACE}`, with or "
+        _refuse(to, reason + "without one more in front of every text")
+    strings, kinds = tokenizer.strings, dict.fromkeys(tokenizer.ids, NORMAL)
+    kinds |= {byte_token(byte): BYTE for byte in range(256) if tokenizer.byte_fallback and byte_token(byte) in kinds}
+    kinds |= {token.content: CONTROL if token.special else USER_DEFINED for token in tokenizer.added}
+    kinds[str(unknown)] = UNKNOWN
+    order = _by_priority(tokenizer, {string for string, kind in kinds.items() if kind != NORMAL})
+    scores = {string: -1.0 - place for place, string in enumerate(order)}
+    pieces = [
+        (strings[i], scores.get(strings[i], 0.0), kinds[strings[i]]) if i in strings else placeholder(i)[:3]
+        for i in range(tokenizer.n_rows)
+    ]
+    model = new_model(pieces, byte_fallback=tokenizer.byte_fallback, add_dummy_prefix=prepends in steps)
+    converted = read_piece_model({NAMES[0]: model.write()}, NAMES[0])
+    difference = next(split_differences(tokenizer, converted), None)
+    if difference is not None:
+        _refuse(to, difference)
+    return converted
+
+
+def _refuse(to: FileFormat, reason: str, hint: str = _STAY) -> NoReturn:
     raise UnsupportedTokenizerError(f"the tokenizer cannot be written as {to}: {reason}", hint=hint)

@@ -15,7 +15,7 @@ from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, UnsupportedTokenizerError
 from tokengraft.output.json_file import JsonStyle, parse_json, require_plain
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import FLAGS, loader_settings
+from tokengraft.tokenizer.added import loader_settings, new_entry
 from tokengraft.tokenizer.kind import (
     CONTINUATION,
     Algorithm,
@@ -56,7 +56,7 @@ def _read_in_core(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokenize
         document = parse_json(rest, name)
     except UnreadableFileError:
         return None  # the message would name another line
-    if not _is_bpe(document):
+    if algorithm_of(document["model"]) != "BPE":
         return None
     require_plain(document, name)
     with _naming(name):
@@ -71,7 +71,12 @@ def _read_in_python(raw: bytes, name: str, files: Mapping[str, bytes]) -> Tokeni
     require_plain([document, "".join(vocab)], name)
     with _naming(name):
         text = _readable_text(document)
-        _require_ids(vocab)
+        for token, token_id in vocab.items():
+            if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
+                raise InvalidTokenizerError(
+                    f"the token `{token}` has the id {token_id!r}; ids are whole numbers from 0 to {MAX_ID:,}",
+                    hint="give it a free id in `model.vocab`",
+                )
         pairs = _merge_ids(merges, vocab)
         as_text = bool(merges) and isinstance(merges[0], str)
         vocabulary = _core.Vocabulary(vocab, pairs)
@@ -94,19 +99,28 @@ def _readable_text(document: dict[str, Any]) -> str:
     entries = document.get("added_tokens")
     _require_few(len(entries) if isinstance(entries, list) else 0)
     require_whole_charsmaps(document.get("normalizer"))
-    _core.Pipeline(text if _is_bpe(document) else json.dumps(pipeline_alone(document, {}), ensure_ascii=False))
+    is_bpe = algorithm_of(document["model"]) == "BPE"
+    _core.Pipeline(text if is_bpe else json.dumps(pipeline_alone(document, {}), ensure_ascii=False))
     detect_kind(document)
     return text
-
-
-def _is_bpe(document: Mapping[str, Any]) -> bool:
-    return bool(algorithm_of(document["model"]) == "BPE")
 
 
 def checked(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer, if its ids, merges, added tokens and pipeline are consistent."""
     _ = tokenizer.core_model  # building the table checks every id and merge
-    _require_added_ids(tokenizer)
+    _require_few(len(tokenizer.added))
+    vocabulary, owners = tokenizer.core_vocabulary, dict[int, str]()
+    for token in tokenizer.added:
+        known = vocabulary.string_of(token.id) if token.id <= MAX_ID else None
+        owner = owners.setdefault(token.id, token.content if known is None else known)
+        if owner != token.content or token.id > MAX_ID:
+            problem = f"which `{owner}` has already" if token.id <= MAX_ID else f"and ids end at {MAX_ID:,}"
+            raise InvalidTokenizerError(
+                f"the added token `{token.content}` is not in `model.vocab`, so loaders give it the id {token.id}, "
+                f"{problem}",
+                hint=f"put it into `model.vocab` with a free id (listed is {token.listed_id}), or if no text needs it "
+                "take it out of `added_tokens` and of the files beside tokenizer.json that name it",
+            )
     _ = tokenizer.pipeline  # with the added tokens that only other files name
     return tokenizer
 
@@ -119,7 +133,6 @@ def new_document(model: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
     return {"version": "1.0", **dict.fromkeys(steps), **parts, "model": {**bpe, "vocab": {}, "merges": []}}
 
 
-_SPECIAL = ("unk", "sep", "pad", "cls", "mask")
 _NOT_BERT = {
     "do_basic_tokenize": True,
     "never_split": [],
@@ -129,12 +142,6 @@ _NOT_BERT = {
     "do_subword_tokenize": True,
 }
 """Settings of tokenizers with a `vocab.txt` that need another pipeline if they have another value."""
-
-
-def _text_of(token: Any) -> str:
-    """The text of a token that settings name, as a text or an object."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else ""
 
 
 def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
@@ -152,7 +159,11 @@ def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
             "pipeline does that",
             hint="pass a folder with the `tokenizer.json` of this model",
         )
-    special = [_text_of(settings.get(f"{use}_token")) or f"[{use.upper()}]" for use in _SPECIAL]
+    special = []
+    for use in ("unk", "sep", "pad", "cls", "mask"):
+        token = settings.get(f"{use}_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        special.append(text if text and isinstance(text, str) else f"[{use.upper()}]")
     unknown, sep, _, cls, _ = special
     missing = next((token for token in (unknown, sep, cls) if token not in vocab), None)
     if missing is not None or len(vocab) < len(tokens):
@@ -160,10 +171,9 @@ def read_vocab_txt(files: Mapping[str, bytes], *, name: str) -> Tokenizer:
         raise InvalidTokenizerError(
             f"`{name}` {what}, so it is no vocabulary of a BERT type", hint="pass a folder with a tokenizer.json"
         )
-    flags = dict.fromkeys(FLAGS, False) | {"special": True}
     document = new_document(
         {},
-        added_tokens=[{"id": vocab[token], "content": token, **flags} for token in special if token in vocab],
+        added_tokens=[new_entry(vocab[token], token) for token in special if token in vocab],
         normalizer={
             "type": "BertNormalizer",
             "clean_text": True,
@@ -286,15 +296,6 @@ def _require_settings(model: Mapping[str, Any], algorithm: str, name: str) -> No
         )
 
 
-def _require_ids(vocab: Mapping[str, Any]) -> None:
-    for token, token_id in vocab.items():
-        if type(token_id) is not int or not 0 <= token_id <= MAX_ID:
-            raise InvalidTokenizerError(
-                f"the token `{token}` has the id {token_id!r}; ids are whole numbers from 0 to {MAX_ID:,}",
-                hint="give it a free id in `model.vocab`",
-            )
-
-
 def _merge_ids(merges: list[Any], vocab: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     """The merges as pairs of ids. Refuses the first one that does not name two tokens in the form of the others."""
     as_text, pairs = bool(merges) and isinstance(merges[0], str), list[tuple[int, int]]()
@@ -331,20 +332,3 @@ def _require_few(added: int) -> None:
             f"it has {added:,} added tokens, and tokengraft reads up to {MAX_ADDED:,}",
             hint="put tokens that text is split into, rather than special ones, into `model.vocab` alone",
         )
-
-
-def _require_added_ids(tokenizer: Tokenizer) -> None:
-    """Refuses an added token that loaders would give the id of another token, or one beyond what ids can be."""
-    _require_few(len(tokenizer.added))
-    vocabulary, owners = tokenizer.core_vocabulary, dict[int, str]()
-    for token in tokenizer.added:
-        known = vocabulary.string_of(token.id) if token.id <= MAX_ID else None
-        owner = owners.setdefault(token.id, token.content if known is None else known)
-        if owner != token.content or token.id > MAX_ID:
-            problem = f"which `{owner}` has already" if token.id <= MAX_ID else f"and ids end at {MAX_ID:,}"
-            raise InvalidTokenizerError(
-                f"the added token `{token.content}` is not in `model.vocab`, so loaders give it the id {token.id}, "
-                f"{problem}",
-                hint=f"put it into `model.vocab` with a free id (listed is {token.listed_id}), or if no text needs it "
-                "take it out of `added_tokens` and of the files beside tokenizer.json that name it",
-            )

@@ -6,10 +6,8 @@ mistral-common: the text of a special token is encoded as that token.
 
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, pairwise, product
+from collections.abc import Mapping
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from tokengraft import _core
@@ -17,13 +15,12 @@ from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTok
 from tokengraft.formats.huggingface import MAX_ID, checked, new_document
 from tokengraft.output.json_file import JsonStyle, parse_settings
 from tokengraft.representation import FrozenDict
-from tokengraft.tokenizer.added import FLAGS, LISTING, SETTINGS, decoder_entries
+from tokengraft.tokenizer.added import LISTING, SETTINGS, decoder_entries, new_entry
+from tokengraft.tokenizer.encodings import ENCODING, PATTERNS, Encoding, SpecialTokens, known_encoding
 from tokengraft.tokenizer.kind import pipeline_parts
-from tokengraft.tokenizer.rank_file import ENCODING, PATTERNS, Encoding, RankFile, family_encoding, known_encoding
+from tokengraft.tokenizer.rank_file import RankFile
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
-Pair = tuple[str, str]
-SpecialTokens = Mapping[str, int] | Sequence[str]
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _DIFFERENT = re.compile(
     r"\\.|\[(?:\\.|[^\]\\])*\]"
@@ -31,8 +28,6 @@ _DIFFERENT = re.compile(
     re.DOTALL,
 )
 """What the regex engines of `tokenizers` and tiktoken read differently: `x{1,3}+`, `x{,3}`, `x{3,1}`, `^`, `$`."""
-
-
 _SYNTAX = re.compile(r"(?P<rare>\\[wWbB]|\[:|--|~~|\[\^?\]|\[\^(?:\\.|[^\]\\])*&&)|\\.", re.DOTALL)
 """Words, whose characters differ; named classes; operators on sets, except for `[a&&[^b]]`, which both read alike."""
 _CHARACTERS = "aA1'.-_ \t\n\r\u00a0é猫\u0301٣Ⅷ€\u200d\x00\ue000\U0001f642"
@@ -75,35 +70,6 @@ def read_ranks(
         given.require_none(name)
         encoding = Encoding.of(ranks.pattern, {t: i for i, t in enumerate(ranks.special_tokens)}, name=name)
     specials = encoding.special_ids(ranks.end)
-    _require_separate(ranks, specials, name)
-    require_same_meaning(encoding.pattern, name)
-    rest = json.dumps(_document(encoding.pattern, specials), ensure_ascii=False)
-    return checked(Tokenizer(ranks.vocabulary(specials), rest, FrozenDict(kept), main=file))
-
-
-def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Given) -> Encoding:
-    """The encoding of a tiktoken file: as given, as the file beside it says, or as known."""
-    known = known_encoding(files, ranks)
-    if known is not None:
-        pattern = known.pattern if given.pattern is None else given.pattern
-        return Encoding.of(pattern, known.special_tokens if given[1] is None else given.special_tokens, name=name)
-    if given.pattern is not None:
-        listed = given.special_tokens
-        if listed is None:  # code beside a tiktoken file has the ids of the tokens that `tokenizer_config.json` lists
-            settings = parse_settings(files[SETTINGS], SETTINGS) if SETTINGS in files else {}
-            entries = decoder_entries(settings.get(LISTING) or {})
-            listed = {entry["content"]: token_id for token_id, entry in entries}
-        return Encoding.of(given.pattern, listed, name=name)
-    raise UnsupportedTokenizerError(
-        f"`{name}` has {len(ranks.ids):,} ranks and is no known tiktoken file; its split pattern is not in the file",
-        hint="pass the pattern: `--pattern` of `tokengraft convert`, or `load(..., pattern=...)`, as one of "
-        f"{', '.join(PATTERNS)} or as a regular expression; and its special tokens. A folder with a `{ENCODING}` has "
-        "both",
-    )
-
-
-def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -> None:
-    """Refuses special tokens whose text or id a token has, or whose id is beyond what ids can be."""
     taken = {token_id: token for token, token_id in ranks.ids.items()}
     for text, token_id in specials.items():
         if token_id > MAX_ID:
@@ -118,10 +84,40 @@ def _require_separate(ranks: RankFile, specials: Mapping[str, int], name: str) -
                 f"{ranks.ids[other]:,} are the same or have the same id",
                 hint="give it another id or text: --special-tokens",
             )
+    require_same_meaning(encoding.pattern, name)
+    rest = json.dumps(_document(encoding.pattern, specials), ensure_ascii=False)
+    return checked(Tokenizer(ranks.vocabulary(specials), rest, FrozenDict(kept), main=file))
+
+
+def _encoding(ranks: RankFile, files: Mapping[str, bytes], name: str, given: Given) -> Encoding:
+    """The encoding of a tiktoken file: as given, as the file beside it says, or as known."""
+    known = known_encoding(files, ranks)
+    if known is not None:
+        pattern = known.pattern if given.pattern is None else given.pattern
+        return Encoding.of(pattern, known.special_tokens if given[1] is None else given.special_tokens, name=name)
+    if given.pattern is not None:
+        listed = given.special_tokens
+        if listed is None:  # code beside a tiktoken file has the ids of the tokens that `tokenizer_config.json` lists
+            settings = parse_settings(files.get(SETTINGS, b"{}"), SETTINGS)
+            entries = decoder_entries(settings.get(LISTING) or {})
+            listed = {entry["content"]: token_id for token_id, entry in entries}
+        return Encoding.of(given.pattern, listed, name=name)
+    raise UnsupportedTokenizerError(
+        f"`{name}` has {len(ranks.ids):,} ranks and is no known tiktoken file; its split pattern is not in the file",
+        hint="pass the pattern: `--pattern` of `tokengraft convert`, or `load(..., pattern=...)`, as one of "
+        f"{', '.join(PATTERNS)} or as a regular expression; and its special tokens. A folder with a `{ENCODING}` has "
+        "both",
+    )
 
 
 def require_same_meaning(pattern: str, name: str) -> None:
-    """Refuses a pattern that the regex engine of `tokenizers` reads differently from the one of tiktoken."""
+    """Refuses a pattern that `tokenizers` and tiktoken may apply differently; the known ones are proven.
+
+    Their regex engines differ in rare syntax, and in text between matches. So a pattern has only syntax that tokengraft
+    reads itself, and matches all text.
+    """
+    if pattern in PATTERNS.values():
+        return
     short = (match[0] for match in _SHORT_CLASS.finditer(pattern) if match["found"])
     others = (
         match[0]
@@ -135,16 +131,6 @@ def require_same_meaning(pattern: str, name: str) -> None:
             hint="write the pattern without it: `x{1,3}` for `x{1,3}+` where nothing more follows, `(?!\\s)` for `$` "
             "after white space; or pass the name of a known pattern with --pattern",
         )
-
-    if pattern not in PATTERNS.values():
-        _require_understood(pattern, name)
-
-
-def _require_understood(pattern: str, name: str) -> None:
-    """Refuses a pattern with syntax that tokengraft does not read itself, and one that does not match all text.
-
-    The regex engines of tiktoken and `tokenizers` differ in rare syntax, and in text between matches.
-    """
     document = _document(pattern, {})
     pipeline = _core.Pipeline(json.dumps(document))  # a pattern that is not one is refused here
     document["pre_tokenizer"]["pretokenizers"][0] |= {"behavior": "Isolated", "invert": False}
@@ -175,11 +161,10 @@ def _document(pattern: str, specials: Mapping[str, int]) -> dict[str, Any]:
     split = {"type": "Split", "pattern": {"Regex": pattern}} | (
         {"behavior": "Isolated", "invert": False} if known else {"behavior": "Removed", "invert": True}
     )
-    flags = dict.fromkeys(FLAGS, False) | {"special": True}
     by_id = sorted(specials.items(), key=lambda item: item[1])
     return new_document(
         {"ignore_merges": True},
-        added_tokens=[{"id": token_id, "content": text} | flags for text, token_id in by_id],
+        added_tokens=[new_entry(token_id, text) for text, token_id in by_id],
         pre_tokenizer={"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]},
         decoder=_BYTE_LEVEL | {"add_prefix_space": True, "use_regex": True},
     )
@@ -198,98 +183,3 @@ def split_pattern(tokenizer: Tokenizer) -> str | None:
     rule = (split[0].get("behavior"), bool(split[0].get("invert")))
     regex = split[0].get("pattern", {}).get("Regex") if split[0]["type"] == "Split" else None
     return regex if rule in (("Isolated", False), ("Removed", True)) else None
-
-
-def require_rank_agreement(tokenizer: Tokenizer, folder: str, ranks: RankFile | None = None) -> None:
-    """Refuses a rank file that does not say what the `tokenizer.json` beside it says.
-
-    The proof covers every text: the same tokens with the same ids, and for each the same merge that makes it, in the
-    same order. By default it is about the rank file among the files of the tokenizer, if there is one.
-    """
-    ranks = ranks or tokenizer.ranks
-    if ranks:
-        require_none(_differences(tokenizer, ranks), tokenizer, tokenizer.rank_file, folder)
-
-
-def require_none(differences: Iterator[str], tokenizer: Tokenizer, file: str | None, folder: str) -> None:
-    """Refuses two files of a folder that differ, with the first difference."""
-    difference = next(differences, None)
-    if difference is not None:
-        raise InvalidTokenizerError(
-            f"`{file}` and `{tokenizer.main}` in `{folder}` differ: {difference}",
-            hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
-        )
-
-
-def _differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    added = {token.content for token in tokenizer.added}.difference(ranks.ids)
-    learned = {string: token_id for string, token_id in tokenizer.vocab.items() if string not in added}
-    if learned != ranks.ids:
-        for token, token_id in ranks.ids.items():
-            if learned.get(token) != token_id:
-                yield f"the token {token!r} has the id {token_id:,} in the one and {learned.get(token)} in the other"
-        yield f"tokenizer.json has the token {min(learned.keys() - ranks.ids.keys())!r}, which is not in the other"
-    pattern = ranks.pattern or getattr(family_encoding(ranks.sha256), "pattern", None)
-    if pattern and split_pattern(tokenizer) != pattern:
-        yield "tokenizer.json does not split text by the pattern of the other"
-    yield from merge_differences(tokenizer, ranks)
-
-
-def merge_differences(tokenizer: Tokenizer, ranks: RankFile) -> Iterator[str]:
-    """Where the merges of a tokenizer encode differently from the ranks. Nothing means: the same for every pretoken."""
-    listed, wanted = tokenizer.core_vocabulary, ranks.vocabulary({})
-    if not listed.n_merges == wanted.n_merges == listed.common_merges(wanted):
-        vocab = tokenizer.vocab
-        merges = [(vocab[left], vocab[right]) for left, right in wanted.merge_strings()]
-        by_rank = replace(tokenizer, core_vocabulary=_core.Vocabulary(dict(vocab), merges), files=FrozenDict())
-        yield from split_differences(tokenizer, by_rank)
-    if not tokenizer.ignore_merges and (whole := tokenizer.structure.unreachable):
-        yield (
-            f"merges do not make the token {tokenizer.strings[whole[0]]!r} (one of {len(whole):,}), which rank files "
-            "encode to itself"
-        )
-
-
-def split_differences(tokenizer: Tokenizer, other: Tokenizer) -> Iterator[str]:
-    """Where two tokenizers with the same ids encode pretokens differently, merge skipping aside.
-
-    A token that encodes to itself is always made by the same pair, and any other is never made by a merge. So two lists
-    of merges encode alike if these pairs are the same, in the same order.
-    """
-    ours, theirs = tokenizer.structure.splits, other.structure.splits
-    for token_id, string in sorted(tokenizer.strings.items()):
-        one, two = ours.get(token_id), theirs.get(token_id)
-        if one != two:
-            said = [" + ".join(repr(tokenizer.strings[i]) for i in pair) if pair else "nothing" for pair in (one, two)]
-            yield (
-                f"{string!r} is made of {said[0]} by the merges of {tokenizer.main}, and of {said[1]} where any two "
-                "tokens merge that make a token"
-            )
-    if [*_firing(tokenizer)] != [*_firing(other)]:
-        yield f"the merges of {tokenizer.main} are not in the order of the tokens that they make"
-
-
-def _firing(tokenizer: Tokenizer) -> Iterator[tuple[int, int]]:
-    """The merges that make a token in some text, in order."""
-    pairs = set(tokenizer.structure.splits.values())
-    return (pair for pair in tokenizer.merges if pair in pairs)
-
-
-def most_in_order(pairs: list[Pair], ranks: Mapping[Pair, int]) -> list[Pair]:
-    """As many of the pairs as possible that are in the order of their ranks.
-
-    >>> most_in_order([("c", "d"), ("a", "b"), ("b", "c")], {("a", "b"): 0, ("b", "c"): 1, ("c", "d"): 2})
-    [('a', 'b'), ('b', 'c')]
-    """
-    if all(ranks[a] < ranks[b] for a, b in pairwise(pairs)):
-        return pairs
-    ends, last, before = list[int](), list[Pair](), dict[Pair, list[Pair]]()
-    for pair in pairs:
-        place = bisect_left(ends, ranks[pair])
-        before[pair] = last[place - 1 : place]
-        ends[place : place + 1], last[place : place + 1] = [ranks[pair]], [pair]
-    longest, end = list[Pair](), last[-1:]
-    while end:
-        longest += end
-        end = before[end[0]]
-    return longest[::-1]

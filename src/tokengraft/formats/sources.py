@@ -2,20 +2,22 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tokengraft.errors import InvalidTokenizerError, SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.errors import SourceNotFoundError, UnreadableFileError, UnsupportedTokenizerError
+from tokengraft.formats.agreement import require_agreement, require_rank_agreement, require_same_ranks
 from tokengraft.formats.huggingface import read_tokenizer_json, read_vocab_txt, write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model, require_agreement
-from tokengraft.formats.ranks import NOTHING_GIVEN, Given, SpecialTokens, read_ranks, require_rank_agreement
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.ranks import NOTHING_GIVEN, Given, read_ranks
 from tokengraft.output.atomic import write_folder
 from tokengraft.output.partial import temporary_folder
+from tokengraft.tokenizer.encodings import ENCODING, SpecialTokens
 from tokengraft.tokenizer.piece_model import NAMES, piece_file
-from tokengraft.tokenizer.rank_file import ENCODING, is_rank_file, rank_file, rank_file_name, rank_files
+from tokengraft.tokenizer.rank_file import is_rank_file, rank_file, rank_file_name
 from tokengraft.tokenizer.rewrite import VOCAB_TXT
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -44,13 +46,12 @@ def load_folder(folder: Path, *, name: str | None = None, given: Given = NOTHING
     main = folder / TOKENIZER_JSON
     files = {path.relative_to(folder).as_posix(): _read(path) for path in paths if path != main}
     model, ranks = piece_file(files), rank_file(files)
-    _require_same_ranks(files, name or str(folder))
+    require_same_ranks(files, name or str(folder))
     if main in paths or model is not None or VOCAB_TXT in files:
         given.require_none(str(folder))
     if main in paths:
         tokenizer = read_tokenizer_json(_read(main), name=name or str(main), files=files)
         require_agreement(tokenizer, name or str(folder))
-        _require_same_lines(tokenizer, name or str(folder))
         require_rank_agreement(tokenizer, name or str(folder))
         return tokenizer
     if model is not None:
@@ -88,24 +89,18 @@ def _require_known_ids(tokenizer: Tokenizer, folder: str) -> None:
         )
 
 
-def _require_same_ranks(files: Mapping[str, bytes], folder: str) -> None:
-    """Refuses several rank files with different content: only one of them would be read and changed."""
-    first, *others = [*rank_files(files)] or [""]
-    differing = next((other for other in others if files[other] != files[first]), None)
-    if differing is not None:
-        raise InvalidTokenizerError(
-            f"`{differing}` and `{first}` in `{folder}` differ, and both are rank files",
-            hint="one of the two is stale: take it out of a copy of the folder, or pass the path of the other itself",
-        )
-
-
 def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
     """The tokenizer of a single file: `tokenizer.json`, SentencePiece model or rank file, by content.
 
     The other files of its folder are ignored.
     """
     # A pipe is not looked into: it can be read only once.
-    if path.is_file() and _first_bytes(path) == b"GGUF":
+    first_bytes = b""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as stream:
+                first_bytes = stream.read(4)
+    if first_bytes == b"GGUF":
         raise UnsupportedTokenizerError(
             f"`{path}` is a GGUF file, which has tokens and merges but no pipeline",
             hint="pass the tokenizer that it was converted with; `tokengraft transplant MODEL.gguf NEW --out NEW.gguf` "
@@ -120,13 +115,6 @@ def load_file(path: Path, given: Given = NOTHING_GIVEN) -> Tokenizer:
     if piece_file({file: raw}) and path.suffix != ".json":
         return read_piece_model({file: raw}, file, name=str(path))
     return read_tokenizer_json(raw, name=str(path), files={})
-
-
-def _first_bytes(path: Path) -> bytes:
-    """The first bytes of a file, so that gigabytes need not be read; none if it cannot be read."""
-    with suppress(OSError), path.open("rb") as stream:
-        return stream.read(4)
-    return b""
 
 
 def save(
@@ -147,42 +135,26 @@ def save(
 
 
 def folder_files(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """The files that a tokenizer is written to: their content by relative path."""
-    _require_listable(tokenizer)
-    if tokenizer.main != TOKENIZER_JSON:
-        return dict(tokenizer.files)
-    return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
+    """The files that a tokenizer is written to: their content by relative path.
 
-
-def _require_same_lines(tokenizer: Tokenizer, folder: str) -> None:
-    """Refuses a `vocab.txt` that lists other ids than the WordPiece tokenizer beside it."""
-    if tokenizer.algorithm != "WordPiece" or VOCAB_TXT not in tokenizer.files:
-        return
-    lines = tokenizer.files[VOCAB_TXT].decode(errors="replace").removesuffix("\n").split("\n")
-    for place, line in enumerate(lines):
-        token = line.removesuffix("\r")
-        if tokenizer.ids.get(token) != place:
-            raise InvalidTokenizerError(
-                f"`{VOCAB_TXT}` in `{folder}` has {token!r} on line {place + 1:,}, and `{TOKENIZER_JSON}` gives it "
-                f"{tokenizer.ids.get(token, 'no id')}",
-                hint="one of the two is stale: take it out of a copy of the folder",
-            )
-
-
-def _require_listable(tokenizer: Tokenizer) -> None:
-    """Refuses ids without a token where a file lists the tokens one after the other."""
-    is_list = tokenizer.algorithm == "Unigram" or VOCAB_TXT in tokenizer.files
-    broken = next((token for token in tokenizer.vocab if "\n" in token), None) if VOCAB_TXT in tokenizer.files else None
+    Refuses ids without a token where a file lists the tokens one after the other.
+    """
+    has_lines = VOCAB_TXT in tokenizer.files
+    broken = next((token for token in tokenizer.vocab if "\n" in token), None) if has_lines else None
     if broken is not None:
         raise UnsupportedTokenizerError(
             f"the token {broken!r} has a line break, so `{VOCAB_TXT}` cannot list it",
             hint=f"take `{VOCAB_TXT}` out of a copy of the folder: the tokenizer.json has all tokens",
         )
+    is_list = tokenizer.algorithm == "Unigram" or has_lines
     if is_list and len(tokenizer.vocab) <= max(tokenizer.vocab.values(), default=-1):
         raise UnsupportedTokenizerError(
             f"a {tokenizer.algorithm} vocabulary is a list, which cannot leave out an id, and some have no token",
             hint="renumber the tokens: `Tokenizer.compact()`",
         )
+    if tokenizer.main != TOKENIZER_JSON:
+        return dict(tokenizer.files)
+    return {TOKENIZER_JSON: tokenizer.original or write_tokenizer_json(tokenizer), **tokenizer.files}
 
 
 MAX_BYTES = 1 << 29

@@ -163,10 +163,3 @@ def read_result(path: str | os.PathLike[str], parse: Callable[[Any], Value], *, 
         return parse(document)
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CountsError(f"`{name}` is not a file of {what}: {error}", hint=f"make one: `{command}`") from error
-
-
-def as_hash(value: object) -> str:
-    """The `base_hash` of a document, checked."""
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise ValueError(f"`base_hash` is {value!r}, not the hash of a tokenizer")
-    return value

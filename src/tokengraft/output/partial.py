@@ -1,6 +1,6 @@
 """`partial_path` and `temporary_folder`: unfinished output. A later run can tell whether it is still in use.
 
-Renames that never replace, or swap, and steps that a signal must not stop halfway.
+`uninterrupted`: steps that a signal must not stop halfway.
 
 The folder is called `.tokengraft-KERNEL-*.partial` and holds the unfinished output and a file `lock`. The process that
 writes holds a lock on that file (`flock`), which the system releases when the process ends. KERNEL is an id of the
@@ -10,7 +10,6 @@ a lock file, or while removing the folder. It does not touch other folders: thos
 systems without `flock`, and from before a reboot.
 """
 
-import ctypes
 import errno
 import inspect
 import os
@@ -27,7 +26,6 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from tokengraft.errors import OutputError
 
@@ -97,8 +95,9 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
                 os.close(lock)  # Windows does not rename a folder with an open file in it
                 folder = folder.rename(folder.with_name(folder.name.replace(f"{_kernel()}-", "")))
                 return folder, os.open(folder / LOCK, os.O_RDWR)
-            if _is_at(lock, folder / LOCK):
-                return folder, lock
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
+                    return folder, lock
             os.close(lock)  # another run had the lock first, and removed the folder as abandoned
         except FileNotFoundError:  # another run removed the empty folder
             continue
@@ -107,41 +106,26 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
             raise
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still at its path."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def remove_abandoned(parent: Path) -> None:
     """Removes the folders that killed processes of this machine left in ``parent``."""
     for folder in parent.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):  # not ours to open, or another process is removing it
-            if not _is_own_folder(folder):
+            status = folder.lstat()
+            is_own = sys.platform == "win32" or status.st_uid == os.geteuid()
+            if not is_own or not stat.S_ISDIR(status.st_mode):  # in /tmp others could swap theirs for a link meanwhile
                 continue
             with suppress(OSError):  # it has files
                 folder.rmdir()
                 continue
-            if folder.name.startswith(f"{PREFIX}{_kernel()}-"):
-                _remove_unlocked(folder)
-
-
-def _is_own_folder(path: Path) -> bool:
-    """Whether a path is a folder of this user, and no link. In /tmp others could swap theirs for a link meanwhile."""
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and (sys.platform == "win32" or status.st_uid == os.geteuid())
-
-
-def _remove_unlocked(folder: Path) -> None:
-    lock = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
-    try:
-        if _lock(lock):
-            _remove(folder / RESULT)  # before the lock file, without which a later run would keep the folder
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(lock)
+            if not folder.name.startswith(f"{PREFIX}{_kernel()}-"):
+                continue
+            lock = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if _lock(lock):
+                    _remove(folder / RESULT)  # before the lock file, without which a later run would keep the folder
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _lock(descriptor: int, *, wait: bool = False) -> bool:
@@ -174,102 +158,6 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-NO_REPLACE = 1
-EXCHANGE = 2
-_CURRENT_FOLDER = -100
-_UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-
-
-def rename_new(source: Path, target: Path) -> None:
-    """Renames a file or folder to a name that does not exist. A file may keep its old name too.
-
-    Raises:
-        FileExistsError: The name exists. It is not changed.
-    """
-    if renameat2(source, target, NO_REPLACE):
-        return
-    if sys.platform == "win32":
-        source.rename(target)  # never replaces there
-        return
-    if not source.is_dir():
-        try:
-            os.link(source, target)
-            return
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-    _claim(source, target)
-
-
-def _claim(source: Path, target: Path) -> None:
-    """Reserves the name with an empty file or folder, which a rename replaces. One with files is never replaced."""
-    is_folder = source.is_dir()
-    try:
-        if is_folder:
-            target.mkdir()
-        else:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        source.replace(target)
-    except FileExistsError:
-        raise
-    except BaseException:
-        if os.path.lexists(source):
-            with suppress(OSError):
-                target.rmdir() if is_folder else target.unlink()
-        raise
-
-
-def exchange(new: Path, old: Path, aside: Path) -> None:
-    """Swaps the names of the folders ``new`` and ``old``.
-
-    The old folder has the free name ``aside`` temporarily if the system cannot swap names, and keeps it only if both
-    further renames fail.
-    """
-    if renameat2(new, old, EXCHANGE):
-        return
-    try:
-        old.rename(aside)
-        new.rename(old)
-    finally:  # also after an interrupt: a complete folder ends up under the name of `old`
-        try:
-            _settle(aside, old, new)
-        except BaseException:
-            _settle(aside, old, new)  # the interrupt may have arrived during the first call
-            raise
-
-
-def _settle(aside: Path, old: Path, new: Path) -> None:
-    """Renames the old folder to ``new`` if it has been replaced, else back."""
-    if os.path.lexists(aside):
-        aside.rename(new if os.path.lexists(old) else old)
-
-
-def renameat2(source: Path, target: Path, flags: int) -> bool:
-    """Calls `renameat2` of Linux; False if the system or the file system does not support it."""
-    function = _renameat2()
-    if function is None:
-        return False
-    names = os.fsencode(source), os.fsencode(target)
-    if function(_CURRENT_FOLDER, names[0], _CURRENT_FOLDER, names[1], flags) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
-        return False
-    raise OSError(number, os.strerror(number), str(source), None, str(target))
-
-
-@cache
-def _renameat2() -> Any:
-    if sys.platform != "linux":
-        return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if function is not None:
-        path = ctypes.c_char_p
-        function.argtypes = (ctypes.c_int, path, ctypes.c_int, path, ctypes.c_uint)
-    return function
 
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -27,17 +27,26 @@ def settings_entries(files: Mapping[str, bytes], listed: Sequence[Mapping[str, A
     if LISTING in settings:
         by_id = dict(decoder_entries(settings[LISTING]))
     else:
-        by_id = dict(_old_entries(_read(files, ADDED), _special_texts(arguments, specials)))
+        by_id = _old_entries(files, arguments, specials)
         by_id |= {entry["id"]: dict(entry) for entry in listed} if by_id else {}
     entries = [entry | {"id": token_id} for token_id, entry in sorted(by_id.items())]
     known = {entry["content"] for entry in (*listed, *entries)}
     named = _named_values(arguments)
-    for value in _once([*named, *_extra_values(arguments)]).values():
-        entry = _entry(value)
-        if entry and entry["content"] not in known:
-            entries.append(entry)
+    more = map(_entry, _once([*named, *_extra_values(arguments)]).values())
+    entries += [entry for entry in more if entry and entry["content"] not in known]
     contents = {entry["content"] for entry in map(_entry, named) if entry}
-    return [_complete(entry, contents) for entry in entries]
+    for place, entry in enumerate(entries):
+        # What a setting names is special; what is special is not normalized by default.
+        special = bool(entry.get("special")) or entry["content"] in contents
+        flags = dict.fromkeys(FLAGS, False) | {"normalized": not special}
+        entries[place] = flags | entry | {"special": special}
+    return entries
+
+
+def new_entry(token_id: int, content: str, *, special: bool = True, normalized: bool = False) -> Entry:
+    """The entry of an added token without other flags."""
+    flags = dict.fromkeys(FLAGS, False) | {"normalized": normalized, "special": special}
+    return {"id": token_id, "content": content, **flags}
 
 
 def loader_settings(files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -46,9 +55,22 @@ def loader_settings(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _read_both(files: Mapping[str, bytes]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The content of `tokenizer_config.json`, and of `special_tokens_map.json` where transformers reads that."""
-    settings = _read(files, SETTINGS)
-    return settings, {} if LISTING in settings else _specials(_read(files, SPECIAL_MAP))
+    """The content of `tokenizer_config.json`, and of `special_tokens_map.json` where transformers reads that.
+
+    The objects in the latter are special tokens.
+    """
+
+    def as_special(value: Any) -> Any:
+        return {**value, "special": True, "__type": "AddedToken"} if isinstance(value, dict) else value
+
+    settings = parse_settings(files.get(SETTINGS, b"{}"), SETTINGS)
+    if LISTING in settings:
+        return settings, {}
+    content = parse_settings(files.get(SPECIAL_MAP, b"{}"), SPECIAL_MAP)
+    specials = {key: value if key == EXTRA else as_special(value) for key, value in content.items()}
+    if isinstance(specials.get(EXTRA), list):
+        specials[EXTRA] = [as_special(value) for value in specials[EXTRA]]
+    return settings, specials
 
 
 def _arguments(settings: Mapping[str, Any], specials: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,37 +110,12 @@ def _extra_values(arguments: Mapping[str, Any]) -> list[Any]:
     return list(extra) if isinstance(extra, list) else []
 
 
-def _special_texts(arguments: Mapping[str, Any], specials: Mapping[str, Any]) -> set[str]:
-    """The texts that are special in an `added_tokens.json`: those named as text, or by `special_tokens_map.json`."""
-    extra, extra_mapped = (_extra_values({EXTRA: content.get(EXTRA)}) for content in (arguments, specials))
-    values = [*(arguments.get(name) for name in _NAMED), *extra]
-    mapped = _once([*specials.values(), *extra_mapped])
-    entries = (_entry(value) for key, value in _once(values).items() if isinstance(value, str) or key in mapped)
-    return {entry["content"] for entry in entries if entry}
-
-
 def _once(values: Iterable[Any]) -> dict[str, Any]:
     """The values without repetitions, each with its JSON text.
 
     A text and an object that name the same token are two: transformers adds both, and the later one counts.
     """
     return {json.dumps(value, sort_keys=True): value for value in values}
-
-
-def _specials(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `special_tokens_map.json`, the objects in it as special tokens."""
-
-    def as_special(value: Any) -> Any:
-        return {**value, "special": True, "__type": "AddedToken"} if isinstance(value, dict) else value
-
-    tokens = {key: value if key == EXTRA else as_special(value) for key, value in content.items()}
-    if isinstance(tokens.get(EXTRA), list):
-        tokens[EXTRA] = [as_special(value) for value in tokens[EXTRA]]
-    return tokens
-
-
-def _read(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
-    return parse_settings(files[name], name) if name in files else {}
 
 
 def decoder_entries(listing: Any) -> Iterator[tuple[int, Entry]]:
@@ -134,16 +131,25 @@ def decoder_entries(listing: Any) -> Iterator[tuple[int, Entry]]:
         yield int(key), entry
 
 
-def _old_entries(listing: Mapping[str, Any], special: set[str]) -> Iterator[tuple[int, Entry]]:
-    """The tokens of an `added_tokens.json` with their ids."""
+def _old_entries(
+    files: Mapping[str, bytes], arguments: Mapping[str, Any], specials: Mapping[str, Any]
+) -> dict[int, Entry]:
+    """The tokens of an `added_tokens.json` by id. Special are those named as text, or by `special_tokens_map.json`."""
+    listing = parse_settings(files.get(ADDED, b"{}"), ADDED)
+    extra, extra_mapped = (_extra_values({EXTRA: content.get(EXTRA)}) for content in (arguments, specials))
+    named = _once([*(arguments.get(name) for name in _NAMED), *extra])
+    mapped = _once([*specials.values(), *extra_mapped])
+    special = [_entry(value) for key, value in named.items() if isinstance(value, str) or key in mapped]
+    texts, entries = {entry["content"] for entry in special if entry}, dict[int, Entry]()
     for content, token_id in listing.items():
         if type(token_id) is not int or token_id < 0:
             raise InvalidTokenizerError(
                 f"`{ADDED}` gives {content!r} the id {token_id!r}; expected a whole number from 0 on",
                 hint=f"fix the id in `{ADDED}`, or delete the file if tokenizer.json lists all added tokens",
             )
-        flags = {"special": content in special, "normalized": content not in special}
-        yield token_id, {"content": _plain(content, ADDED), **flags}
+        flags = {"special": content in texts, "normalized": content not in texts}
+        entries[token_id] = {"content": _plain(content, ADDED), **flags}
+    return entries
 
 
 def _entry(value: Any) -> Entry | None:
@@ -156,13 +162,6 @@ def _entry(value: Any) -> Entry | None:
     if any(type(flag) is not bool for flag in flags.values()):
         raise _refusal("an added token", value, "flags that are true or false")
     return {"content": _plain(value.get("content", ""), SETTINGS), **flags}
-
-
-def _complete(entry: Entry, named: set[str]) -> Entry:
-    """The entry with every flag. What a setting names is special; what is special is not normalized by default."""
-    special = bool(entry.get("special")) or entry["content"] in named
-    defaults = dict.fromkeys(FLAGS, False) | {"normalized": not special}
-    return defaults | entry | {"special": special}
 
 
 def _plain(content: str, name: str) -> str:

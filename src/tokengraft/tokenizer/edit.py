@@ -2,6 +2,7 @@
 
 import operator
 import os
+import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
@@ -14,10 +15,10 @@ from typing import Any, ClassVar, SupportsIndex, TypeVar, overload
 
 from tokengraft import _core
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError, require_type
-from tokengraft.output.json_file import as_hash, read_result, write_result_file
+from tokengraft.output.json_file import read_result, write_result_file
 from tokengraft.tokenizer.kind import CHARACTER_OF, SPACE
 from tokengraft.tokenizer.rewrite import Change, rewritten_ranks, stale_files
-from tokengraft.tokenizer.tokenizer import Tokenizer, merge_priorities
+from tokengraft.tokenizer.tokenizer import Tokenizer
 
 Pair = tuple[str, str]
 
@@ -46,7 +47,13 @@ def add_tokens(
             f"a merge needs the token {missing!r}, which the tokenizer lacks",
             hint="apply an extension to the tokenizer it was trained for",
         )
-    return tokenizer.edited(ids, _placed(tokenizer, merges), learned=tokens)
+    # Each with the rank of the merge of the tokenizer that it is placed before, in order.
+    end, ranks = first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
+    learned = [(end, pair) for pair in merges if "".join(pair) not in ranks]
+    reachable = sorted((ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks)
+    before = [(place, pair) for (place, _), pair in reachable if place <= end]
+    after = [(place, pair) for (place, _), pair in reachable if place > end]
+    return tokenizer.edited(ids, [*before, *learned, *after], learned=tokens)
 
 
 def _add_listed(tokenizer: Tokenizer, tokens: Sequence[str], scores: Mapping[str, float]) -> Tokenizer:
@@ -85,7 +92,7 @@ def remove_tokens(tokenizer: Tokenizer, tokens: Collection[str]) -> Tokenizer:
 
 def require_room(tokenizer: Tokenizer, n: int, *, removed: int = 0) -> None:
     """Refuses a tokenizer that cannot have n new tokens after so many are removed, before any are learned."""
-    apart = [token.content for token in tokenizer.added if token.content not in tokenizer.vocab]
+    apart = [content for _, content in tokenizer.unlisted()]
     removed += len(tokenizer.unpruned) - len(tokenizer) if tokenizer.unpruned else 0
     if tokenizer.algorithm != "BPE" and apart and n not in (0, removed):
         raise UnsupportedTokenizerError(
@@ -173,7 +180,7 @@ def unreachable_ranks(tokenizer: Tokenizer) -> dict[str, tuple[int, int]]:
     `tokenizer.json` only those listed. The two differ if a new token is the missing part of an old one. Without a file
     of that rule the result is empty.
     """
-    priorities = merge_priorities(tokenizer)
+    priorities = tokenizer.merge_priorities
     if priorities is None or not tokenizer.structure.unreachable:
         return {}
     unreachable = (tokenizer.strings[token_id] for token_id in tokenizer.structure.unreachable)
@@ -201,16 +208,6 @@ def _new_ids(tokens: Sequence[str], ids: Mapping[str, int], freed: Mapping[str, 
     others = chain(sorted(free_again), holes)
     returning = {token: token_id for token_id, token in again.items()}
     return {token: returning[token] if token in returning else next(others) for token in tokens}
-
-
-def _placed(tokenizer: Tokenizer, merges: Sequence[Pair]) -> list[tuple[int, Pair]]:
-    """New merges in order, each with the rank of the merge of the tokenizer that it is placed before."""
-    end, ranks = first_whitespace_merge(tokenizer), unreachable_ranks(tokenizer)
-    learned = [(end, pair) for pair in merges if "".join(pair) not in ranks]
-    reachable = sorted((ranks["".join(pair)], pair) for pair in merges if "".join(pair) in ranks)
-    places = [(place, pair) for (place, _), pair in reachable]
-    before = [placed for placed in places if placed[0] <= end]
-    return [*before, *learned, *places[len(before) :]]
 
 
 Result = TypeVar("Result", bound="EditResult")
@@ -286,7 +283,10 @@ class EditResult(ABC):
         """
 
         def parse(document: Any) -> Result:
-            return cls._parsed(document, as_hash(document["base_hash"]))
+            base_hash = document["base_hash"]
+            if not isinstance(base_hash, str) or not re.fullmatch(r"[0-9a-f]{64}", base_hash):
+                raise ValueError(f"`base_hash` is {base_hash!r}, not the hash of a tokenizer")
+            return cls._parsed(document, base_hash)
 
         return read_result(path, parse, what=cls._what, command=cls._command)
 

@@ -122,9 +122,15 @@ def check_ids(tokenizer: Tokenizer) -> list[int]:
     As transformers 4 does it, which llama.cpp requires. Version 5 differs for the classes in `ADDING`, where it follows
     the post-processor of the file, and for classes that then ignore parts of `tokenizer.json`.
     """
-    around = _by_class(tokenizer)
-    before, after = around or ([], [])
-    if around is None:
+    before, after = list[int](), list[int]()
+    settings = read_settings(tokenizer.files, "tokenizer_config.json")
+    if str(settings.get("tokenizer_class")).removesuffix("Fast") in ADDING:
+        for name, ids, by_default in (("bos", before, True), ("eos", after, False)):
+            token = settings.get(f"{name}_token")
+            content = token.get("content") if isinstance(token, dict) else token
+            if settings.get(f"add_{name}_token", by_default) and isinstance(content, str) and content in tokenizer.ids:
+                ids.append(tokenizer.ids[content])
+    else:
         for step in processor_steps(tokenizer.document.get("post_processor")):
             first, last = _around(step)
             before, after = first + before, after + last
@@ -138,22 +144,6 @@ def ids_hash(ids: Sequence[int]) -> str:
     '3a316d6d'
     """
     return sha256(str([*ids]).encode()).hexdigest()
-
-
-def _by_class(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
-    """The ids that the class puts before and after a text; None if the post-processor of the file decides."""
-    settings = read_settings(tokenizer.files, "tokenizer_config.json")
-    if str(settings.get("tokenizer_class")).removesuffix("Fast") not in ADDING:
-        return None
-    before = _named(tokenizer, settings, "bos") if settings.get("add_bos_token", True) else []
-    return before, _named(tokenizer, settings, "eos") if settings.get("add_eos_token", False) else []
-
-
-def _named(tokenizer: Tokenizer, settings: Mapping[str, Any], name: str) -> list[int]:
-    """The id of a special token that the settings name, if they do."""
-    token = settings.get(f"{name}_token")
-    content = token.get("content") if isinstance(token, dict) else token
-    return [tokenizer.ids[content]] if isinstance(content, str) and content in tokenizer.ids else []
 
 
 def _around(step: Mapping[str, Any]) -> tuple[list[int], list[int]]:

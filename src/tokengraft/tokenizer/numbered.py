@@ -1,8 +1,8 @@
 """Numbered tokens: timestamps, codes of sound and images, sentinels. Programs compute with their ids.
 
-`KINDS` is the table of what is known. `broken` names what an edit broke, for checks;
-`require_unbroken` refuses it, for transplants. `require_ids` and
-`end_warnings` say before an extension that new tokens would get ids which are taken for numbered tokens.
+`KINDS` is the table of what is known. `broken` names what an edit broke, for checks; `require_unbroken` refuses it, for
+transplants. `require_ids` and `end_warnings` say before an extension that new tokens would get ids which are taken for
+numbered tokens.
 """
 
 import re

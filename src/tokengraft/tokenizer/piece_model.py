@@ -147,10 +147,6 @@ class PieceModel:
                 found.setdefault((number, field), []).append(content)
         return found
 
-    def merges(self, ids: Mapping[str, int]) -> list[tuple[int, int]]:
-        """The merges that encode as SentencePiece does, with these ids."""
-        return [(ids[left], ids[right]) for left, right in all_splits(self.normal, ids)]
-
     @cached_property
     def holes(self) -> frozenset[int]:
         """Ids without a token, which have a placeholder piece."""
@@ -158,45 +154,39 @@ class PieceModel:
             i for i, piece in enumerate(self.pieces) if piece.type == UNUSED and piece[:3] == placeholder(i)[:3]
         )
 
-    def without(self, tokens: Container[str]) -> "PieceModel":
-        """The model without some of its pieces. The others keep their order."""
-        return replace(self, pieces=tuple(piece for piece in self.pieces if piece.string not in tokens))
-
-    def with_scored(self, scores: Mapping[str, float], replaced: Mapping[str, str]) -> "PieceModel":
-        """The model with new normal pieces of these scores in the places of others, and of those learned again."""
-        named = ((replaced.get(piece.string, piece.string), piece) for piece in self.pieces)
-        pieces = (_piece(name, scores[name], NORMAL) if name in scores else piece for name, piece in named)
-        return replace(self, pieces=tuple(pieces))
-
-    def with_more(
-        self, scores: Mapping[str, float], ids: Mapping[str, int], specials: Mapping[int, tuple[str, bool]]
+    def rescored(
+        self,
+        scores: Mapping[str, float],
+        replaced: Mapping[str, str],
+        gone: Container[str],
+        ids: Mapping[str, int],
+        specials: Mapping[int, tuple[str, bool]],
     ) -> "PieceModel":
-        """The model with the new normal pieces that it lacks, at their ids less the offset that the others have.
+        """A Unigram model with other pieces, in the order that it has.
 
-        Ids between the last piece and the new ones get a piece too: that of an added token, or a placeholder.
+        Its ids may be others than those of `tokenizer.json`: by an offset (XLM-R), or all of them (M2M-100). New pieces
+        have the places of those that they replace, or follow at their ids less the offset. Ids between the last piece
+        and the new ones get a piece too: that of an added token, or a placeholder.
         """
-        known = {piece.string for piece in self.pieces}
-        scores = {token: score for token, score in scores.items() if token not in known}
-        if not scores:
-            return self
-        normal = [(place, piece.string) for place, piece in enumerate(self.pieces) if piece.type == NORMAL]
-        offsets = {ids[string] - place for place, string in normal if string in ids}
-        if len(offsets) != 1 or len(self.pieces) > min(map(ids.__getitem__, scores)) - min(offsets):
-            raise UnsupportedTokenizerError(
-                "the SentencePiece model lists its pieces in another order than tokenizer.json: new pieces would "
-                "get other ids than there",
-                hint="pass the path of the tokenizer.json alone",
-            )
-        (offset,) = offsets
-        new = {ids[token] - offset: _piece(token, score, NORMAL) for token, score in scores.items()}
-        between = {
-            i - offset: _piece(text, 0.0, CONTROL if is_special else USER_DEFINED)
-            for i, (text, is_special) in specials.items()
-            if text not in known
-        }
-        places = range(len(self.pieces), max(new) + 1)
-        added = (new.get(place) or between.get(place) or placeholder(place) for place in places)
-        return replace(self, pieces=(*self.pieces, *added))
+        named = ((replaced.get(piece.string, piece.string), piece) for piece in self.pieces)
+        pieces = [_piece(name, scores[name], NORMAL) if name in scores else piece for name, piece in named]
+        pieces = [piece for piece in pieces if piece.string not in gone]
+        known = {piece.string for piece in pieces}
+        more = {ids[token]: _piece(token, score, NORMAL) for token, score in scores.items() if token not in known}
+        if more:
+            normal = ((place, piece.string) for place, piece in enumerate(pieces) if piece.type == NORMAL)
+            offsets = {ids[string] - place for place, string in normal if string in ids}
+            if len(offsets) != 1 or len(pieces) > min(more) - min(offsets):
+                raise UnsupportedTokenizerError(
+                    "the SentencePiece model lists its pieces in another order than tokenizer.json: new pieces would "
+                    "get other ids than there",
+                    hint="pass the path of the tokenizer.json alone",
+                )
+            (offset,) = offsets
+            between = {i: piece for i, piece in _added_pieces(specials).items() if piece.string not in known}
+            for place in range(len(pieces), max(more) - offset + 1):
+                pieces.append(more.get(place + offset) or between.get(place + offset) or placeholder(place))
+        return replace(self, pieces=tuple(pieces))
 
     def rewritten(
         self, new: Mapping[str, int], moved: Mapping[int, int], specials: Mapping[int, tuple[str, bool]]
@@ -211,10 +201,7 @@ class PieceModel:
         kept = {moved[old]: piece for old, piece in enumerate(self.pieces) if old in moved}
         scores = self._scores_below(len(new))
         kept |= {token_id: _piece(token, next(scores), NORMAL) for token, token_id in new.items()}
-        missing = {
-            i: _piece(text, 0.0, CONTROL if is_special else USER_DEFINED) for i, (text, is_special) in specials.items()
-        }
-        size = max(kept, default=-1) + 1
+        missing, size = _added_pieces(specials), max(kept, default=-1) + 1
         return replace(self, pieces=tuple(kept.get(i) or missing.get(i) or placeholder(i) for i in range(size)))
 
     @cached_property
@@ -331,6 +318,12 @@ def _parse_piece(raw: bytes) -> Piece:
 def _piece(string: str, score: float, kind: int) -> Piece:
     raw = _bytes_field(1, string.encode()) + b"\x15" + struct.pack("<f", score)
     return Piece(string, score, kind, raw if kind == NORMAL else raw + _number_field(3, kind))
+
+
+def _added_pieces(specials: Mapping[int, tuple[str, bool]]) -> dict[int, Piece]:
+    """Pieces for added tokens, by id."""
+    kinds = ((i, text, CONTROL if is_special else USER_DEFINED) for i, (text, is_special) in specials.items())
+    return {i: _piece(text, 0.0, kind) for i, text, kind in kinds}
 
 
 def placeholder(token_id: int) -> Piece:

@@ -1,14 +1,13 @@
-"""tiktoken and tekken files: tokens and ranks, known files with their patterns, what they can express."""
+"""Rank files (tiktoken, tekken): their tokens with ranks, read and written without loss."""
 
 import binascii
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
 from typing import Any, Literal, NoReturn
 
 from tokengraft import _core
@@ -16,148 +15,6 @@ from tokengraft.errors import InvalidTokenizerError, UnreadableFileError, Unsupp
 from tokengraft.output.json_file import JsonStyle, parse_json
 from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.kind import BYTE_OF, CHARACTER_OF
-
-ENCODING = "tiktoken_encoding.json"
-"""The file beside a tiktoken file that has what the latter lacks. tokengraft writes it with a changed vocabulary."""
-
-_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_CL100K = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
-LLAMA3 = f"{_CL100K}|{_SPACES}"
-CL100K = rf"{_CL100K}|\s+(?![\s\S])|{_SPACES}"
-"""As Llama-3's, but white space at the end of the text is one pretoken, whatever line ends it has."""
-O200K = "|".join(
-    [
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        _SPACES,
-    ]
-)
-
-QWEN2 = LLAMA3.replace("{1,3}", "")
-TEKKEN = O200K.replace("{1,3}", "").replace(f"{_CONTRACTIONS}?", "")
-
-SpecialTokens = Mapping[str, int] | tuple[str, ...]
-"""Special tokens with their ids; or, where a loader gives them the ids after the ranks, in their order."""
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """What a tiktoken file does not have."""
-
-    pattern: str
-    special_tokens: SpecialTokens
-
-    def special_ids(self, n_ranks: int) -> dict[str, int]:
-        """The ids of the special tokens beside so many ranks."""
-        if isinstance(self.special_tokens, tuple):
-            return {token: n_ranks + place for place, token in enumerate(self.special_tokens)}
-        return dict(self.special_tokens)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of the file `ENCODING`."""
-        tokens = self.special_tokens
-        return {"pat_str": self.pattern, "special_tokens": [*tokens] if isinstance(tokens, tuple) else dict(tokens)}
-
-    @classmethod
-    def of(cls, pattern: Any, special_tokens: Any, *, name: str) -> "Encoding":
-        """The encoding with a pattern and special tokens that a user or a file gives."""
-        if not isinstance(pattern, str) or not pattern:
-            raise InvalidTokenizerError(
-                f"`{name}` has the pattern {pattern!r}; expected a regular expression",
-                hint=f"pass one of the known names, {', '.join(PATTERNS)}, or a regular expression as tiktoken has it",
-            )
-        is_list, is_mapping = isinstance(special_tokens, list | tuple), isinstance(special_tokens, Mapping)
-        ids = [*special_tokens.values()] if is_mapping else []
-        proper = (
-            (is_list or is_mapping)
-            and all(isinstance(text, str) and text for text in special_tokens)
-            and all(type(token_id) is int and 0 <= token_id < 2**32 for token_id in ids)
-            and len(set(special_tokens)) == len(special_tokens)
-            and len(set(ids)) == len(ids)
-        )
-        if not proper:
-            raise InvalidTokenizerError(
-                f"the special tokens in `{name}` are {special_tokens!r:.200}; expected texts with their ids, each once",
-                hint='write {"<|start|>": 128000, ...}, or a list of texts, whose ids are those after the ranks',
-            )
-        return cls(PATTERNS.get(pattern, pattern), tuple(special_tokens) if is_list else dict(special_tokens))
-
-
-def _reserved(name: str, first: int, end: int) -> list[str]:
-    return [f"<|{name}reserved_special_token_{number}|>" for number in range(first, end)]
-
-
-def _llama3() -> tuple[str, ...]:
-    """The special tokens of Llama-3.1 and later."""
-    named = ["finetune_right_pad_id", "step_id", "start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"]
-    first = ["<|begin_of_text|>", "<|end_of_text|>", *_reserved("", 0, 2)]
-    return (*first, *(f"<|{name}|>" for name in [*named, "image"]), *_reserved("", 2, 246))
-
-
-def _llama4() -> tuple[str, ...]:
-    text, vision, reasoning = "text_post_train_", "vision_", "reasoning_"
-    return (
-        *(f"<|{name}|>" for name in ("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix")),
-        *(f"<|{name}|>" for name in ("header_start", "header_end", "eom", "eot", "step")),
-        *_reserved(text, 0, 6),
-        *(f"<|{name}|>" for name in ("python_start", "python_end", "finetune_right_pad")),
-        *_reserved(text, 8, 69),
-        *("<|image_start|>", "<|image_end|>", *_reserved(vision, 0, 2), "<|tile_x_separator|>", "<|tile_y_separator|>"),
-        *(*_reserved(vision, 2, 6), "<|image|>", *_reserved(vision, 6, 7), "<|patch|>", *_reserved(vision, 7, 1048)),
-        *(*_reserved(reasoning, 0, 8), "<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"),
-        *_reserved("", 0, 904),
-    )
-
-
-_END = "<|endoftext|>"
-FAMILIES = {
-    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",
-    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": "llama4",
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": "r50k_base",
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": "p50k_base",
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": "cl100k_base",
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": "o200k_base",
-}
-"""Known vocabularies, by the hash of the lines of the file in the order of the ranks."""
-_FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
-ENCODINGS = {
-    "llama3": Encoding(LLAMA3, _llama3()),
-    "llama4": Encoding(O200K, _llama4()),
-    "r50k_base": Encoding(GPT2, {_END: 50256}),
-    "p50k_base": Encoding(GPT2, {_END: 50256}),
-    "cl100k_base": Encoding(CL100K, {_END: 100257, **_FILL_IN_THE_MIDDLE, "<|endofprompt|>": 100276}),
-    "o200k_base": Encoding(O200K, {_END: 199999, "<|endofprompt|>": 200018}),
-}
-PATTERNS = {name: encoding.pattern for name, encoding in ENCODINGS.items()}
-PATTERNS |= {"gpt2": GPT2, "qwen2": QWEN2, "tekken": TEKKEN}
-"""Known patterns by name. Each matches all text."""
-
-
-def family_encoding(sha256: str) -> Encoding | None:
-    """The encoding of a known vocabulary, by the hash of its ranks; None if it is not known."""
-    return ENCODINGS.get(FAMILIES.get(sha256, ""))
-
-
-def known_encoding(files: Mapping[str, bytes], ranks: "RankFile") -> Encoding | None:
-    """The encoding of a tiktoken file: that of the file `ENCODING` beside it, or of a known vocabulary."""
-    if ENCODING not in files:
-        return family_encoding(ranks.sha256)
-    problem = "is not a JSON object"
-    try:
-        content = json.loads(files[ENCODING])
-    except (ValueError, RecursionError) as error:
-        content, problem = None, f"is not JSON: {error}"
-    if not isinstance(content, dict):
-        raise InvalidTokenizerError(f"`{ENCODING}` {problem}", hint="write it again, or remove it")
-    return Encoding.of(content.get("pat_str"), content.get("special_tokens", {}), name=ENCODING)
-
 
 Format = Literal["tiktoken", "tekken"]
 _NAMES = re.compile(r"(.*/)?(tekken\.json|tiktoken\.model|tokenizer\.model.*|[^/]*\.tiktoken)")
@@ -219,8 +76,25 @@ class RankFile:
 
     @cached_property
     def special_tokens(self) -> tuple[str, ...]:
-        """The special tokens that the file has: of a tekken file, those before the first rank."""
-        return _tekken_specials(self.header, self.first) if self.header else ()
+        """The special tokens of a tekken file in the order of their ids; those that it does not list are numbered."""
+        if self.header is None:
+            return ()
+        entries: Any = self.header.get("special_tokens")
+        if entries is None:
+            entries = [{"rank": rank, "token_str": text} for rank, text in enumerate(_OLD_SPECIALS)]
+        try:
+            texts = [str(entry["token_str"]) for entry in entries]
+            in_order = [entry["rank"] for entry in entries] == [*range(len(entries))]
+        except (TypeError, KeyError):
+            in_order, texts = False, []
+        texts += [f"<SPECIAL_{rank}>" for rank in range(len(texts), self.first)]
+        if not in_order or len(set(texts)) < len(texts) or len(texts) > self.first:
+            raise InvalidTokenizerError(
+                f"`special_tokens` of the tekken file lists {json.dumps(entries)[:120]}; expected at most "
+                f"{self.first:,} tokens, each once, in the order of their ranks",
+                hint="check what wrote the file",
+            )
+        return tuple(texts)
 
     @cached_property
     def sha256(self) -> str:
@@ -233,68 +107,27 @@ class RankFile:
         if fill or self.header is not None:
             unused = self.end - self.first - len(entries)
             if unused > MAX_UNUSED:
-                _refuse(self.format, f"{unused:,} ranks would have no token", "close the holes: `Tokenizer.compact`")
+                raise UnsupportedTokenizerError(
+                    f"`{self.format}` cannot express the change: {unused:,} ranks would have no token",
+                    hint="close the holes: `Tokenizer.compact`",
+                )
             tokens = {rank: token for token, rank in entries}
             entries = [(tokens.get(rank, _UNUSED % rank), rank) for rank in range(self.end - self.first)]
         if self.header is None:
             return b"".join(_lines(entries))
-        vocab = [{"rank": r, "token_bytes": b64encode(t).decode(), "token_str": _text(t)} for t, r in entries]
+        vocab = []
+        for token, rank in entries:
+            try:
+                text = token.decode()
+            except UnicodeDecodeError:
+                text = None
+            vocab.append({"rank": rank, "token_bytes": b64encode(token).decode(), "token_str": text})
         sizes = {"num_vocab_tokens": len(vocab), "default_vocab_size": len(vocab) + self.first}
         content = {**self.header, "config": {**self.header["config"], **sizes}, "vocab": vocab}
         return (self.style or JsonStyle()).dump(content)
 
-    def rewritten(
-        self, learned: Mapping[str, int], new: Sequence[str], specials: Mapping[str, tuple[int, int | None]], name: str
-    ) -> "RankFile":
-        """The file with other tokens: all but special ones with their ids, and the new ones in the order of learning.
-
-        ``specials`` are special tokens with their ids before and after; None for one that is gone.
-        """
-        order = [token for token in self.ids if token in learned] + [token for token in new if token in learned]
-        _require_order(order, learned, {*new}, name)
-        shift = self._shift(specials, name)
-        lowest, highest = min(learned.values(), default=self.first), max(learned.values(), default=-1)
-        end = highest + 1 if shift is None or self.header is not None else self.end + shift
-        if lowest < self.first or highest >= end:
-            _refuse(
-                name,
-                f"the id {highest:,} is after the special tokens, which have the ids after all ranks there"
-                if highest >= end
-                else f"the id {lowest:,} is one of a special token there",
-                "extend it as a tokenizer.json (`tokengraft convert SOURCE --to huggingface`); after that, `tokengraft "
-                "convert --to tiktoken --renumber` moves the special tokens behind the new ones. If no loader counts "
-                "ranks, give special tokens their ids: `tokengraft convert --special-tokens` with a JSON object",
-            )
-        return replace(self, ids=FrozenDict({token: learned[token] for token in order}), end=end)
-
-    def _shift(self, specials: Mapping[str, tuple[int, int | None]], name: str) -> int | None:
-        """By how much the ids of the special tokens change; None if their ids do not depend on the ranks."""
-        own = {t: ids for t, ids in specials.items() if self.header is None or ids[0] < self.first}
-        gone = next((token for token, (_, after) in own.items() if after is None), None)
-        shifts = {after - before for before, after in own.values() if after is not None}
-        if gone is not None or len(shifts) > 1 or (self.header is not None and shifts - {0}):
-            what = f"the special token {gone!r} was removed" if gone is not None else "special tokens have other ids"
-            _refuse(name, f"{what}, and their loader gives them ids by their place", "keep the special tokens")
-        return next(iter(shifts), None)
-
     def _by_rank(self) -> list[tuple[bytes, int]]:
-        return [(token_to_bytes(token), token_id - self.first) for token, token_id in self.ids.items()]
-
-
-def _require_order(order: Sequence[str], learned: Mapping[str, int], new: Collection[str], name: str) -> None:
-    """Refuses ids that are not in the order in which tokens merge."""
-    if len(order) < len(learned):
-        other = min(learned.keys() - set(order))
-        _refuse(name, f"it lacks the token {other!r}, which is not new", "remove the file from the folder")
-    for before, after in pairwise(order):
-        if learned[before] > learned[after]:
-            what = "a new token" if after in new else f"the token {after!r}"
-            _refuse(
-                name,
-                f"{what} has the id {learned[after]:,}, and {before!r}, which merges before it, has "
-                f"{learned[before]:,}: ids are priorities there, so a new token cannot take a lower one",
-                "close the holes before you extend (`tokengraft prune --ids compact`, `Tokenizer.compact`)",
-            )
+        return [(token.translate(_BYTES).encode("latin-1"), i - self.first) for token, i in self.ids.items()]
 
 
 def rank_file(files: Mapping[str, bytes]) -> str | None:
@@ -324,25 +157,8 @@ def _is_json(raw: bytes) -> bool:
     return raw[:100].lstrip()[:1] == b"{"
 
 
-def token_to_bytes(token: str) -> bytes:
-    """The bytes of a token in the byte-level alphabet."""
-    return token.translate(_BYTES).encode("latin-1")
-
-
-def bytes_to_token(data: bytes) -> str:
-    """Bytes in the byte-level alphabet."""
-    return data.decode("latin-1").translate(CHARACTER_OF)
-
-
-def _lines(entries: Sequence[tuple[bytes, int]]) -> Iterator[bytes]:
+def _lines(entries: list[tuple[bytes, int]]) -> Iterator[bytes]:
     return (b"%b %d\n" % (b64encode(token), rank) for token, rank in entries)
-
-
-def _text(token: bytes) -> str | None:
-    try:
-        return token.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def tiktoken_ranks(raw: bytes, name: str) -> dict[bytes, int]:
@@ -405,7 +221,11 @@ def _read_tekken(raw: bytes, name: str) -> RankFile:
 def _checked(entries: list[tuple[bytes, int]], name: str, first: int = 0) -> tuple[FrozenDict[str, int], int]:
     """Tokens with their ids by ascending rank, without placeholders; and the id after the last."""
     by_rank = dict(sorted((rank, token) for token, rank in entries))
-    tokens = {bytes_to_token(token): rank + first for rank, token in by_rank.items() if token != _UNUSED % rank}
+    tokens = {
+        token.decode("latin-1").translate(CHARACTER_OF): rank + first
+        for rank, token in by_rank.items()
+        if token != _UNUSED % rank
+    }
     problem = None
     if len(by_rank) < len(entries):
         problem = "two tokens have the same rank"
@@ -424,29 +244,5 @@ def _checked(entries: list[tuple[bytes, int]], name: str, first: int = 0) -> tup
     return FrozenDict(tokens), max(by_rank) + first + 1
 
 
-def _tekken_specials(header: Mapping[str, Any], size: int) -> tuple[str, ...]:
-    """The special tokens of a tekken file, in the order of their ids; those that it does not list are numbered."""
-    entries: Any = header.get("special_tokens")
-    if entries is None:
-        entries = [{"rank": rank, "token_str": text} for rank, text in enumerate(_OLD_SPECIALS)]
-    try:
-        texts = [str(entry["token_str"]) for entry in entries]
-        in_order = [entry["rank"] for entry in entries] == [*range(len(entries))]
-    except (TypeError, KeyError):
-        in_order, texts = False, []
-    texts += [f"<SPECIAL_{rank}>" for rank in range(len(texts), size)]
-    if not in_order or len(set(texts)) < len(texts) or len(texts) > size:
-        raise InvalidTokenizerError(
-            f"`special_tokens` of the tekken file lists {json.dumps(entries)[:120]}; expected at most {size:,} tokens, "
-            "each once, in the order of their ranks",
-            hint="check what wrote the file",
-        )
-    return tuple(texts)
-
-
 def _unreadable(name: str, problem: str) -> NoReturn:
     raise UnreadableFileError(f"`{name}`: {problem}", hint="download the file again, or check what wrote it")
-
-
-def _refuse(name: str, reason: str, hint: str) -> NoReturn:
-    raise UnsupportedTokenizerError(f"`{name}` cannot express the change: {reason}", hint=hint)

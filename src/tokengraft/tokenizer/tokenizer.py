@@ -1,47 +1,25 @@
 """The frozen `Tokenizer`: tokens, merges, added tokens, and the untouched rest of the file.
 
-It stores the content of the files and computes everything else from that. It reads and writes no files:
+It stores the content of the files (`content`) and computes everything else from that. It reads and writes no files:
 `tokengraft.formats` does.
 """
 
-import copyreg
 import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from tokengraft import _core
-from tokengraft.errors import (
-    InvalidTokenizerError,
-    OptionError,
-    require_list,
-    wrong_type,
-)
-from tokengraft.output.json_file import JsonStyle
+from tokengraft.errors import InvalidTokenizerError, OptionError, require_list, wrong_type
 from tokengraft.representation import FrozenDict, notebook_html, quoted, shown
-from tokengraft.tokenizer.added import FLAGS, AddedToken, Entry, added_tokens
-from tokengraft.tokenizer.kind import (
-    BYTES_OF_TEXT,
-    CHARACTER_OF,
-    Algorithm,
-    Kind,
-    algorithm_of,
-    byte_token,
-    characters_with,
-    detect_kind,
-    pipeline_alone,
-    token_bytes,
-)
-from tokengraft.tokenizer.piece_model import PieceModel, piece_file
-from tokengraft.tokenizer.rank_file import RankFile, rank_file
+from tokengraft.tokenizer.content import TokenizerContent
+from tokengraft.tokenizer.kind import pipeline_alone, token_bytes
+from tokengraft.tokenizer.piece_model import all_splits
 from tokengraft.tokenizer.rewrite import Change, rewrite_document, rewrite_files
-from tokengraft.tokenizer.upstream import require_same_ids, tokenizers_object, transformers_object
-
-copyreg.pickle(_core.Vocabulary, lambda core: (_core.Vocabulary, (core.vocab(), core.merges())))
+from tokengraft.tokenizer.upstream import tokenizers_object, transformers_object
 
 
 @shown
@@ -74,8 +52,8 @@ class MergeStructure:
     """Learned tokens whose own string does not encode to them by merges (the Self-Tokenization Test), ascending."""
 
 
-@dataclass(frozen=True)
-class Tokenizer:
+@dataclass(frozen=True, eq=False, repr=False)
+class Tokenizer(TokenizerContent):
     """A tokenizer. It is never changed in place.
 
     `load` reads one and `save` writes one. Two are equal when they have the same vocabulary, merges, pipeline and
@@ -89,48 +67,6 @@ class Tokenizer:
         ([290], [290, 82])
     """
 
-    core_vocabulary: _core.Vocabulary = field(compare=False)
-    """The vocabulary and the merges in the core. ``vocab`` and ``merges`` are Python values of them."""
-    rest: str
-    """Everything else of `tokenizer.json`, as JSON text: the file with `model.vocab` and `model.merges` emptied."""
-    files: Mapping[str, bytes] = field(default_factory=FrozenDict)
-    """The other tokenizer files of the folder, by relative path."""
-    style: JsonStyle = field(default_factory=JsonStyle)
-    """The layout of the file (indentation and the like), which is kept when it is written."""
-    merges_as_text: bool = False
-    """Whether the file lists merges as ``"a b"`` rather than as pairs."""
-    main: str = "tokenizer.json"
-    """The main file: `tokenizer.json`, or the name of a SentencePiece model or rank file among the files. If it is one
-    of those, the other fields were derived from it, and no `tokenizer.json` is written."""
-    scores: Mapping[str, float] = field(default_factory=FrozenDict)
-    """Unigram: the score of every token of the vocabulary."""
-    freed: Mapping[str, int] = field(default_factory=FrozenDict, compare=False)
-    """Removed tokens, with the ids they had. One that is learned again gets its old id. Not written to files."""
-    unpruned: "Tokenizer | None" = field(default=None, compare=False)
-    """Unigram and WordPiece: the tokenizer before tokens were removed, if no new ones were added since. Their
-    vocabularies are lists, so the kept tokens were renumbered. As many new tokens give them their ids back."""
-    original: bytes | None = field(default=None, init=False, compare=False)
-    """The bytes of the `tokenizer.json` that it was read from; None if it was changed, copied or made in memory.
-
-    A file that was edited by hand has no layout that `style` could describe. Unchanged, it is written as it was.
-    """
-
-    @cached_property
-    def vocab(self) -> Mapping[str, int]:
-        """The model's vocabulary, in the order of the file. Added tokens may or may not be in it."""
-        return FrozenDict(self.core_vocabulary.vocab())
-
-    @cached_property
-    def merges(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of ids. The position in the list is the rank."""
-        return self.core_vocabulary.merges()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and self._content() == other._content()
-
-    def _content(self) -> tuple[Any, ...]:
-        return self.vocab, self.merges, *(getattr(self, each.name) for each in fields(self) if each.compare)
-
     def __repr__(self) -> str:
         core = self.core_vocabulary
         merges = f"{core.n_merges:,} merges" if self.algorithm == "BPE" else self.algorithm
@@ -143,105 +79,10 @@ class Tokenizer:
         sizes = {"kind": self.kind, "vocabulary": len(core), "merges": core.n_merges, "rows": self.n_rows}
         return sizes | {"added tokens": [token.content for token in self.added], "files": [self.main, *self.files]}
 
-    def __len__(self) -> int:
-        """The number of tokens, added ones included. An embedding needs ``n_rows``, which counts holes too."""
-        return len(self.core_vocabulary) + len(self._unlisted())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # nothing computed
-
-    @cached_property
-    def document(self) -> Mapping[str, Any]:
-        """``rest`` as data. Do not change it."""
-        return FrozenDict(json.loads(self.rest))
-
-    @property
-    def model(self) -> Mapping[str, Any]:
-        """The model's settings: `unk_token`, `fuse_unk` and the like."""
-        model: Mapping[str, Any] = self.document["model"]
-        return model
-
-    @cached_property
-    def kind(self) -> Kind:
-        """How the vocabulary spells bytes, detected from the pipeline."""
-        return detect_kind(self.document)
-
-    @property
-    def piece_file(self) -> str | None:
-        """The name of the SentencePiece model among the files, if there is one."""
-        return piece_file(self.files)
-
-    @cached_property
-    def piece_model(self) -> PieceModel | None:
-        """The SentencePiece model among the files, if there is one."""
-        name = self.piece_file
-        return PieceModel.read(self.files[name], name) if name else None
-
-    @cached_property
-    def rank_file(self) -> str | None:
-        """The name of the rank file (tiktoken or tekken) among the files, if there is one."""
-        return rank_file(self.files)
-
-    @cached_property
-    def ranks(self) -> RankFile | None:
-        """The rank file among the files, if there is one."""
-        name = self.rank_file
-        return RankFile.read(self.files[name], name) if name else None
-
-    @property
-    def ignore_merges(self) -> bool:
-        """Whether a pretoken that is a token is encoded as that token without using merges (merge skipping)."""
-        return bool(self.model.get("ignore_merges"))
-
-    @property
-    def byte_fallback(self) -> bool:
-        """Whether a character outside the vocabulary becomes ``<0xNN>`` tokens."""
-        return bool(self.model.get("byte_fallback"))
-
-    @cached_property
-    def added(self) -> tuple[AddedToken, ...]:
-        """The added tokens by ascending id, with the ids and flags that transformers gives them.
-
-        The tokens that `tokenizer.json` lists are followed by those that only the other files name (see `settings`).
-        """
-        return added_tokens(self.core_vocabulary, self.document.get("added_tokens") or (), self.files)
-
-    def _added_entries(self) -> list[Entry]:
-        """The added tokens as `tokenizer.json` writes them, those that only other files name at the end."""
-        tokens = {token.content: token for token in self.added}
-        listed = [entry["content"] for entry in self.document.get("added_tokens") or ()]
-        contents = dict.fromkeys(content for content in (*listed, *tokens) if content)
-        return [
-            {"id": tokens[content].id, "content": content} | {flag: getattr(tokens[content], flag) for flag in FLAGS}
-            for content in contents
-        ]
-
-    @cached_property
-    def ids(self) -> Mapping[str, int]:
-        """The id of every token, added ones included."""
-        return FrozenDict({**self.vocab, **{token.content: token.id for token in self.added}})
-
-    @cached_property
-    def strings(self) -> Mapping[int, str]:
-        """The string of every token by its id, added tokens included: the inverse of ``ids``."""
-        return FrozenDict({token_id: string for string, token_id in self.ids.items()})
-
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """Every token, added ones included, by ascending id. Ids may have holes."""
-        return tuple(map(Token._make, self.core_model.tokens(self._unlisted())))
-
-    @property
-    def n_rows(self) -> int:
-        """Rows that an embedding table needs: the highest id plus one, holes included."""
-        highest = self.core_vocabulary.highest_id
-        return max(-1 if highest is None else highest, *(token.id for token in self.added), -1) + 1
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """How the model splits pretokens."""
-        algorithm: Algorithm = algorithm_of(self.model)
-        return algorithm
+        return tuple(map(Token._make, self.core_model.tokens(self.unlisted())))
 
     @cached_property
     def core_model(self) -> _core.Model:
@@ -264,25 +105,6 @@ class Tokenizer:
             fuse_unk=bool(model.get("fuse_unk")),
         )
 
-    @property
-    def unknown(self) -> str | None:
-        """The token that unknown text becomes; None if there is none."""
-        if self.algorithm == "Unigram":
-            unk_id = self.model.get("unk_id")
-            return None if unk_id is None else self.core_vocabulary.string_of(unk_id)
-        unknown: str | None = self.model.get("unk_token")
-        return unknown
-
-    @cached_property
-    def missing_bytes(self) -> tuple[int, ...]:
-        """The bytes that lack a token and that some text has, which is lost: for byte-level kinds and byte fallback."""
-        id_of = self.core_vocabulary.id_of
-        if self.kind == "byte-level":
-            return tuple(byte for byte in BYTES_OF_TEXT if id_of(CHARACTER_OF[byte]) is None)
-        missing = [byte for byte in BYTES_OF_TEXT if self.byte_fallback and id_of(byte_token(byte)) is None]
-        # A character that is a token needs no byte tokens.
-        return tuple(byte for byte in missing if any(id_of(character) is None for character in characters_with(byte)))
-
     @cached_property
     def spells_everything(self) -> bool:
         """Whether all text can be encoded: no character is dropped or replaced by the unknown token."""
@@ -291,7 +113,7 @@ class Tokenizer:
     @cached_property
     def skeleton(self) -> str:
         """``rest`` with the added tokens as its only vocabulary, so that a pipeline built from it has their ids."""
-        document = json.loads(self.rest) | {"added_tokens": self._added_entries()}
+        document = json.loads(self.rest) | {"added_tokens": self.added_entries()}
         return json.dumps(
             pipeline_alone(document, {token.content: token.id for token in self.added}), ensure_ascii=False
         )
@@ -329,25 +151,16 @@ class Tokenizer:
             sorted((t.content, t.special, t.normalized, t.single_word, t.lstrip, t.rstrip) for t in self.added),
         ]
         # Merges as places in the sorted strings: as exact as the strings, and several times as fast to hash.
-        strings, merges = self.core_vocabulary.hashed_parts([content for _, content in self._unlisted()])
+        strings, merges = self.core_vocabulary.hashed_parts([content for _, content in self.unlisted()])
         if self.algorithm != "BPE":
-            apart = sorted(content for _, content in self._unlisted())
+            apart = sorted(content for _, content in self.unlisted())
             settings += [self.algorithm, self.model.get("max_input_chars_per_word"), dict(self.scores), apart]
         first = json.dumps(settings, sort_keys=True)[:-1]
-        last = "".join(f", {json.dumps(string)}" for string in self._score_order())
+        priorities, last = self.merge_priorities or {}, ""
+        if priorities and self.structure.unreachable:
+            by_priority = sorted(priorities, key=lambda string: (priorities[string], self.ids.get(string, -1)))
+            last = "".join(f", {json.dumps(string)}" for string in by_priority)
         return sha256(b"".join([f"{first}, ".encode(), strings, f"{last}]".encode(), merges])).hexdigest()
-
-    def _unlisted(self) -> list[tuple[int, str]]:
-        """Id and text of the added tokens that are not in the vocabulary."""
-        core = self.core_vocabulary
-        return [(token.id, token.content) for token in self.added if core.id_of(token.content) is None]
-
-    def _score_order(self) -> list[str]:
-        """The tokens by priority, then by id, where an extension depends on it."""
-        priorities = merge_priorities(self)
-        if priorities is None or not self.structure.unreachable:
-            return []
-        return sorted(priorities, key=lambda string: (priorities[string], self.ids.get(string, -1)))
 
     def with_tokens(self, ids: Mapping[str, int], merges: Iterable[tuple[str, str]]) -> "Tokenizer":
         """The tokenizer with exactly these tokens and merges; all files that name tokens are rewritten to match.
@@ -385,14 +198,14 @@ class Tokenizer:
         """
         placed = [(place, left, right) for place, (left, right) in inserted]
         vocabulary = self.core_vocabulary.edited(self._in_vocabulary(ids), placed)
-        return self._changed(ids, vocabulary, learned, scores=scores)
+        return self._changed(ids, vocabulary, learned, scores)
 
     def _in_vocabulary(self, ids: Mapping[str, int]) -> dict[str, int]:
         """The tokens that a changed vocabulary lists, out of all. Of BPE, all: merges do not make added tokens.
 
         Unigram and WordPiece would find an added token in text by itself if their vocabulary listed it.
         """
-        apart = {content for _, content in self._unlisted()} if self.algorithm != "BPE" else ()
+        apart = {content for _, content in self.unlisted()} if self.algorithm != "BPE" else ()
         return {token: token_id for token, token_id in ids.items() if token not in apart}
 
     def _changed(
@@ -400,23 +213,22 @@ class Tokenizer:
         ids: Mapping[str, int],
         vocabulary: _core.Vocabulary,
         learned: Sequence[str] | None = None,
-        freed: Mapping[str, int] | None = None,
         scores: Mapping[str, float] | None = None,
     ) -> "Tokenizer":
-        """The tokenizer with another vocabulary; ``ids`` has its tokens. ``freed`` replaces the removed tokens."""
+        """The tokenizer with another vocabulary; ``ids`` has its tokens."""
         change = Change.of(self.ids, ids, self.added, learned, scores)
         # As the loaders of these files merge: a new token also brings the merges that make a token of the base with it.
         if self.main == self.rank_file:
             vocabulary = _core.Vocabulary.by_products(dict(ids), [*change.specials])
         elif self.main == self.piece_file and self.piece_model and self.algorithm == "BPE":
             pieces = self.piece_model.rewritten(change.new, change.moved, change.specials)
-            vocabulary = _core.Vocabulary(vocabulary.vocab(), pieces.merges(ids))
-        freed = {**self.freed, **change.gone} if freed is None else freed
-        all_scores = {**self.scores, **change.scores}
+            merges = [(ids[left], ids[right]) for left, right in all_splits(pieces.normal, ids)]
+            vocabulary = _core.Vocabulary(vocabulary.vocab(), merges)
+        freed, all_scores = {**self.freed, **change.gone}, {**self.scores, **change.scores}
         changed = replace(
             self,
             core_vocabulary=vocabulary,
-            rest=rewrite_document(self.rest, self._added_entries(), change),
+            rest=rewrite_document(self.rest, self.added_entries(), change),
             files=FrozenDict(rewrite_files(self.files, change, vocabulary.merge_strings, main=self.main)),
             scores=FrozenDict({t: all_scores[t] for t in vocabulary.vocab()} if self.scores else {}),
             freed=FrozenDict({t: i for t, i in freed.items() if t not in ids}),
@@ -425,7 +237,7 @@ class Tokenizer:
         _ = changed.core_model  # building the table checks every id and merge
         if self.algorithm != "BPE" and changed.ids == dict(ids):
             return changed
-        token_id, content = next(iter(changed._unlisted()), (0, None))
+        token_id, content = next(iter(changed.unlisted()), (0, None))
         if content is not None:
             raise InvalidTokenizerError(
                 f"the token {content!r} cannot be removed: the settings of the tokenizer name it, so loaders add it "
@@ -436,12 +248,7 @@ class Tokenizer:
 
     def compact(self) -> "Tokenizer":
         """The tokenizer without holes among its ids: tokens keep their order, added ones included."""
-        ids = {token.string: place for place, token in enumerate(self.tokens)}
-        return self._changed(ids, self.core_vocabulary.edited(self._in_vocabulary(ids), []), freed={})
-
-    def merge_strings(self) -> list[tuple[str, str]]:
-        """The merges as pairs of strings."""
-        return self.core_vocabulary.merge_strings()
+        return replace(self, freed=FrozenDict()).edited({token.string: i for i, token in enumerate(self.tokens)})
 
     def encode_pretoken(self, pretoken: str) -> list[int]:
         """The ids of one pretoken, spelled in the alphabet of the vocabulary."""
@@ -510,7 +317,7 @@ class Tokenizer:
             >>> tg.load("model").to_tokenizers().encode("the cat", add_special_tokens=False).ids
             [262, 290]
         """
-        return tokenizers_object(self._whole_document())
+        return tokenizers_object(self)
 
     def to_transformers(self) -> Any:
         """The tokenizer as a fast tokenizer of transformers, with its special tokens and chat template.
@@ -528,39 +335,4 @@ class Tokenizer:
             >>> tg.load("model").to_transformers()("the cat", add_special_tokens=False)["input_ids"]
             [262, 290]
         """
-        loaded = transformers_object({**self.files, "tokenizer.json": self._whole_document().encode()})
-        require_same_ids(loaded, self.encode, _probe_texts(self))
-        return loaded
-
-    def _whole_document(self) -> str:
-        """`tokenizer.json` with all added tokens, also those that only other files name."""
-        document = json.loads(self.rest)
-        document["added_tokens"] = self._added_entries()
-        document["model"] |= self.model_lists()
-        return json.dumps(document, ensure_ascii=False)
-
-    def model_lists(self) -> dict[str, Any]:
-        """Vocabulary, and merges or scores, as the model of a `tokenizer.json` lists them."""
-        if self.algorithm == "Unigram":
-            return {"vocab": [[token, self.scores[token]] for token in sorted(self.vocab, key=self.vocab.__getitem__)]}
-        if self.algorithm == "WordPiece":
-            return {"vocab": dict(self.vocab)}
-        return {"vocab": dict(self.vocab), "merges": self.merge_strings()}
-
-
-def _probe_texts(tokenizer: Tokenizer) -> list[str]:
-    """Text of up to 2,000 tokens from all over the vocabulary, eight at a time, each followed by an added token."""
-    chosen = [token.bytes for token in tokenizer.tokens[:: len(tokenizer.tokens) // 2000 + 1]]
-    texts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
-    added = [token.content for token in tokenizer.added][: len(texts)]
-    return [text + content for text, content in zip_longest(texts, added, fillvalue="")]
-
-
-def merge_priorities(tokenizer: Tokenizer) -> Mapping[str, float] | None:
-    """The tokens that merge by what the product is, whichever its parts are, each with a number: lowest first.
-
-    A SentencePiece model and a rank file say so. None without one of these: only the listed pairs merge.
-    """
-    if tokenizer.piece_model:
-        return {string: -score for string, score in tokenizer.piece_model.normal.items()}
-    return tokenizer.ranks.ids if tokenizer.ranks else None
+        return transformers_object(self)

@@ -1,45 +1,63 @@
 """A tokenizer as an object of `tokenizers` or of transformers. Both libraries are optional and imported on demand."""
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokengraft.errors import InvalidTokenizerError, OptionError, UnsupportedTokenizerError
 from tokengraft.output.atomic import write_files
 from tokengraft.output.partial import temporary_folder
 
+if TYPE_CHECKING:
+    from tokengraft.tokenizer.tokenizer import Tokenizer
 
-def tokenizers_object(document: str) -> Any:
-    """The `tokenizers.Tokenizer` of the text of a `tokenizer.json`."""
-    return _imported("tokenizers").Tokenizer.from_str(document)
+_INSTEAD = "pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`"
 
 
-def transformers_object(files: Mapping[str, bytes]) -> Any:
-    """The fast tokenizer that transformers loads from the files of a folder. Code among the files is not executed."""
+def tokenizers_object(tokenizer: "Tokenizer") -> Any:
+    """The tokenizer as a `tokenizers.Tokenizer`."""
+    return _imported("tokenizers").Tokenizer.from_str(whole_document(tokenizer))
+
+
+def transformers_object(tokenizer: "Tokenizer") -> Any:
+    """The fast tokenizer that transformers loads from the files. Code among them is not executed.
+
+    Refused if it encodes text differently: up to 2,000 tokens from all over the vocabulary, eight at a time, each
+    followed by an added token.
+    """
     transformers = _imported("transformers")
     # Without settings, `AutoTokenizer` of transformers 4 does not know which class to take.
-    loader = transformers.AutoTokenizer if "tokenizer_config.json" in files else transformers.PreTrainedTokenizerFast
+    has_settings = "tokenizer_config.json" in tokenizer.files
+    loader = transformers.AutoTokenizer if has_settings else transformers.PreTrainedTokenizerFast
     with temporary_folder() as folder:
-        write_files(files, folder)
+        write_files({**tokenizer.files, "tokenizer.json": whole_document(tokenizer).encode()}, folder)
         try:
-            return loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            loaded = loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # transformers raises OSError, ValueError, KeyError and its dependencies' errors
             raise UnsupportedTokenizerError(
-                f"transformers cannot load the tokenizer: {type(error).__name__}: {error}",
-                hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
+                f"transformers cannot load the tokenizer: {type(error).__name__}: {error}", hint=_INSTEAD
             ) from error
-
-
-def require_same_ids(loaded: Any, encode: Callable[[str], list[int]], texts: list[str]) -> None:
-    """Refuses a tokenizer of transformers that encodes sample texts differently."""
-    wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != encode(text)]
+    chosen = [token.bytes for token in tokenizer.tokens[:: len(tokenizer.tokens) // 2000 + 1]]
+    parts = [b"".join(chosen[at : at + 8]).decode(errors="replace") for at in range(0, len(chosen), 8)]
+    added = [token.content for token in tokenizer.added][: len(parts)]
+    texts = [text + content for text, content in zip_longest(parts, added, fillvalue="")]
+    wrong = [text for text in texts if loaded.encode(text, add_special_tokens=False) != tokenizer.encode(text)]
     if wrong:
         raise InvalidTokenizerError(
             f"transformers' {type(loaded).__name__} encodes {len(wrong):,} of {len(texts):,} sample texts "
             f"differently, such as {wrong[0]!r}",
-            hint="pass `tokenizer_object=tokenizer.to_tokenizers()` to `transformers.PreTrainedTokenizerFast`",
+            hint=_INSTEAD,
         )
+    return loaded
+
+
+def whole_document(tokenizer: "Tokenizer") -> str:
+    """`tokenizer.json` with all added tokens, also those that only other files name."""
+    document = json.loads(tokenizer.rest) | {"added_tokens": tokenizer.added_entries()}
+    document["model"] |= tokenizer.model_lists()
+    return json.dumps(document, ensure_ascii=False)
 
 
 def _imported(library: str) -> ModuleType:

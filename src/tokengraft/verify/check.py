@@ -15,8 +15,7 @@ from tokengraft.errors import (
     UnreadableFileError,
     require_type,
 )
-from tokengraft.formats.pieces import require_agreement
-from tokengraft.formats.ranks import require_rank_agreement
+from tokengraft.formats.agreement import require_agreement, require_rank_agreement
 from tokengraft.formats.sources import save
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.output.partial import temporary_folder

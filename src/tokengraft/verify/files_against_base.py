@@ -14,8 +14,8 @@ from tokengraft.errors import UnreadableFileError
 from tokengraft.formats.ranks import split_pattern
 from tokengraft.output.json_file import parse_settings, read_settings
 from tokengraft.tokenizer.added import ADDITIONAL, EXTRA, FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
+from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.piece_model import NORMAL
-from tokengraft.tokenizer.rank_file import PATTERNS
 from tokengraft.tokenizer.rewrite import ID_FIELD, Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Finding, finding

@@ -16,9 +16,10 @@ from typing import Literal, NamedTuple
 from tokengraft import _core
 from tokengraft.counts.pretoken_counts import PretokenCounts
 from tokengraft.errors import InvalidTokenizerError
+from tokengraft.formats.agreement import require_agreement, require_rank_agreement
 from tokengraft.formats.huggingface import write_tokenizer_json
-from tokengraft.formats.pieces import read_piece_model, require_agreement
-from tokengraft.formats.ranks import require_rank_agreement, split_pattern
+from tokengraft.formats.pieces import read_piece_model
+from tokengraft.formats.ranks import split_pattern
 from tokengraft.formats.sources import TOKENIZER_JSON, save
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import FLAGS
