@@ -220,7 +220,7 @@ def partial_counts() -> Iterator[Seed]:
     """Partial counts as a Parquet file."""
     import pyarrow.parquet as pq
 
-    from tokengraft.counts.partial import partial_table
+    from tokengraft.counts.partial_counts import partial_table
 
     stream = io.BytesIO()
     pq.write_table(partial_table(counts()), stream)

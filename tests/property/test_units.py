@@ -19,7 +19,6 @@ from tokengraft.corpus.blocks import RangeInput, file_blocks, split_input
 from tokengraft.corpus.open import open_corpus
 from tokengraft.counts import units as work
 from tokengraft.counts.count import HoldOut, count_with_hold_out
-from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.threads import CountJob, new_counter
 
 LINES = tg.ReadOptions(documents="lines")
@@ -37,8 +36,7 @@ def byte_level(tmp_path_factory):
 
 
 def job_of(tokenizer, read_options, hold_out=None, **count_options):
-    rules = Fingerprint.of(tokenizer, read_options.rules).rules
-    return CountJob(tokenizer, rules, read_options, tg.CountOptions(workers=1, **count_options), hold_out)
+    return CountJob.of(tokenizer, read_options, tg.CountOptions(workers=1, **count_options), hold_out)
 
 
 def in_units(job, parts, buckets=3):

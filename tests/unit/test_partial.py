@@ -9,7 +9,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import errors
-from tokengraft.counts.partial import RESERVED, partial_schema, partial_table
+from tokengraft.counts.partial_counts import RESERVED, partial_schema, partial_table
 
 TEXTS = ["tere õhtust, kass!\n", "the cat  sat<|start|>on 12345 mats\n\nit's", "猫 ja kass", "", "a\r\nb ÿ ÿÿ\xad þ"]
 

@@ -127,14 +127,14 @@ def refuse_binary(name: str, head: bytes) -> None:
     )
 
 
-def is_hidden(name: str, given: str) -> bool:
-    """Whether a part of a path begins with a dot, except those that the given folder or pattern has.
+def is_hidden(name: str, given: str, *, marks: str = ".") -> bool:
+    """Whether a part of a path begins with a dot, or another mark, except those that the given folder or pattern has.
 
     >>> is_hidden("corpus/.git/a.txt", "corpus"), is_hidden(".cache/a.txt", ".cache"), is_hidden("c/.a.txt", "c/.*")
     (True, False, False)
     """
-    named = [part for part in given.split("/") if part.startswith(".")]
-    hidden = (part for part in name.split("/") if part.startswith("."))
+    named = [part for part in given.split("/") if part.startswith(tuple(marks))]
+    hidden = (part for part in name.split("/") if part.startswith(tuple(marks)))
     return any(part not in named and not any(fnmatchcase(part, pattern) for pattern in named) for part in hidden)
 
 

@@ -1,9 +1,9 @@
-"""`CountOptions`, and counting in threads: blocks of text go to the core."""
+"""`CountOptions`, what every engine counts with (`CountJob`, counters), and counting in threads."""
 
 import json
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
 from tokengraft.corpus.blocks import BLOCK, in_pieces
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.counts.fingerprint import cutter
+from tokengraft.counts.fingerprint import Fingerprint, cutter
+from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, ROWS, PretokenCounts
 from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, positive
 from tokengraft.output.partial import temporary_folder
-from tokengraft.representation import set_fields, shown
-from tokengraft.tokenizer.piece_model import PieceRules
+from tokengraft.representation import FrozenDict, set_fields, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_MEMORY = 4 << 30
@@ -87,11 +87,34 @@ class CountJob:
     """Everything that counting depends on, except the text. It can be sent to other processes."""
 
     tokenizer: Tokenizer
-    rules: PieceRules | None
-    """SentencePiece types: the rules by which pretokens are cut; None if they are not."""
+    fingerprint: Fingerprint
     read_options: ReadOptions
     count_options: CountOptions
     hold_out: HoldOut | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Tokenizer,
+        read_options: ReadOptions,
+        count_options: CountOptions,
+        hold_out: HoldOut | None = None,
+    ) -> "CountJob":
+        """The job of a tokenizer, with the fingerprint of its pipeline."""
+        fingerprint = Fingerprint.of(tokenizer, read_options.rules)
+        return cls(tokenizer, fingerprint, read_options, count_options, hold_out)
+
+    def metadata(self, totals: Totals, added: Iterable[tuple[int, int]]) -> PretokenCounts:
+        """The metadata of what was counted, with an empty table, from the totals and the added tokens by id."""
+        contents = {token.id: token.content for token in self.tokenizer.added}
+        return PretokenCounts(
+            table=NO_ROWS,
+            totals=totals,
+            added=FrozenDict(dict(sorted((contents[token_id], count) for token_id, count in added))),
+            fingerprint=self.fingerprint,
+            min_count=self.count_options.min_count,
+            normalize=self.read_options.normalize,
+        )
 
 
 @contextmanager
@@ -103,10 +126,16 @@ def new_counter(job: CountJob) -> Iterator[_core.Counter]:
 
 def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
     """A counter for a job that keeps everything in memory, or writes large tables to a folder."""
+    pipeline, rules = job.tokenizer.skeleton, job.fingerprint.rules
+    if job.read_options.normalize:
+        document = json.loads(pipeline)
+        steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
+        document["normalizer"] = {"type": "Sequence", "normalizers": steps}
+        pipeline = json.dumps(document, ensure_ascii=False)
     return _core.Counter(
-        _normalizing(job.tokenizer.skeleton) if job.read_options.normalize else job.tokenizer.skeleton,
+        pipeline,
         byte_level=job.tokenizer.kind == "byte-level",
-        cutter=cutter(job.tokenizer, job.rules) if job.rules else None,
+        cutter=cutter(job.tokenizer, rules) if rules else None,
         spill_folder=folder,
         # A table doubles before it is written to disk, and meanwhile the old one still exists.
         bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),
@@ -115,11 +144,31 @@ def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
     )
 
 
-def _normalizing(skeleton: str) -> str:
-    """The pipeline with NFKC before its own normalizer."""
-    document = json.loads(skeleton)
-    steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
-    return json.dumps(document | {"normalizer": {"type": "Sequence", "normalizers": steps}}, ensure_ascii=False)
+@contextmanager
+def adding_counter(memory: int) -> Iterator[_core.Counter]:
+    """A counter that only adds up counts, on disk beyond so many bytes of memory."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    with temporary_folder() as folder:
+        yield _core.Counter(
+            json.dumps({"version": "1.0", "added_tokens": [], "model": model}),
+            byte_level=True,
+            cutter=None,
+            spill_folder=str(folder),
+            bytes_per_table=memory // 3,  # as above
+            document_memory=0,
+            hold_out=None,
+        )
+
+
+def finished_tables(counter: _core.Counter, min_count: int, most: int | None = None) -> Iterator[_core.Counts]:
+    """The counts of a counter in order, in tables of ``most`` rows. It is empty afterwards.
+
+    By default it is one table, or several if they were written to disk.
+    """
+    rows = counter.finish()
+    most = most or (ROWS if rows.on_disk else EVERYTHING)
+    while len(table := rows.take(most, min_count)):
+        yield table
 
 
 def _workers(count_options: CountOptions) -> int:
