@@ -81,6 +81,24 @@ class Block:
 
 
 @dataclass(frozen=True)
+class FileRange:
+    """A part of a file of lines. All positions are in bytes."""
+
+    file: CorpusFile
+    form: Literal["lines", "jsonl"]
+    field: str
+    start: int
+    """A multiple of ``block``."""
+    end: int
+    """A multiple of ``block``, or the size of the file."""
+    block: int
+    as_given: bool
+    """Whether the format was given, so that bytes are text whatever they are."""
+    first_line: int | None = None
+    """The number of its first line in the file, for errors: see `numbered`. If unknown, they have the byte instead."""
+
+
+@dataclass(frozen=True)
 class Input:
     """A file, a part of a file, standard input, or a Python object. Those of files can be pickled."""
 
@@ -89,6 +107,8 @@ class Input:
     """Bytes on disk; 0 if unknown."""
     blocks: Callable[[Cut], Iterator[Block]]
     file: CorpusFile | None = None
+    part: FileRange | None = None
+    """If it is a part of a file."""
 
 
 ROWS_PER_PART = 1 << 16

@@ -74,7 +74,10 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
         return None
     if _only_paths.get() or not all(isinstance(item, str) for item in corpus):
         return [*corpus]
-    here = _names_here()
+    try:  # asking the system for each of a million texts would take seconds
+        here = frozenset(os.listdir())  # noqa: PTH208 (names, not paths)
+    except OSError:
+        here = frozenset()
     text = next((item for item in corpus if _SPACE_INSIDE.search(item) and not _is_path(item, here)), None)
     if text is None:
         return [*corpus]
@@ -88,15 +91,8 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
     return None
 
 
-def _names_here() -> frozenset[str]:
-    """The names in the working folder. Asking the system for each of a million texts would take seconds."""
-    try:
-        return frozenset(os.listdir())  # noqa: PTH208 (names, not paths)
-    except OSError:
-        return frozenset()
-
-
 def _is_path(name: str, here: frozenset[str]) -> bool:
+    """Whether a string looks like a path, or begins with a name in the working folder."""
     if name == "-" or name.startswith(_BEGINNINGS) or is_url(name):
         return True
     if len(name) > _MAX_PATH or "\n" in name:
@@ -141,10 +137,15 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
 
     A corpus is what `count` reads: paths, globs, URLs, ``-``, or text in memory. A string alone is a path.
     """
-    if type(corpus).__module__.startswith("tokengraft."):  # some results are iterables of tokens
-        raise _no_corpus(corpus)
     paths = paths_of(corpus)
-    inputs = [_in_memory(corpus, read_options)] if paths is None else _inputs_at(paths, read_options)
+    if paths is None:
+        inputs = [_in_memory(corpus, read_options)]
+    else:
+        files = [entry for path in paths for entry in _found_at(os.fspath(path), read_options)]
+        # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            each = pool.map if any(isinstance(entry, RemoteFile) for entry in files) else map
+            inputs = [source for some in each(partial(_entry_inputs, read_options), files) for source in some]
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
     if read_options.shard is None:
@@ -155,42 +156,24 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
 
 
 def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
-    """Text in memory as an input."""
+    """Text in memory as an input. Refuses tables with several columns, and what is no text."""
     if hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         return Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))
-    if isinstance(corpus, Iterable) and not isinstance(corpus, Mapping):
-        _require_no_table(corpus)
-    if is_arrow(corpus):
-        return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
-    if isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
-        raise _no_corpus(corpus)
-    return Input("the iterable", 0, lambda _: iterable_blocks(corpus, read_options))
-
-
-def _no_corpus(corpus: object) -> CorpusError:
-    return CorpusError(
-        f"a corpus is {described(corpus)}, which cannot be read",
-        hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
-    )
-
-
-def _require_no_table(corpus: Any) -> None:
-    """Refuses a table with several columns, and one that would iterate over the names of its columns."""
+    is_ours = type(corpus).__module__.startswith("tokengraft.")  # some results are iterables of tokens
+    if is_ours or isinstance(corpus, Mapping | bytes) or not (is_arrow(corpus) or isinstance(corpus, Iterable)):
+        raise CorpusError(
+            f"a corpus is {described(corpus)}, which cannot be read",
+            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
+        )
+    # A table would iterate over the names of its columns.
     names = next((getattr(corpus, name) for name in ("column_names", "columns") if hasattr(corpus, name)), None)
-    if isinstance(names, Iterable) and not isinstance(names, str):
+    if isinstance(corpus, Iterable) and isinstance(names, Iterable) and not isinstance(names, str):
         columns = [*map(str, names)]
         if len(columns) != 1 or not is_arrow(corpus):
             raise several_columns(type(corpus).__name__, columns)
-
-
-def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
-    found = [entry for item in items for entry in _found_at(os.fspath(item), read_options)]
-    inputs_of = partial(_entry_inputs, read_options)
-    if not any(isinstance(entry, RemoteFile) for entry in found):
-        return [source for entry in found for source in inputs_of(entry)]
-    # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        return [source for inputs in pool.map(inputs_of, found) for source in inputs]
+    if is_arrow(corpus):
+        return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
+    return Input("the iterable", 0, lambda _: iterable_blocks(corpus, read_options))
 
 
 def local_files(corpus: Corpus, read_options: ReadOptions) -> set[Path]:
@@ -222,7 +205,13 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
         paths = _paths_at(name)
     except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
         raise missing(name, error) from error
-    return [_sized(path, read_options) for path in paths]
+    found = list[CorpusFile | Input]()
+    for path in paths:
+        try:
+            found.append(LocalFile(path, path.stat().st_size))
+        except (OSError, ValueError) as error:  # noqa: PERF203 (files are large)
+            found.append(_unreadable(str(path), missing(str(path), error), read_options))
+    return found
 
 
 def _nothing_at(name: str, *, folder: bool) -> CorpusError:
@@ -230,13 +219,6 @@ def _nothing_at(name: str, *, folder: bool) -> CorpusError:
     return CorpusError(
         f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
     )
-
-
-def _sized(path: Path, read_options: ReadOptions) -> CorpusFile | Input:
-    try:
-        return LocalFile(path, path.stat().st_size)
-    except (OSError, ValueError) as error:
-        return _unreadable(str(path), missing(str(path), error), read_options)
 
 
 def _unreadable(name: str, error: CorpusError, read_options: ReadOptions) -> Input:

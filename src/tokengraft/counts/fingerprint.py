@@ -99,13 +99,11 @@ def _flags(*given: bool) -> str:
 
 def _canonical(step: Any) -> str:
     """A pipeline step as JSON, without settings that only change offsets."""
-    return json.dumps(_without_offsets(step), ensure_ascii=False, sort_keys=True)
 
+    def without_offsets(settings: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name != "trim_offsets"}
 
-def _without_offsets(step: Any) -> Any:
-    if isinstance(step, dict):
-        return {name: _without_offsets(value) for name, value in step.items() if name != "trim_offsets"}
-    return [_without_offsets(value) for value in step] if isinstance(step, list) else step
+    return json.dumps(json.loads(json.dumps(step), object_hook=without_offsets), ensure_ascii=False, sort_keys=True)
 
 
 def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
@@ -125,17 +123,11 @@ def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
     spanning = sorted(ours.joined - theirs.joined)
     if theirs.rules == ours.rules and spanning:
         differences.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
+    # A character without a token can be dropped or joined with others, so that a cut beside it changes the tokens.
     if theirs.rules is not None and ours.rules is not None and ours.between is not None:
-        differences += _unspelled_at_cuts(theirs.between, ours.between)
+        unspelled = sorted(set(theirs.between or "") - set(ours.between))
+        if theirs.between is None:
+            differences.append("cuts: counted with a tokenizer that spells every character, which this one does not")
+        elif unspelled:
+            differences.append(f"cuts: made beside characters that the tokenizer lacks, such as {unspelled[0]!r}")
     return differences
-
-
-def _unspelled_at_cuts(theirs: str | None, ours: str) -> list[str]:
-    """Cuts beside characters that the tokenizer has no token for.
-
-    Such a character can be dropped or joined with others, so that a cut beside it changes the tokens.
-    """
-    if theirs is None:
-        return ["cuts: counted with a tokenizer that spells every character, which this one does not"]
-    unspelled = sorted(set(theirs) - set(ours))
-    return [f"cuts: made beside characters that the tokenizer lacks, such as {unspelled[0]!r}"] if unspelled else []

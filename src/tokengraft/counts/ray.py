@@ -31,7 +31,6 @@ from ray.data.datasource import ReadTask
 
 from tokengraft import _core
 from tokengraft.corpus.block import Input
-from tokengraft.corpus.blocks import RangeInput
 from tokengraft.counts.threads import CountJob, new_counter
 from tokengraft.counts.units import (
     Summary,
@@ -60,7 +59,7 @@ def counted_on_ray(
 ) -> Iterator[tuple[Summary, _core.Counter]]:
     """The summary of a corpus, and the counter with its counts, to be finished inside the block."""
     whole: frozenset[str] = frozenset()
-    parts = {source.name for source in inputs if isinstance(source, RangeInput)}  # of a shard: each is an input
+    parts = {source.name for source in inputs if source.part}  # of a shard: each is an input
     while True:
         with new_counter(job) as counter:
             with _quiet(), _connected(job.count_options.address, job.count_options.workers):

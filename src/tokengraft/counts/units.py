@@ -14,7 +14,7 @@ from itertools import accumulate, groupby
 
 from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
-from tokengraft.corpus.blocks import RangeInput, split_input
+from tokengraft.corpus.blocks import numbered, split_input
 from tokengraft.corpus.files import LocalFile, is_url
 from tokengraft.corpus.open import STDIN, Corpus, only_paths, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions, Totals
@@ -79,8 +79,8 @@ def units(inputs: Iterable[Input], size: int, whole: frozenset[str] = frozenset(
     """Inputs in units of about ``size`` bytes. Large files of lines are cut, except those named by ``whole``."""
     parts = [part for source in inputs for part in ([source] if source.name in whole else split_input(source, size))]
     starts = accumulate((part.size for part in parts), initial=0)
-    numbered = zip((start // max(size, 1) for start in starts), parts, strict=False)
-    return [tuple(part for _, part in group) for _, group in groupby(numbered, key=lambda pair: pair[0])]
+    placed = zip((start // max(size, 1) for start in starts), parts, strict=False)
+    return [tuple(part for _, part in group) for _, group in groupby(placed, key=lambda pair: pair[0])]
 
 
 def n_buckets(inputs: Sequence[Input], size: int) -> int:
@@ -93,8 +93,8 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
     """The counts of a unit by bucket, each as packed tables, and the summary."""
     cut_off: set[str] = set()
     with new_counter(job) as counter:
-        ranges = [source for source in unit if isinstance(source, RangeInput)]
-        totals = count_inputs(counter, job, [source for source in unit if not isinstance(source, RangeInput)])
+        ranges = [source for source in unit if source.part]
+        totals = count_inputs(counter, job, [source for source in unit if not source.part])
         totals = sum((_count_range(counter, job, source, cut_off) for source in ranges), totals)
         packed: list[list[bytes]] = [[] for _ in range(buckets)]
         summary = Summary(totals, tuple(counter.added()), tuple(counter.hold_out_share()), frozenset(cut_off))
@@ -104,7 +104,7 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
     return packed, summary
 
 
-def _count_range(counter: _core.Counter, job: CountJob, source: RangeInput, cut_off: set[str]) -> Totals:
+def _count_range(counter: _core.Counter, job: CountJob, source: Input, cut_off: set[str]) -> Totals:
     def blocks(cut: Cut) -> Iterator[Block]:
         try:
             yield from source.blocks(cut)
@@ -115,8 +115,8 @@ def _count_range(counter: _core.Counter, job: CountJob, source: RangeInput, cut_
     try:
         return count_inputs(counter, job, [replace(source, blocks=blocks)])
     except CorpusError:
-        if source.part.start:
-            count_inputs(counter, job, [source.numbered()])  # fails again, with the line number in the file
+        if source.part and source.part.start:
+            count_inputs(counter, job, [numbered(source.part)])  # fails again, with the line number in the file
         raise
 
 
