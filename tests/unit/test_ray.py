@@ -54,7 +54,7 @@ def same_file(tokenizer, corpus, tmp_path, read_options=LINES, **options):
     for engine in ("local", "ray"):
         out = tmp_path / f"{engine}.parquet"
         count_options = tg.CountOptions(engine=engine, **options)
-        count_to_file(tokenizer, corpus, out, read_options=read_options, count_options=count_options)
+        count_to_file(CountJob.of(tokenizer, read_options, count_options), corpus, out)
         written.append(out.read_bytes())
         out.unlink()
     return written[0] == written[1]

@@ -43,7 +43,8 @@ class Block:
 
     form: Literal["text", "lines", "documents", "jsonl"]
     data: bytes | _core.Part
-    source: str
+    name: str
+    """That of the input."""
     offsets: bytes = b""
     """For documents: the start of each, and the end of the last. For text: those of the pieces that may be held out."""
     nulls: bytes = b""
@@ -77,7 +78,7 @@ class Block:
             return f"{number} after byte {self.start:,}" if self.start else number
 
         message = re.sub(r"^(line|row) (\d+)", in_file, error.message)
-        return type(error)(f"`{self.source}`, {message}", hint=error.hint)
+        return type(error)(f"`{self.name}`, {message}", hint=error.hint)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ ROWS_PER_PART = 1 << 16
 
 
 def parquet_blocks(
-    source: Any,
+    file: Any,
     name: str,
     read_options: ReadOptions,
     block_bytes: int,
@@ -130,7 +131,7 @@ def parquet_blocks(
     import pyarrow.parquet as pq
 
     column = read_options.text_field
-    with pq.ParquetFile(source) as opened:
+    with pq.ParquetFile(file) as opened:
         metadata = opened.metadata
         require_column(column, opened.schema_arrow.names, f"`{name}`")
     numbers = [*range(metadata.num_row_groups)] if groups is None else groups
@@ -138,12 +139,12 @@ def parquet_blocks(
     # Rows that are places in a dictionary may need many times the memory of the file. Reading all columns so takes
     # half as long again.
     dictionary = [column] if any(_repeats(group, column) for group in chosen) else None
-    with pq.ParquetFile(source, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as file:
+    with pq.ParquetFile(file, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as parquet:
         rows = sum(group.num_rows for group in chosen)
         weight = sum(group.total_byte_size for group in chosen)
         batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
         row = start = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
-        for rows_read in file.iter_batches(batch, row_groups=numbers, columns=[column]):
+        for rows_read in parquet.iter_batches(batch, row_groups=numbers, columns=[column]):
             for texts in _expandable(rows_read.column(0), block_bytes):
                 yield arrow_block(texts, name, row, size * len(texts) // max(rows, 1), is_first=row == start)
                 row += len(texts)
@@ -210,14 +211,12 @@ def _chunks(value: Any) -> "Iterable[pa.Array]":
     import pyarrow as pa
 
     try:
-        reader = pa.RecordBatchReader.from_stream(value) if hasattr(value, "__arrow_c_stream__") else None
-    except (pa.ArrowException, TypeError):
-        reader = None  # a column, not a table
-    try:
-        if reader is None and hasattr(value, "__arrow_c_stream__"):
-            return [*pa.chunked_array(value).chunks]
-        if reader is None:
+        if not hasattr(value, "__arrow_c_stream__"):
             return [pa.array(value)]
+        try:
+            reader = pa.RecordBatchReader.from_stream(value)
+        except (pa.ArrowException, TypeError):  # a column, not a table
+            return [*pa.chunked_array(value).chunks]
     except (pa.ArrowException, TypeError) as error:
         raise CorpusError(
             f"the {type(value).__name__} is not a column of text: {error}", hint="give a column of strings"
@@ -245,13 +244,13 @@ def several_columns(kind: str, names: list[str]) -> CorpusError:
     )
 
 
-def require_column(column: str, names: list[str], source: str) -> None:
+def require_column(column: str, names: list[str], table: str) -> None:
     """Refuses a table without the column of the text, or with two of that name."""
     if names.count(column) > 1:
-        raise CorpusError(f"{source} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
+        raise CorpusError(f"{table} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
     if column not in names:
         raise CorpusError(
-            f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
+            f"{table} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
             hint="name the column of the text: --text-field",
         )
 

@@ -167,7 +167,7 @@ def _cut_blocks(
             yield made(_whole_characters(b"".join(pending)[: cut.enough + _MARGIN]))
             return
         if cut.longest is not None and gathered > cut.longest:
-            raise too_long(block.source, gathered, cut)
+            raise too_long(block.name, gathered, cut)
     if to_end and any(pending):
         yield made(b"".join(pending))
 

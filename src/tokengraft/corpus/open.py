@@ -193,32 +193,28 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
         raise missing(name, OSError("a path is empty"))
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
-    if is_url(name):
-        try:
-            files = remote_files(name, has_format=lambda file: _format(file)[0] is not None)
-        except CorpusError as error:
-            return [_unreadable(input_without_credentials(name), error, read_options)]
-        if not files:
-            raise _nothing_at(input_without_credentials(name), folder=not is_glob(name))
-        return [*files]
-    try:
-        paths = _paths_at(name)
-    except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
-        raise missing(name, error) from error
     found = list[CorpusFile | Input]()
-    for path in paths:
+    if is_url(name):
+        name, is_folder, url = input_without_credentials(name), not is_glob(name), name
         try:
-            found.append(LocalFile(path, path.stat().st_size))
-        except (OSError, ValueError) as error:  # noqa: PERF203 (files are large)
-            found.append(_unreadable(str(path), missing(str(path), error), read_options))
+            found += remote_files(url, has_format=lambda file: _format(file)[0] is not None)
+        except CorpusError as error:
+            return [_unreadable(name, error, read_options)]
+    else:
+        try:
+            paths, is_folder = _paths_at(name), Path(name).is_dir()
+        except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
+            raise missing(name, error) from error
+        for path in paths:
+            try:
+                found.append(LocalFile(path, path.stat().st_size))
+            except (OSError, ValueError) as error:  # noqa: PERF203 (files are large)
+                found.append(_unreadable(str(path), missing(str(path), error), read_options))
+    if not found:
+        kind = "folder has no .txt, .jsonl or .parquet file" if is_folder else "pattern matches no file"
+        hint = "check the path; quote globs so that the shell does not expand them"
+        raise CorpusError(f"`{name}`: the {kind}", hint=hint)
     return found
-
-
-def _nothing_at(name: str, *, folder: bool) -> CorpusError:
-    kind = "folder has no .txt, .jsonl or .parquet file" if folder else "pattern matches no file"
-    return CorpusError(
-        f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
-    )
 
 
 def _unreadable(name: str, error: CorpusError, read_options: ReadOptions) -> Input:
@@ -236,14 +232,10 @@ def _paths_at(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
-        paths = [file for file in below if file.is_file() and _format(file)[0]]
-    elif path.exists() or not glob.has_magic(name):
-        paths = [path]
-    else:
-        paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
-    if not paths:
-        raise _nothing_at(name, folder=path.is_dir())
-    return paths
+        return [file for file in below if file.is_file() and _format(file)[0]]
+    if path.exists() or not glob.has_magic(name):
+        return [path]
+    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
 
 
 def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:

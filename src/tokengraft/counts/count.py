@@ -185,18 +185,11 @@ def count_with_hold_out(
 
 
 def count_to_file(
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-    out: Path,
-    *,
-    read_options: ReadOptions,
-    count_options: CountOptions,
-    force: bool = False,
-    progress: Progress | None = None,
+    job: CountJob, corpus: Corpus, out: Path, *, force: bool = False, progress: Progress | None = None
 ) -> PretokenCounts:
     """Counts a corpus into a Parquet file in bounded memory. Returns its metadata, with an empty table."""
-    with counted(CountJob.of(tokenizer, read_options, count_options), corpus, progress) as (metadata, counter):
-        write_counts(finished_tables(counter, count_options.min_count), metadata, out, force=force)
+    with counted(job, corpus, progress) as (metadata, counter):
+        write_counts(finished_tables(counter, metadata.min_count), metadata, out, force=force)
         return metadata
 
 

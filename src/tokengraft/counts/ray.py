@@ -96,7 +96,7 @@ def _count(
             by_bucket = ray.data.from_arrow_refs(blocks).sort("bucket", boundaries=list(range(1, buckets)))
             merge = partial(_merge, _core.__version__, reference)
             sums = by_bucket.map_batches(merge, batch_size=None, batch_format="pyarrow", concurrency=workers)
-            del blocks, by_bucket, block
+            del dataset, blocks, by_bucket, block
             return merged(counter, _summaries(counter, sums))
     except Exception as error:
         understood = _understood(error)

@@ -79,7 +79,7 @@ class HoldOut:
         set_fields(self, positive, "one_in", "max_bytes")
 
 
-UNLIMITED = (2**64 - 1, 2**64 - 1)
+UNLIMITED = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -176,85 +176,65 @@ def _workers(count_options: CountOptions) -> int:
     return count_options.workers or cores or 1
 
 
-def count_inputs(
-    counter: _core.Counter, job: CountJob, inputs: list[Input], progress: Progress | None = None
-) -> Totals:
-    """Counts inputs, and returns the totals of what was counted."""
-    counted = _Counted(counter, job)
-    size = sum(source.size for source in inputs)
-    pool = ThreadPoolExecutor(_workers(job.count_options), thread_name_prefix="count")
-    try:
-        for source in inputs:
-            for block in counted.blocks(source):
-                if not counted.submit(pool, block):
-                    return counted.totals
-                if progress:
-                    progress(source.name, block.progress, size)
-        counted.collect(leave=0)
-        return counted.totals
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 _Tally = tuple[Totals, tuple[int, int], bool]
 """The totals of a block; documents and bytes that were read, held-out ones included; and whether a limit cut it."""
 
 
-class _Counted:
-    """The running totals of blocks that are being counted."""
+def count_inputs(
+    counter: _core.Counter, job: CountJob, inputs: list[Input], progress: Progress | None = None
+) -> Totals:
+    """Counts inputs, and returns the totals of what was counted."""
+    options, skip_bad = job.count_options, job.read_options.skip_bad
+    documents_left, bytes_left = options.max_documents or UNLIMITED, options.max_bytes or UNLIMITED
+    # With a limit, the remainder is known only after all earlier blocks are counted: one block at a time.
+    at_once = 2 * _workers(options) if documents_left == bytes_left == UNLIMITED else 0
+    most_waiting = max(counter.longest_document, BLOCK * at_once)
+    cut = Cut(counter.last_cut, counter.longest_document, options.max_bytes, counter)
+    total, cut_short, size = Totals(), False, sum(source.size for source in inputs)
+    pending = deque[tuple[Future[_Tally], int]]()  # blocks that are queued or being counted, each with its size
 
-    def __init__(self, counter: _core.Counter, job: CountJob) -> None:
-        count_options = job.count_options
-        self.counter, self.read_options, self.hold_out = counter, job.read_options, job.hold_out
-        self.documents_left = count_options.max_documents or UNLIMITED[0]
-        self.bytes_left = count_options.max_bytes or UNLIMITED[1]
-        # With a limit, the remainder is known only after all earlier blocks are counted: one block at a time.
-        self.at_once = 2 * _workers(count_options) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
-        self.totals = Totals()
-        self.cut_short = False
-        self.pending: deque[tuple[Future[_Tally], int]] = deque()
-        """Blocks that are queued or being counted, each with its size."""
-        self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
-        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes, counter)
-
-    def blocks(self, source: Input) -> Iterator[Block]:
-        """The blocks of an input; with `skip_bad`, up to the first error."""
-        try:
-            blocks = source.blocks(self.cut)
-            yield from in_pieces(blocks, self.counter) if self.hold_out else blocks
-        except CorpusError as error:
-            self._skip(error)
-
-    def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
-        """Queues a block for counting; False if a limit is reached and nothing more is counted."""
-        continues = block.form == "text" and not block.at_start
-        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not continues):
-            return False
-        limits = (max(self.documents_left, 1), self.bytes_left)
-        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.read_options.skip_bad)
-        self.pending.append((job, len(block.data)))
-        self.collect(leave=self.at_once)
-        return True
-
-    def collect(self, *, leave: int) -> None:
-        """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
-        while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
+    def blocks() -> Iterator[tuple[Input, Block]]:
+        """The blocks of all inputs; with `skip_bad`, up to the first error of each."""
+        nonlocal total
+        for source in inputs:
             try:
-                totals, (documents, n_bytes), cut_short = self.pending.popleft()[0].result()
-            except CorpusError as error:  # the block may be from an earlier file than the one being read
-                self._skip(error)
-                continue
-            self.totals += totals
-            if self.at_once == 0:
-                self.documents_left -= documents
-                self.bytes_left -= n_bytes
-            self.cut_short |= cut_short
+                whole = source.blocks(cut)
+                yield from ((source, block) for block in (in_pieces(whole, counter) if job.hold_out else whole))
+            except CorpusError:  # noqa: PERF203 (inputs are large)
+                if not skip_bad:
+                    raise
+                total += Totals(skipped=1)
 
-    def _skip(self, error: CorpusError) -> None:
-        """Counts an unreadable input as skipped with `skip_bad`, else raises the error."""
-        if not self.read_options.skip_bad:
-            raise error
-        self.totals += Totals(skipped=1)
+    def collect(leave: int) -> None:
+        """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
+        nonlocal total, documents_left, bytes_left, cut_short
+        while len(pending) > leave or sum(size for _, size in pending) > most_waiting:
+            try:
+                totals, (documents, n_bytes), short = pending.popleft()[0].result()
+            except CorpusError:  # the block may be from an earlier file than the one being read
+                if not skip_bad:
+                    raise
+                total += Totals(skipped=1)
+                continue
+            total, cut_short = total + totals, cut_short or short
+            if at_once == 0:
+                documents_left, bytes_left = documents_left - documents, bytes_left - n_bytes
+
+    pool = ThreadPoolExecutor(_workers(options), thread_name_prefix="count")
+    try:
+        for source, block in blocks():
+            continues = block.form == "text" and not block.at_start
+            if cut_short or bytes_left <= 0 or (documents_left <= 0 and not continues):
+                return total
+            limits = (max(documents_left, 1), bytes_left)
+            pending.append((pool.submit(_count_block, counter, block, limits, skip_bad=skip_bad), len(block.data)))
+            collect(leave=at_once)
+            if progress:
+                progress(source.name, block.progress, size)
+        collect(leave=0)
+        return total
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _count_block(counter: _core.Counter, block: Block, limits: tuple[int, int], *, skip_bad: bool) -> _Tally:
