@@ -247,39 +247,35 @@ def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:
 
 
 def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[Input]:
+    """The inputs of a file: the row groups of a Parquet file, so that shards can share it, or the file.
+
+    Several row groups are one input if there are very many: every input reads the list of all.
+    """
     if isinstance(entry, Input):
         return [entry]
-    last, (form, compression) = "".join(suffixes_of(entry)[-1:]), _format(entry)
-    form = read_options.format or form or "text"
+    last, (file_format, compression) = "".join(suffixes_of(entry)[-1:]), _format(entry)
+    file_format = read_options.format or file_format or "text"
     if last in UNSUPPORTED:
         error = CorpusError(
             f"`{entry.name}` has an unsupported compression ({last})", hint="unpack it, or use .gz or .zst"
         )
         return [_unreadable(entry.name, error, read_options)]
-    # A pipe can be read only once, from start to end.
-    if form == "parquet" and not compression and entry.is_regular:
+    groups = 0  # an empty file is valid
+    if file_format == "parquet" and not compression and entry.is_regular:  # a pipe can be read only once
+        import pyarrow.parquet as pq
+
         try:
-            return _parquet_inputs(entry, read_options)
+            with entry.reporting(), entry.open_parts() as raw, pq.ParquetFile(raw) as parquet:
+                groups = parquet.metadata.num_row_groups
         except CorpusError as error:
             return [_unreadable(entry.name, error, read_options)]
-    return [Input(entry.name, entry.size, partial(file_blocks, entry, form, compression, read_options), entry)]
-
-
-def _parquet_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
-    """The row groups of a Parquet file, each one an input, so that shards can share a file.
-
-    Several are one input if there are very many: every input reads the list of all.
-    """
-    import pyarrow.parquet as pq
-
-    with file.reporting(), file.open_parts() as raw, pq.ParquetFile(raw) as parquet:
-        groups = parquet.metadata.num_row_groups
-    if not groups:  # an empty file is valid
-        return [Input(file.name, file.size, partial(file_blocks, file, "parquet", None, read_options), file)]
+    if not groups:
+        blocks = partial(file_blocks, entry, file_format, compression, read_options)
+        return [Input(entry.name, entry.size, blocks, entry)]
     step = -(-groups // _MOST_GROUPS)
     parts = [range(start, min(start + step, groups)) for start in range(0, groups, step)]
-    sizes = [len(part) * file.size // groups for part in parts]
+    sizes = [len(part) * entry.size // groups for part in parts]
     return [
-        Input(file.name, size, partial(parquet_group_blocks, file, part, size, read_options), file)
+        Input(entry.name, size, partial(parquet_group_blocks, entry, part, size, read_options), entry)
         for part, size in zip(parts, sizes, strict=True)
     ]

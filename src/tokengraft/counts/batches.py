@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +16,7 @@ from tokengraft.corpus.block import Block, Input, arrow_block, in_parts, require
 from tokengraft.corpus.files import is_hidden, suffixes_of
 from tokengraft.corpus.open import files_at
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.counts.partial_counts import other_rows, pretoken_rows, summed_partials
+from tokengraft.counts.partial_counts import partial_tables, summed_partials
 from tokengraft.counts.pretoken_counts import EVERYTHING, PretokenCounts, write_counts
 from tokengraft.counts.threads import (
     DEFAULT_MEMORY,
@@ -133,9 +132,9 @@ class BatchCounter:
 
         column = self._job.read_options.text_field
         totals = count_inputs(counter, self._job, [Input(_NAME, 0, lambda _: _blocks(batches, column))])
-        others = other_rows(self._job.metadata(totals, counter.added()))
+        metadata = self._job.metadata(totals, counter.added())
         schema = pa.schema([pa.field("pretoken", pa.binary(), False), pa.field("count", pa.int64(), False)])
-        for table in chain(map(pretoken_rows, finished_tables(counter, 1)), [others]):
+        for table in partial_tables(finished_tables(counter, 1), metadata):
             waiting = [table.slice(start, ROWS_PER_BATCH) for start in range(0, len(table), ROWS_PER_BATCH)][::-1]
             while waiting:
                 part = waiting.pop()

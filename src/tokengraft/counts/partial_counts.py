@@ -33,58 +33,32 @@ CHECKSUM = RESERVED + b"checksum"
 _TOTALS = {RESERVED + field.name.encode(): field.name for field in fields(Totals)}
 
 
-def partial_schema() -> "pa.Schema":
-    """The columns of partial counts: ``pretoken`` (bytes) and ``count`` (64 bits)."""
-    import pyarrow as pa
+def partial_tables(tables: Iterable[_core.Counts], metadata: PretokenCounts) -> "Iterator[pa.Table]":
+    """Counts as tables that any engine can add up: pretokens, and at the end pipeline, totals and added tokens.
 
-    return pa.schema([pa.field("pretoken", pa.large_binary(), False), pa.field("count", pa.int64(), False)])
-
-
-def partial_table(counts: PretokenCounts) -> "pa.Table":
-    """Counts as a table that any engine can add up, totals and added tokens included.
-
-    Examples:
-        >>> from tokengraft.counts.partial_counts import partial_table
-        >>> tok = tg.load("model")
-        >>> tables = [partial_table(tg.count(tok, name)) for name in ("et.txt", "en.txt")]
-        >>> tg.distributed.sum_partials(tables, tok) == tg.count(tok, ["et.txt", "en.txt"])
-        True
+    The columns are ``pretoken`` (bytes) and ``count`` (64 bits). Pretokens are those of ``tables``.
     """
     import pyarrow as pa
 
-    counts.require_unchanged()
-    return pa.concat_tables([pretoken_rows(counts.table), other_rows(counts)])
-
-
-def pretoken_rows(table: _core.Counts) -> "pa.Table":
-    """Pretokens and their counts as partial counts. The others are in `other_rows`."""
-    import pyarrow as pa
-
-    data, offsets, numbers = (pa.py_buffer(column) for column in table.columns())
-    pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
-    # A pipeline could make one: a normalizer that writes `ÿ` after a step that spells bytes. It would be the last.
-    if len(pretokens) and (last := pretokens[-1].as_py()).startswith(RESERVED):
-        raise CountsError(
-            f"the pipeline makes a pretoken that is not UTF-8: {last[:20]!r}",
-            hint="count on one machine: `tokengraft count`",
-        )
-    counts = pa.Int64Array.from_buffers(pa.int64(), len(table), [None, numbers])
-    return pa.Table.from_arrays([pretokens, counts], schema=partial_schema())
-
-
-def other_rows(counts: PretokenCounts) -> "pa.Table":
-    """Pipeline, totals and added tokens of counts as partial counts."""
-    import pyarrow as pa
-
-    totals = asdict(counts.totals)
-    numbers = {
+    schema = pa.schema([pa.field("pretoken", pa.large_binary(), False), pa.field("count", pa.int64(), False)])
+    for table in tables:
+        data, offsets, numbers = (pa.py_buffer(column) for column in table.columns())
+        pretokens = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), [None, offsets, data])
+        # A pipeline could make one: a normalizer that writes `ÿ` after a step that spells bytes. It would be the last.
+        if len(pretokens) and (last := pretokens[-1].as_py()).startswith(RESERVED):
+            raise CountsError(
+                f"the pipeline makes a pretoken that is not UTF-8: {last[:20]!r}",
+                hint="count on one machine: `tokengraft count`",
+            )
+        counts = pa.Int64Array.from_buffers(pa.int64(), len(table), [None, numbers])
+        yield pa.Table.from_arrays([pretokens, counts], schema=schema)
+    totals = asdict(metadata.totals)
+    others = {
         **{key: totals[name] for key, name in _TOTALS.items() if totals[name]},
-        **{ADDED + token.encode(): count for token, count in counts.added.items() if count},
+        **{ADDED + token.encode(): count for token, count in metadata.added.items() if count},
     }
-    rows = {_pipeline(counts): 1, CHECKSUM: sum(numbers.values()), **numbers}
-    return pa.table(
-        [pa.array(list(rows), pa.large_binary()), pa.array(list(rows.values()), pa.int64())], partial_schema()
-    )
+    rows = {_pipeline(metadata): 1, CHECKSUM: sum(others.values()), **others}
+    yield pa.table([pa.array(list(rows), pa.large_binary()), pa.array(list(rows.values()), pa.int64())], schema)
 
 
 def _pipeline(counts: PretokenCounts) -> bytes:
