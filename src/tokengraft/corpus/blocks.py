@@ -93,8 +93,7 @@ def _form(file_format: Format, read_options: ReadOptions) -> Literal["text", "li
 def _core_blocks(file: LocalFile, file_format: Format, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The same blocks as those of `_stream_blocks`, read by the core."""
     reader, form = _core.FileReader(file.path, BLOCK), _form(file_format, read_options)
-    field = read_options.text_field if form == "jsonl" else ""
-    line, at_start, done = 1, True, 0
+    field, line, at_start, done = read_options.text_field, 1, True, 0
     while part := reader.next(cut.counter if form == "text" else None, cut.longest):
         progress = reader.position - done
         yield Block(form, part, file.name, field=field, at_start=at_start, first=line, progress=progress)
@@ -114,7 +113,6 @@ def _stream_blocks(
         yield from parquet_blocks(pa.BufferReader(stream.read()), name, read_options, BLOCK)
         return
     form = _form(file_format, read_options)
-    field = read_options.text_field if form == "jsonl" else ""
     if form != "text":
         # A part of a JSON line cannot be read, so lines of JSON are always read completely.
         cut = replace(cut, last=_last_line_end, enough=None if form == "jsonl" else cut.enough)
@@ -126,7 +124,7 @@ def _stream_blocks(
         while data := read_fully(stream, BLOCK):
             yield data
 
-    yield from _cut_blocks(read(), Block(form, b"", name, field=field), cut, tell)
+    yield from _cut_blocks(read(), Block(form, b"", name, field=read_options.text_field), cut, tell)
 
 
 _MARK = b"\xef\xbb\xbf"
@@ -286,8 +284,7 @@ def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
     if compression or file_format == "parquet" or form == "text" or not file.is_regular:
         return [source]
     step = -(-size // block) * block
-    name = read_options.text_field if form == "jsonl" else ""
-    as_given = read_options.format is not None
+    name, as_given = read_options.text_field, read_options.format is not None
     parts = (
         FileRange(file, form, name, start, min(start + step, source.size), block, as_given)
         for start in range(0, source.size, step)

@@ -12,7 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus.block import Block, Input, arrow_block, in_parts, require_column, require_text
+from tokengraft.corpus.block import Input, arrow_blocks, in_parts, require_column, require_text
 from tokengraft.corpus.files import is_hidden, suffixes_of
 from tokengraft.corpus.open import files_at
 from tokengraft.corpus.options import ReadOptions
@@ -131,7 +131,9 @@ class BatchCounter:
         import pyarrow as pa
 
         column = self._job.read_options.text_field
-        totals = count_inputs(counter, self._job, [Input(_NAME, 0, lambda _: _blocks(batches, column))])
+        totals = count_inputs(
+            counter, self._job, [Input(_NAME, 0, lambda _: arrow_blocks(_columns(batches, column), _NAME))]
+        )
         metadata = self._job.metadata(totals, counter.added())
         schema = pa.schema([pa.field("pretoken", pa.binary(), False), pa.field("count", pa.int64(), False)])
         for table in partial_tables(finished_tables(counter, 1), metadata):
@@ -144,11 +146,10 @@ class BatchCounter:
                     waiting += [part.slice(len(part) // 2), part.slice(0, len(part) // 2)]
 
 
-def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iterator[Block]:
-    """The column of the text of all batches, in blocks of a few megabytes."""
+def _columns(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> "Iterator[pa.Array]":
+    """The column of the text of all batches, in parts of a few megabytes."""
     import pyarrow as pa
 
-    row = 1
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch | pa.Table):
             raise OptionError(
@@ -162,9 +163,7 @@ def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iter
             hint = "name the column of the text: BatchCounter(tokenizer, column)"
             raise OptionError(error.message, hint=hint) from error
         values = batch.column(column)
-        for rows in in_parts(values.chunks if isinstance(values, pa.ChunkedArray) else [values], _BYTES_PER_BLOCK):
-            yield arrow_block(rows, _NAME, row, 0, is_first=row == 1)
-            row += len(rows)
+        yield from in_parts(values.chunks if isinstance(values, pa.ChunkedArray) else [values], _BYTES_PER_BLOCK)
 
 
 @stage("adding up partial counts")
