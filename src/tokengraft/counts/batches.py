@@ -130,10 +130,8 @@ class BatchCounter:
         """The partial counts: tables of at most `ROWS_PER_BATCH` rows, with 32-bit offsets, which all engines read."""
         import pyarrow as pa
 
-        column = self._job.read_options.text_field
-        totals = count_inputs(
-            counter, self._job, [Input(_NAME, 0, lambda _: arrow_blocks(_columns(batches, column), _NAME))]
-        )
+        columns = _columns(batches, self._job.read_options.text_field)
+        totals = count_inputs(counter, self._job, [Input(_NAME, 0, lambda _: arrow_blocks(columns, _NAME))])
         metadata = self._job.metadata(totals, counter.added())
         schema = pa.schema([pa.field("pretoken", pa.binary(), False), pa.field("count", pa.int64(), False)])
         for table in partial_tables(finished_tables(counter, 1), metadata):
