@@ -18,6 +18,7 @@ import pytest
 
 import tokengraft as tg
 from tokengraft import cli, errors
+from tokengraft.options.table import TABLE
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tokengraft"
@@ -35,10 +36,10 @@ FOLDERS = [
     "distributed",
     "learn",
     "pruning",
-    "measure",
     "checkpoint",
+    "measure",
     "verify",
-    "train",
+    "training",
     "page",
     "options",
     "pipeline",
@@ -257,7 +258,7 @@ def options_in(text):
 
 
 def test_every_option_that_a_message_of_the_library_names_is_an_argument_in_python():
-    names = argument_names()
+    names = argument_names() | {option.name for option in TABLE}
     for path, text in library_texts():
         assert not options_in(errors.as_arguments(text)), f"{path}: {text!r}"
         for option in options_in(text):

@@ -316,6 +316,7 @@ class _Job:
             "request": dict(request),
             "files": [],
             "transplant": done.as_dict(),
+            "new_ids": [row for row, source in enumerate(done.plan.sources) if isinstance(source, tuple)],
         }
         _write_report(report, folder)
 
