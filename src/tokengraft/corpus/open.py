@@ -208,7 +208,7 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
         for path in paths:
             try:
                 found.append(LocalFile(path, path.stat().st_size))
-            except (OSError, ValueError) as error:  # noqa: PERF203 (files are large)
+            except (OSError, ValueError) as error:
                 found.append(_unreadable(str(path), missing(str(path), error), read_options))
     if not found:
         kind = "folder has no .txt, .jsonl or .parquet file" if is_folder else "pattern matches no file"

@@ -200,7 +200,7 @@ def count_inputs(
             try:
                 whole = source.blocks(cut)
                 yield from ((source, block) for block in (in_pieces(whole, counter) if job.hold_out else whole))
-            except CorpusError:  # noqa: PERF203 (inputs are large)
+            except CorpusError:
                 if not skip_bad:
                     raise
                 total += Totals(skipped=1)
