@@ -7,6 +7,7 @@ Python shows them as arguments (`as_arguments`), unless a command runs (`on_comm
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -45,15 +46,15 @@ def as_arguments(text: str) -> str:
     >>> as_arguments("pass --min-count 2 or --swap, or run `tokengraft count --min-count`")
     'pass `min_count=2` or `swap`, or run `tokengraft count --min-count`'
     """
-    return _OPTION.sub(_as_argument, text)
 
+    def as_argument(option: re.Match[str]) -> str:
+        if option["code"]:
+            return option["code"]
+        name = option["name"].replace("-", "_")
+        value = (option["value"] or "").replace(",", "").replace("auto", "'auto'")
+        return f"`{_ARGUMENTS.get(name, name)}{value and '='}{value}`"
 
-def _as_argument(option: re.Match[str]) -> str:
-    if option["code"]:
-        return option["code"]
-    name = option["name"].replace("-", "_")
-    value = (option["value"] or "").replace(",", "").replace("auto", "'auto'")
-    return f"`{_ARGUMENTS.get(name, name)}{value and '='}{value}`"
+    return _OPTION.sub(as_argument, text)
 
 
 @contextmanager
@@ -93,7 +94,7 @@ class TokengraftError(Exception):
         return self._texts[1] if _command_runs else as_arguments(self._texts[1])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), *self._texts)
+        return partial(type(self), hint=self._texts[1]), self._texts[:1]
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}"
@@ -130,10 +131,6 @@ def printable(message: str) -> str:
     """Text that quotes tokens, safe for a terminal: no control characters, and cut where very long."""
     shown = escaped(message)
     return shown if len(shown) <= MAX_CHARACTERS else shown[:MAX_CHARACTERS] + " …"
-
-
-def _rebuild(error: "type[TokengraftError]", message: str, hint: str) -> "TokengraftError":
-    return error(message, hint=hint)
 
 
 class SourceNotFoundError(TokengraftError):

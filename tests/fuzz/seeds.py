@@ -218,12 +218,13 @@ def counts_file() -> Iterator[Seed]:
 
 def partial_counts() -> Iterator[Seed]:
     """Partial counts as a Parquet file."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tokengraft.counts.partial import partial_table
+    from tokengraft.counts.partial_counts import partial_tables
 
     stream = io.BytesIO()
-    pq.write_table(partial_table(counts()), stream)
+    pq.write_table(pa.concat_tables(partial_tables([counts().table], counts())), stream)
     yield {"partial.parquet": stream.getvalue(), MODEL: as_json(documents()["whole"])}
 
 

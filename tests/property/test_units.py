@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 import tokengraft as tg
 from tokengraft import errors
 from tokengraft.corpus.block import Cut
-from tokengraft.corpus.blocks import RangeInput, file_blocks, split_input
+from tokengraft.corpus.blocks import file_blocks, numbered, split_input
 from tokengraft.corpus.open import open_corpus
 from tokengraft.counts import units as work
 from tokengraft.counts.count import HoldOut, count_with_hold_out
-from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.threads import CountJob, new_counter
 
 LINES = tg.ReadOptions(documents="lines")
@@ -37,8 +36,7 @@ def byte_level(tmp_path_factory):
 
 
 def job_of(tokenizer, read_options, hold_out=None, **count_options):
-    rules = Fingerprint.of(tokenizer, read_options.rules).rules
-    return CountJob(tokenizer, rules, read_options, tg.CountOptions(workers=1, **count_options), hold_out)
+    return CountJob.of(tokenizer, read_options, tg.CountOptions(workers=1, **count_options), hold_out)
 
 
 def in_units(job, parts, buckets=3):
@@ -176,9 +174,8 @@ def test_ranges_have_the_blocks_of_the_whole_file(tmp_path_factory, lines, block
         patch.setattr("tokengraft.corpus.blocks.BLOCK", block)
         whole = lines_of(source.blocks(Cut(lambda _: None)))
     parts = split_input(source, size, block=block)
-    numbered = [part.numbered() if isinstance(part, RangeInput) else part for part in parts]
     if len(parts) > 1:
-        assert [each for part in numbered for each in lines_of(part.blocks(Cut(lambda _: None)))] == whole
+        assert [each for part in parts for each in lines_of(numbered(part.part).blocks(Cut(lambda _: None)))] == whole
         assert sum(part.size for part in parts) == path.stat().st_size
 
 

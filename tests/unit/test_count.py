@@ -19,6 +19,7 @@ from tokengraft.corpus import blocks as corpus_module
 from tokengraft.corpus.block import binary_buffers
 from tokengraft.corpus.options import ReadOptions
 from tokengraft.counts.count import count_to_file, merge_counts
+from tokengraft.counts.threads import CountJob
 from tokengraft.pipeline.texts import _weighted
 from tokengraft.tokenizer.kind import token_bytes
 
@@ -77,7 +78,7 @@ def test_the_result_does_not_depend_on_workers_blocks_memory_or_order(tokenizer,
         count_options = tg.CountOptions(workers=workers, memory=memory)
         assert tg.count(tokenizer, names, count_options=count_options) == expected_counts
         out = tmp_path / f"{block}.parquet"
-        count_to_file(tokenizer, names, out, read_options=tg.ReadOptions(), count_options=count_options)
+        count_to_file(CountJob.of(tokenizer, tg.ReadOptions(), count_options), names, out)
         assert tg.PretokenCounts.load(out) == expected_counts
     expected_counts.save(tmp_path / "again.parquet")
     assert (tmp_path / "again.parquet").read_bytes() == (tmp_path / "100.parquet").read_bytes()
@@ -198,7 +199,7 @@ def test_counts_of_no_text_are_a_file_without_rows(tokenizer, tmp_path):
     (tmp_path / "empty.txt").touch()
     nothing = tg.count(tokenizer, tmp_path / "empty.txt")
     read, counted = ReadOptions(), tg.CountOptions()
-    count_to_file(tokenizer, tmp_path / "empty.txt", tmp_path / "a.parquet", read_options=read, count_options=counted)
+    count_to_file(CountJob.of(tokenizer, read, counted), tmp_path / "empty.txt", tmp_path / "a.parquet")
     saved = nothing.save(tmp_path / "b.parquet")
     assert saved.read_bytes() == (tmp_path / "a.parquet").read_bytes()
     assert pq.read_table(saved).num_rows == 0

@@ -166,7 +166,8 @@ def test_a_limit_of_bytes_ends_a_stream_without_end(tokenizer, monkeypatch, text
     stream = Endless(text.encode())
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": stream}))
     count_options = tg.CountOptions(max_bytes=limit)
-    counts = tg.count(tokenizer, "-", count_options=count_options, read_options=tg.ReadOptions(documents=documents))
+    read_options = tg.ReadOptions(documents=documents, format="text")
+    counts = tg.count(tokenizer, "-", count_options=count_options, read_options=read_options)
     assert counts == tg.count(tokenizer, iter([text * 300]), count_options=count_options)
     assert stream.read_bytes < 400
 

@@ -21,7 +21,6 @@ from tokengraft.cli import main
 from tokengraft.corpus.open import open_corpus
 from tokengraft.counts import units
 from tokengraft.counts.count import HoldOut, count_to_file, count_with_hold_out
-from tokengraft.counts.fingerprint import Fingerprint
 from tokengraft.counts.threads import CountJob
 
 pytest.importorskip("ray")
@@ -55,7 +54,7 @@ def same_file(tokenizer, corpus, tmp_path, read_options=LINES, **options):
     for engine in ("local", "ray"):
         out = tmp_path / f"{engine}.parquet"
         count_options = tg.CountOptions(engine=engine, **options)
-        count_to_file(tokenizer, corpus, out, read_options=read_options, count_options=count_options)
+        count_to_file(CountJob.of(tokenizer, read_options, count_options), corpus, out)
         written.append(out.read_bytes())
         out.unlink()
     return written[0] == written[1]
@@ -278,7 +277,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(tokenizer, corpus, tm
     marker = tmp_path / "killed"
     inputs = open_corpus(corpus, LINES)
     inputs[1] = replace(inputs[1], blocks=partial(killing_once, marker, inputs[1].blocks))
-    job = CountJob(tokenizer, Fingerprint.of(tokenizer).rules, LINES, tg.CountOptions(engine="ray"))
+    job = CountJob.of(tokenizer, LINES, tg.CountOptions(engine="ray"))
     with counted_on_ray(job, inputs, None) as (summary, counter):
         table = counter.finish().take(2**63 - 1, 1)
     expected = tg.count(tokenizer, corpus, read_options=LINES)

@@ -146,12 +146,14 @@ from pathlib import Path
 import ray
 import tokengraft as tg
 from tokengraft.counts.count import counted
+from tokengraft.counts.threads import CountJob
 
 model, *corpora = sys.argv[1:]
 ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="CRITICAL")
 options = tg.CountOptions(engine="ray", memory=32 << 20)
 for corpus in corpora:
-    with counted(tg.load(model), corpus, tg.ReadOptions(documents="lines"), options, None) as (counts, counter):
+    job = CountJob.of(tg.load(model), tg.ReadOptions(documents="lines"), options)
+    with counted(job, corpus, None) as (counts, counter):
         # Not ru_maxrss, which begins with the memory of the process that started this one.
         peak = int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
         print(json.dumps([counts.totals.documents, 1024 * peak]))

@@ -356,7 +356,7 @@ def test_an_error_of_one_file_while_another_is_read_is_charged_to_the_first(toke
     real = counting._count_block
 
     def failing(counter, block, limits, **options):
-        if block.source.endswith("a.txt"):
+        if block.name.endswith("a.txt"):
             raise block.placed(errors.CorpusError("it cannot be counted", hint="none"))
         return real(counter, block, limits, **options)
 

@@ -133,7 +133,9 @@ def test_a_bad_line_of_a_shard_is_found_by_a_position_in_the_file(tokenizer, tmp
         tg.count(tokenizer, path, read_options=tg.ReadOptions(shard=(0, 1)))
     assert path.read_bytes()[1022:].splitlines()[17] == b"bad"
     (source,) = open_corpus(path, tg.ReadOptions())
-    blocks_read = [b for part in split_input(source, 500) for b in part.numbered().blocks(Cut(lambda _: None))]
+    blocks_read = [
+        b for part in split_input(source, 500) for b in blocks.numbered(part.part).blocks(Cut(lambda _: None))
+    ]
     with pytest.raises(errors.CorpusError, match=r"c\.jsonl`, line 91: not a JSON object"):
         blocks_read[-1].documents(skip_bad=False)
 

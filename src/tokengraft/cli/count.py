@@ -3,7 +3,6 @@
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tokengraft.cli.display import print_result, print_warnings
 from tokengraft.cli.options import (
@@ -19,6 +18,7 @@ from tokengraft.cli.options import (
 from tokengraft.counts.batches import sum_partials_to_file
 from tokengraft.counts.count import count, count_to_file, merge_counts, reading_warnings
 from tokengraft.counts.pretoken_counts import PretokenCounts
+from tokengraft.counts.threads import CountJob
 from tokengraft.formats import load
 from tokengraft.output.atomic import require_distinct, require_new
 from tokengraft.progress import one_stage
@@ -63,16 +63,21 @@ def _count(options: argparse.Namespace) -> int:
     require_distinct(input_paths([options.source], options.corpus), options.out)
     tokenizer = load(options.source)
     out, chosen = Path(options.out), given("count", options, corpus=options.corpus)
-    how: dict[str, Any] = {
-        "read_options": read_options_of(chosen, tokenizer),
-        "count_options": count_options_of(chosen),
-    }
+    read_options, count_options = read_options_of(chosen, tokenizer), count_options_of(chosen)
     with one_stage("counting", quiet=options.quiet) as progress:
         if options.weight:
-            counts = count(tokenizer, options.corpus, weights=options.weight, progress=progress, **how)
+            counts = count(
+                tokenizer,
+                options.corpus,
+                weights=options.weight,
+                read_options=read_options,
+                count_options=count_options,
+                progress=progress,
+            )
             counts.save(out, force=options.force)
         else:
-            counts = count_to_file(tokenizer, options.corpus, out, force=options.force, progress=progress, **how)
+            job = CountJob.of(tokenizer, read_options, count_options)
+            counts = count_to_file(job, options.corpus, out, force=options.force, progress=progress)
     return _report(counts, out, options)
 
 

@@ -7,7 +7,8 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -43,7 +44,8 @@ class Block:
 
     form: Literal["text", "lines", "documents", "jsonl"]
     data: bytes | _core.Part
-    source: str
+    name: str
+    """That of the input."""
     offsets: bytes = b""
     """For documents: the start of each, and the end of the last. For text: those of the pieces that may be held out."""
     nulls: bytes = b""
@@ -77,7 +79,25 @@ class Block:
             return f"{number} after byte {self.start:,}" if self.start else number
 
         message = re.sub(r"^(line|row) (\d+)", in_file, error.message)
-        return type(error)(f"`{self.source}`, {message}", hint=error.hint)
+        return type(error)(f"`{self.name}`, {message}", hint=error.hint)
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """A part of a file of lines. All positions are in bytes."""
+
+    file: CorpusFile
+    form: Literal["lines", "jsonl"]
+    field: str
+    start: int
+    """A multiple of ``block``."""
+    end: int
+    """A multiple of ``block``, or the size of the file."""
+    block: int
+    as_given: bool
+    """Whether the format was given, so that bytes are text whatever they are."""
+    first_line: int | None = None
+    """The number of its first line in the file, for errors: see `numbered`. If unknown, they have the byte instead."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +109,15 @@ class Input:
     """Bytes on disk; 0 if unknown."""
     blocks: Callable[[Cut], Iterator[Block]]
     file: CorpusFile | None = None
+    part: FileRange | None = None
+    """If it is a part of a file."""
 
 
 ROWS_PER_PART = 1 << 16
 
 
 def parquet_blocks(
-    source: Any,
+    file: Any,
     name: str,
     read_options: ReadOptions,
     block_bytes: int,
@@ -110,7 +132,7 @@ def parquet_blocks(
     import pyarrow.parquet as pq
 
     column = read_options.text_field
-    with pq.ParquetFile(source) as opened:
+    with pq.ParquetFile(file) as opened:
         metadata = opened.metadata
         require_column(column, opened.schema_arrow.names, f"`{name}`")
     numbers = [*range(metadata.num_row_groups)] if groups is None else groups
@@ -118,15 +140,14 @@ def parquet_blocks(
     # Rows that are places in a dictionary may need many times the memory of the file. Reading all columns so takes
     # half as long again.
     dictionary = [column] if any(_repeats(group, column) for group in chosen) else None
-    with pq.ParquetFile(source, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as file:
+    with pq.ParquetFile(file, metadata=metadata, pre_buffer=True, read_dictionary=dictionary) as parquet:
         rows = sum(group.num_rows for group in chosen)
         weight = sum(group.total_byte_size for group in chosen)
         batch = max(1, min(rows, rows * block_bytes // max(weight, 1)))
-        row = start = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
-        for rows_read in file.iter_batches(batch, row_groups=numbers, columns=[column]):
-            for texts in _expandable(rows_read.column(0), block_bytes):
-                yield arrow_block(texts, name, row, size * len(texts) // max(rows, 1), is_first=row == start)
-                row += len(texts)
+        first = 1 + sum(metadata.row_group(number).num_rows for number in range(min(numbers, default=0)))
+        batches = parquet.iter_batches(batch, row_groups=numbers, columns=[column])
+        columns = (part for rows_read in batches for part in _expandable(rows_read.column(0), block_bytes))
+        yield from arrow_blocks(columns, name, first=first, bytes_per_row=Fraction(size, max(rows, 1)))
 
 
 def _repeats(group: Any, name: str) -> bool:
@@ -160,14 +181,14 @@ def _expandable(column: "pa.Array", block_bytes: int) -> "Iterator[pa.Array]":
 
 def dataset_blocks(dataset: Any, read_options: ReadOptions) -> Iterator[Block]:
     """The rows of a `datasets` dataset, in memory or streamed."""
-    row = 1
-    with reporting("the dataset"):
+
+    def columns() -> "Iterator[pa.Array]":
         for table in dataset.with_format("arrow").iter(batch_size=512):
             require_column(read_options.text_field, table.column_names, "the dataset")
-            texts = table.column(read_options.text_field).combine_chunks()
-            block = arrow_block(texts, "the dataset", row, 0, is_first=row == 1)
-            yield replace(block, progress=len(block.data))
-            row += len(table)
+            yield table.column(read_options.text_field).combine_chunks()
+
+    with reporting("the dataset"):
+        yield from arrow_blocks(columns(), "the dataset")
 
 
 def is_arrow(value: Any) -> bool:
@@ -177,12 +198,9 @@ def is_arrow(value: Any) -> bool:
 
 def column_blocks(value: Any, block_bytes: int) -> Iterator[Block]:
     """The rows of something that exports Arrow data, in blocks of about ``block_bytes`` bytes."""
-    name, row = f"the {type(value).__name__}", 1
+    name = f"the {type(value).__name__}"
     with reporting(name):
-        for rows in in_parts(_chunks(value), block_bytes):
-            block = arrow_block(rows, name, row, 0, is_first=row == 1)
-            yield replace(block, progress=len(block.data))
-            row += len(rows)
+        yield from arrow_blocks(in_parts(_chunks(value), block_bytes), name)
 
 
 def _chunks(value: Any) -> "Iterable[pa.Array]":
@@ -190,14 +208,12 @@ def _chunks(value: Any) -> "Iterable[pa.Array]":
     import pyarrow as pa
 
     try:
-        reader = pa.RecordBatchReader.from_stream(value) if hasattr(value, "__arrow_c_stream__") else None
-    except (pa.ArrowException, TypeError):
-        reader = None  # a column, not a table
-    try:
-        if reader is None and hasattr(value, "__arrow_c_stream__"):
-            return [*pa.chunked_array(value).chunks]
-        if reader is None:
+        if not hasattr(value, "__arrow_c_stream__"):
             return [pa.array(value)]
+        try:
+            reader = pa.RecordBatchReader.from_stream(value)
+        except (pa.ArrowException, TypeError):  # a column, not a table
+            return [*pa.chunked_array(value).chunks]
     except (pa.ArrowException, TypeError) as error:
         raise CorpusError(
             f"the {type(value).__name__} is not a column of text: {error}", hint="give a column of strings"
@@ -225,33 +241,42 @@ def several_columns(kind: str, names: list[str]) -> CorpusError:
     )
 
 
-def require_column(column: str, names: list[str], source: str) -> None:
+def require_column(column: str, names: list[str], table: str) -> None:
     """Refuses a table without the column of the text, or with two of that name."""
     if names.count(column) > 1:
-        raise CorpusError(f"{source} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
+        raise CorpusError(f"{table} has {names.count(column)} columns `{column}`", hint="rename all but one of them")
     if column not in names:
         raise CorpusError(
-            f"{source} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
+            f"{table} has no column `{column}`; it has {', '.join(f'`{name}`' for name in names)}",
             hint="name the column of the text: --text-field",
         )
 
 
-def arrow_block(column: Any, name: str, first: int, progress: int, *, is_first: bool) -> Block:
-    """The rows of an Arrow array of text as a block of documents. In the first one of an input, bytes must be text."""
+def arrow_blocks(
+    columns: "Iterable[pa.Array]", name: str, *, first: int = 1, bytes_per_row: Fraction | None = None
+) -> Iterator[Block]:
+    """Arrow arrays of text, each as a block of documents. If they have bytes, the first of these must be text.
+
+    ``first`` is the number of the first row, and ``bytes_per_row`` those on disk; by default those of the text.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = require_text(column.type, name)
-    is_bytes = "binary" in str(kind)
-    if pa.types.is_dictionary(column.type):  # first its values: those of all rows may need 64-bit offsets
-        values = column.dictionary.cast(kind).cast(pa.large_binary())
-        column, kind = pa.DictionaryArray.from_arrays(column.indices, values), pa.large_binary()
-    texts = column.cast(kind).cast(pa.large_binary())
-    nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
-    data, offsets = binary_buffers(texts)
-    if is_first and is_bytes:
-        refuse_binary(name, data)
-    return Block("documents", data, name, offsets=offsets, nulls=nulls, first=first, progress=progress)
+    row = first
+    for column in columns:
+        kind = require_text(column.type, name)
+        if pa.types.is_dictionary(column.type):  # first its values: those of all rows may need 64-bit offsets
+            values = column.dictionary.cast(kind).cast(pa.large_binary())
+            texts = pa.DictionaryArray.from_arrays(column.indices, values).cast(pa.large_binary())
+        else:
+            texts = column.cast(kind).cast(pa.large_binary())
+        nulls = words(pc.indices_nonzero(texts.is_null()).to_pylist()) if texts.null_count else b""
+        data, offsets = binary_buffers(texts)
+        if row == first and "binary" in str(kind):
+            refuse_binary(name, data)
+        progress = len(data) if bytes_per_row is None else int(bytes_per_row * len(texts))
+        yield Block("documents", data, name, offsets=offsets, nulls=nulls, first=row, progress=progress)
+        row += len(texts)
 
 
 def require_text(kind: "pa.DataType", name: str) -> "pa.DataType":

@@ -14,13 +14,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
 
 from tokengraft import _core
-from tokengraft.corpus.block import Block, Cut, Input, parquet_blocks, words
+from tokengraft.corpus.block import Block, Cut, FileRange, Input, parquet_blocks, words
 from tokengraft.corpus.files import HEAD, CorpusFile, LocalFile, reporting, require_utf8
 from tokengraft.corpus.options import Format, ReadOptions
 from tokengraft.errors import CorpusError
@@ -54,14 +54,15 @@ def in_pieces(blocks: Iterable[Block], counter: _core.Counter) -> Iterator[Block
 
 
 def file_blocks(
-    file: CorpusFile, form: Format, compression: str | None, read_options: ReadOptions, cut: Cut
+    file: CorpusFile, file_format: Format, compression: str | None, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
     """The blocks of a file. Its format is text or JSON lines, or it is a compressed or piped Parquet file."""
-    in_core = not compression and form != "parquet" and (cut.counter or _kind(form, read_options) != "text")
+    can_cut = cut.counter or _form(file_format, read_options) != "text"
+    in_core = not compression and file_format != "parquet" and can_cut
     with file.reporting():
         if isinstance(file, LocalFile) and in_core and cut.enough is None and file.is_regular:
             require_utf8(file.name, file.read_at(0, HEAD), as_given=read_options.format is not None)
-            yield from _core_blocks(file, form, read_options, cut)
+            yield from _core_blocks(file, file_format, read_options, cut)
             return
         with file.open() as raw:
             stream: Any = raw
@@ -69,8 +70,8 @@ def file_blocks(
                 import pyarrow as pa
 
                 stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
-            tell = raw.tell if raw.seekable() else None  # a pipe has no position
-            yield from _stream_blocks(stream, file.name, tell, form, read_options, cut)
+            tell = raw.tell if raw.seekable() else lambda: 0  # a pipe has no position
+            yield from _stream_blocks(stream, file.name, tell, file_format, read_options, cut)
 
 
 def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
@@ -80,74 +81,93 @@ def standard_input_blocks(read_options: ReadOptions, cut: Cut) -> Iterator[Block
     with reporting("standard input"):
         with suppress(OSError, AttributeError):  # it need not be a file
             os.set_blocking(sys.stdin.fileno(), True)  # otherwise a pause would look like the end of the input
-        form = read_options.format or "text"
-        yield from _stream_blocks(sys.stdin.buffer, "standard input", None, form, read_options, cut)
+        file_format = read_options.format or "text"
+        yield from _stream_blocks(sys.stdin.buffer, "standard input", lambda: 0, file_format, read_options, cut)
 
 
-def _kind(form: Format, read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
+def _form(file_format: Format, read_options: ReadOptions) -> Literal["text", "lines", "jsonl"]:
     """The form of the blocks of a text file."""
-    return "jsonl" if form == "jsonl" else "lines" if read_options.documents == "lines" else "text"
+    return "jsonl" if file_format == "jsonl" else "lines" if read_options.documents == "lines" else "text"
 
 
-def _core_blocks(file: LocalFile, form: Format, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
+def _core_blocks(file: LocalFile, file_format: Format, read_options: ReadOptions, cut: Cut) -> Iterator[Block]:
     """The same blocks as those of `_stream_blocks`, read by the core."""
-    reader, kind = _core.FileReader(file.path, BLOCK), _kind(form, read_options)
-    field = read_options.text_field if kind == "jsonl" else ""
-    line, at_start, done = 1, True, 0
-    while part := reader.next(cut.counter if kind == "text" else None, cut.longest):
+    reader, form = _core.FileReader(file.path, BLOCK), _form(file_format, read_options)
+    field, line, at_start, done = read_options.text_field, 1, True, 0
+    while part := reader.next(cut.counter if form == "text" else None, cut.longest):
         progress = reader.position - done
-        yield Block(kind, part, file.name, field=field, at_start=at_start, first=line, progress=progress)
-        line += part.newlines() if kind != "text" else 0
+        yield Block(form, part, file.name, field=field, at_start=at_start, first=line, progress=progress)
+        line += part.newlines() if form != "text" else 0
         at_start, done = False, reader.position
     if cut.longest is not None and reader.pending:
         raise too_long(file.name, reader.pending, cut)
 
 
 def _stream_blocks(
-    stream: Any, name: str, tell: Callable[[], int] | None, form: Format, read_options: ReadOptions, cut: Cut
+    stream: Any, name: str, tell: Callable[[], int], file_format: Format, read_options: ReadOptions, cut: Cut
 ) -> Iterator[Block]:
-    """The blocks of a stream of bytes, cut where it can be cut."""
-    if form == "parquet":
+    """The blocks of a stream of bytes."""
+    if file_format == "parquet":
         import pyarrow as pa
 
         yield from parquet_blocks(pa.BufferReader(stream.read()), name, read_options, BLOCK)
         return
-    kind = _kind(form, read_options)
-    field = read_options.text_field if kind == "jsonl" else ""
-    # A part of a JSON line cannot be read, so lines of JSON are always read completely.
-    enough = None if kind == "jsonl" else cut.enough
-    by_lines = Cut(lambda data: data.rfind(b"\n") + 1 or None, cut.longest, enough, cut.counter)
-    line, at_start, done = 1, True, 0
-    as_given = read_options.format is not None
-    for data in _cut_stream(stream, name, cut if kind == "text" else by_lines, as_given=as_given):
-        position = tell() if tell else 0
-        yield Block(kind, data, name, field=field, at_start=at_start, first=line, progress=position - done)
-        line += data.count(b"\n") if kind != "text" else 0
-        at_start, done = False, position
+    form = _form(file_format, read_options)
+    if form != "text":
+        # A part of a JSON line cannot be read, so lines of JSON are always read completely.
+        cut = replace(cut, last=_last_line_end, enough=None if form == "jsonl" else cut.enough)
+
+    def read() -> Iterator[bytes]:
+        if data := read_fully(stream, BLOCK):
+            require_utf8(name, data, as_given=read_options.format is not None)
+            yield data.removeprefix(_MARK)
+        while data := read_fully(stream, BLOCK):
+            yield data
+
+    yield from _cut_blocks(read(), Block(form, b"", name, field=read_options.text_field), cut, tell)
 
 
-def _cut_stream(stream: Any, name: str, cut: Cut, *, as_given: bool) -> Iterator[bytes]:
-    """Parts of a stream that end at cuts. Data without a cut is collected until the next one."""
+_MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8."""
+_MARGIN = 8
+"""Bytes read beyond a limit, so that the text read exceeds it by at least a character."""
+
+
+def _last_line_end(data: bytes) -> int | None:
+    return data.rfind(b"\n") + 1 or None
+
+
+def _cut_blocks(
+    data_read: Iterable[bytes], block: Block, cut: Cut, tell: Callable[[], int], *, to_end: bool = True
+) -> Iterator[Block]:
+    """Data of a file as blocks like ``block``, cut where it can be. Data without a cut is collected until the next one.
+
+    The data after the last cut is a block too if the file is read ``to_end``.
+    """
     pending: list[bytes] = []
-    first = True
-    while data := read_fully(stream, BLOCK):
-        if first:
-            require_utf8(name, data, as_given=as_given)
-            data, first = data.removeprefix(b"\xef\xbb\xbf"), False
+    done = tell()
+
+    def made(data: bytes) -> Block:
+        nonlocal block, done
+        result = replace(block, data=data, progress=tell() - done)
+        lines = data.count(b"\n") if block.form != "text" else 0
+        block, done = replace(block, at_start=False, first=block.first + lines), tell()
+        return result
+
+    for data in data_read:
         at = cut.last(data)
         if at:
-            yield b"".join([*pending, data[:at]])
-            pending = [data[at:]]
-        else:
-            pending.append(data)
+            yield made(b"".join([*pending, data[:at]]))
+            pending = []
+        pending.append(data[at or 0 :])
         gathered = sum(map(len, pending))
         if cut.enough is not None and gathered > cut.enough + _MARGIN:
-            yield _whole_characters(b"".join(pending)[: cut.enough + _MARGIN])
+            yield made(_whole_characters(b"".join(pending)[: cut.enough + _MARGIN]))
             return
         if cut.longest is not None and gathered > cut.longest:
-            raise too_long(name, gathered, cut)
-    if any(pending):
-        yield b"".join(pending)
+            raise too_long(block.name, gathered, cut)
+    if to_end and any(pending):
+        yield made(b"".join(pending))
 
 
 def read_fully(stream: Any, size: int) -> bytes:
@@ -159,10 +179,6 @@ def read_fully(stream: Any, size: int) -> bytes:
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
-
-
-_MARGIN = 8
-"""Bytes read beyond a limit, so that the text read exceeds it by at least a character."""
 
 
 def _whole_characters(data: bytes) -> bytes:
@@ -214,8 +230,11 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
 
     for number, text in enumerate(texts, 1):
         if isinstance(text, str):
-            encoded, halves = _encoded(text)
-            replaced += halves
+            try:
+                encoded = text.encode()
+            except UnicodeEncodeError:
+                whole, halves = _SURROGATE.subn("\ufffd", text)
+                encoded, replaced = whole.encode(), replaced + halves
         elif read_options.skip_bad:
             nulls.append(len(gathered))
             encoded = b""
@@ -238,47 +257,19 @@ def iterable_blocks(texts: Iterable[Any], read_options: ReadOptions) -> Iterator
         )
 
 
-def _encoded(text: str) -> tuple[bytes, int]:
-    """A string as UTF-8, and the number of unpaired surrogates that were replaced."""
-    try:
-        return text.encode(), 0
-    except UnicodeEncodeError:
-        whole, halves = _SURROGATE.subn("\ufffd", text)
-        return whole.encode(), halves
+def range_input(part: FileRange) -> Input:
+    """The input of a part of a file."""
+    return Input(part.file.name, part.end - part.start, partial(range_blocks, part), part.file, part)
 
 
-@dataclass(frozen=True)
-class FileRange:
-    """A part of a file of lines. All positions are in bytes."""
-
-    file: CorpusFile
-    form: Literal["lines", "jsonl"]
-    field: str
-    start: int
-    """A multiple of ``block``."""
-    end: int
-    """A multiple of ``block``, or the size of the file."""
-    block: int
-    as_given: bool
-    """Whether the format was given, so that bytes are text whatever they are."""
-    first_line: int | None = None
-    """The number of its first line in the file, for errors: see `numbered`. If unknown, they have the byte instead."""
-
-
-@dataclass(frozen=True)
-class RangeInput(Input):
-    """An input that is a part of a file."""
-
-    part: FileRange = field(kw_only=True)
-
-    @classmethod
-    def of(cls, part: FileRange) -> "RangeInput":
-        """The input of a part."""
-        return cls(part.file.name, part.end - part.start, partial(range_blocks, part), part.file, part=part)
-
-    def numbered(self) -> "RangeInput":
-        """The same with the right line numbers in errors. Reads the file up to the part."""
-        return self.of(replace(self.part, first_line=_first_line(self.part)))
+def numbered(part: FileRange) -> Input:
+    """The input of a part with the right line numbers in errors. Reads the file up to the part."""
+    with part.file.reporting(), part.file.open() as stream:
+        begin = _line_start(part.file, part.start, part.block, None) or 0
+        line, position = 1, 0
+        while position < begin and (data := read_fully(stream, min(part.block, begin - position))):
+            line, position = line + data.count(b"\n"), position + len(data)
+    return range_input(replace(part, first_line=line))
 
 
 def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
@@ -288,19 +279,17 @@ def split_input(source: Input, size: int, *, block: int = BLOCK) -> list[Input]:
     """
     if source.size <= max(size, block) or not isinstance(source.blocks, partial) or source.blocks.func != file_blocks:
         return [source]
-    file, form, compression, read_options = source.blocks.args
-    one_document = form == "text" and read_options.documents != "lines"
-    if compression or form == "parquet" or one_document or not file.is_regular:
+    file, file_format, compression, read_options = source.blocks.args
+    form = _form(file_format, read_options)
+    if compression or file_format == "parquet" or form == "text" or not file.is_regular:
         return [source]
     step = -(-size // block) * block
-    kind: Literal["lines", "jsonl"] = "jsonl" if form == "jsonl" else "lines"
-    name = read_options.text_field if form == "jsonl" else ""
-    as_given = read_options.format is not None
+    name, as_given = read_options.text_field, read_options.format is not None
     parts = (
-        FileRange(file, kind, name, start, min(start + step, source.size), block, as_given)
+        FileRange(file, form, name, start, min(start + step, source.size), block, as_given)
         for start in range(0, source.size, step)
     )
-    return [*map(RangeInput.of, parts)]
+    return [*map(range_input, parts)]
 
 
 def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
@@ -317,26 +306,24 @@ def range_blocks(part: FileRange, cut: Cut) -> Iterator[Block]:
     if begin is None:
         return  # the line began in an earlier part, which reports that it is too long
     with part.file.reporting(), part.file.open_at(begin) as stream:
-        line, pending, position = part.first_line or 1, list[bytes](), begin
-        start = 0 if part.first_line else begin
-        while position < part.end:
-            # Every read ends where a block of the whole file ends, the first one in the part.
-            block_end = max(position, part.start) // part.block * part.block + part.block
-            data = read_fully(stream, min(block_end, part.end) - position)
-            if not data:
-                raise EOFError(f"it ended after {position:,} of {part.file.size:,} bytes")
-            position += len(data)
-            progress = min(len(data), position - part.start)
-            data = data.removeprefix(b"\xef\xbb\xbf") if position == len(data) else data
-            if at := data.rfind(b"\n") + 1:
-                text = b"".join([*pending, data[:at]])
-                yield Block(part.form, text, name, field=part.field, first=line, start=start, progress=progress)
-                line, pending = line + data.count(b"\n"), []
-            pending.append(data[at:])
-            if cut.longest is not None and (size := sum(map(len, pending))) > cut.longest:
-                raise too_long(name, size, cut)
-        if any(pending) and part.end == part.file.size:  # otherwise the line is in the next part
-            yield Block(part.form, b"".join(pending), name, field=part.field, first=line, start=start)
+        position = begin
+
+        def read() -> Iterator[bytes]:
+            nonlocal position
+            while position < part.end:
+                # Every read ends where a block of the whole file ends, the first one in the part.
+                block_end = max(position, part.start) // part.block * part.block + part.block
+                data = read_fully(stream, min(block_end, part.end) - position)
+                if not data:
+                    raise EOFError(f"it ended after {position:,} of {part.file.size:,} bytes")
+                position += len(data)
+                yield data.removeprefix(_MARK) if position == len(data) else data
+
+        number, start = (part.first_line, 0) if part.first_line else (1, begin)
+        block = Block(part.form, b"", name, field=part.field, first=number, start=start)
+        by_lines = replace(cut, last=_last_line_end, enough=None)
+        to_end = part.end == part.file.size  # otherwise the last line is in the next part
+        yield from _cut_blocks(read(), block, by_lines, lambda: max(position, part.start), to_end=to_end)
 
 
 def _line_start(file: CorpusFile, before: int, block: int, longest: int | None) -> int | None:
@@ -351,13 +338,3 @@ def _line_start(file: CorpusFile, before: int, block: int, longest: int | None) 
             return at - size + found + 1
         at -= size
     return 0
-
-
-def _first_line(part: FileRange) -> int:
-    with part.file.reporting():
-        begin = _line_start(part.file, part.start, part.block, None) or 0
-        with part.file.open() as stream:
-            line, position = 1, 0
-            while position < begin and (data := read_fully(stream, min(part.block, begin - position))):
-                line, position = line + data.count(b"\n"), position + len(data)
-    return line

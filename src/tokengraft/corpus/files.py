@@ -4,7 +4,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -127,14 +127,14 @@ def refuse_binary(name: str, head: bytes) -> None:
     )
 
 
-def is_hidden(name: str, given: str) -> bool:
-    """Whether a part of a path begins with a dot, except those that the given folder or pattern has.
+def is_hidden(name: str, given: str, *, marks: str = ".") -> bool:
+    """Whether a part of a path begins with a dot, or another mark, except those that the given folder or pattern has.
 
     >>> is_hidden("corpus/.git/a.txt", "corpus"), is_hidden(".cache/a.txt", ".cache"), is_hidden("c/.a.txt", "c/.*")
     (True, False, False)
     """
-    named = [part for part in given.split("/") if part.startswith(".")]
-    hidden = (part for part in name.split("/") if part.startswith("."))
+    named = [part for part in given.split("/") if part.startswith(tuple(marks))]
+    hidden = (part for part in name.split("/") if part.startswith(tuple(marks)))
     return any(part not in named and not any(fnmatchcase(part, pattern) for pattern in named) for part in hidden)
 
 
@@ -143,16 +143,13 @@ def reporting(name: str) -> Iterator[None]:
     """Converts errors of reading a file into a `CorpusError` with its name."""
     try:
         yield
-    except _read_errors() as error:
+    except Exception as error:
+        # Arrow takes 0.2 s to import. If another thread is importing it, it has no exceptions yet, and raised none.
+        of_arrow = getattr(sys.modules.get("pyarrow"), "ArrowException", ())
+        if not isinstance(error, (OSError, EOFError, UnicodeError, of_arrow)):
+            raise
         hint = "check the file, or pass --skip-bad to skip such files"
         raise CorpusError(_unreadable(name, error), hint=hint) from error
-
-
-def _read_errors() -> tuple[type[Exception], ...]:
-    """The errors of reading. Those of Arrow exist only if something has imported it, which takes 0.2 s."""
-    # Another thread may be importing it: then it has no exceptions yet, and none has been raised.
-    exception = getattr(sys.modules.get("pyarrow"), "ArrowException", None)
-    return (OSError, EOFError, UnicodeError, *([exception] if exception else []))
 
 
 def _unreadable(name: str, error: BaseException) -> str:
@@ -228,11 +225,17 @@ class RemoteFile:
 
     def open(self) -> BinaryIO:
         """The bytes, from start to end. An end before the known size is an error."""
-        if self._protocols & _STREAMED:
-            stream = self.filesystem.open(self.path, "rb", block_size=0, **self._patience())
-        else:
-            stream = self.filesystem.open(self.path, "rb", block_size=_BYTES_PER_REQUEST)
-        return cast(BinaryIO, Complete(stream, self.size))
+        protocol = self.filesystem.protocol
+        protocols = {protocol} if isinstance(protocol, str) else {*protocol}
+        options: dict[str, Any] = {"block_size": 0 if protocols & _STREAMED else _BYTES_PER_REQUEST}
+        if protocols & {"http", "https"} and self.size:
+            import aiohttp
+
+            # No limit for the whole file, which would be 5 minutes, but one for each read. With a size, fsspec does not
+            # ask for it: it would take the timeout for its own, which is a number.
+            patience = aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=300)
+            options |= {"size": self.size, "timeout": patience}
+        return cast(BinaryIO, Complete(self.filesystem.open(self.path, "rb", **options), self.size))
 
     def open_at(self, position: int) -> BinaryIO:
         """The bytes, from a position to the end."""
@@ -264,20 +267,6 @@ class RemoteFile:
     def identity(self) -> tuple[str, int, str] | None:
         """Path, size and version; None if it is unknown whether the content has changed."""
         return (self.filesystem.unstrip_protocol(self.path), self.size, self.version) if self.version else None
-
-    @property
-    def _protocols(self) -> frozenset[str]:
-        protocol = self.filesystem.protocol
-        return frozenset((protocol,) if isinstance(protocol, str) else protocol)
-
-    def _patience(self) -> dict[str, Any]:
-        """For HTTP: no limit for the whole file, which would be 5 minutes, but one for each read."""
-        if not self._protocols & {"http", "https"} or not self.size:
-            return {}
-        import aiohttp
-
-        # With a size, fsspec does not ask for it. It would take the timeout for its own, which is a number.
-        return {"size": self.size, "timeout": aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=300)}
 
 
 CorpusFile = LocalFile | RemoteFile
@@ -360,33 +349,26 @@ def remote_files(url: str, *, has_format: Callable[[RemoteFile], bool]) -> list[
         ) from error
     with reporting_url(url):
         filesystem, path = url_to_fs(url)
-        listed = {name: info for name, info in _listed(filesystem, path).items() if not is_hidden(name, path)}
-        files = [_file(filesystem, name, info) for name, info in sorted(listed.items())]
-    return files if path in listed or is_glob(path) else [file for file in files if has_format(file)]
+        try:
+            info = filesystem.info(path)
+            is_folder = info["type"] == "directory" or (path.startswith("http") and path.endswith("/"))
+            found = filesystem.find(path, detail=True) if is_folder else {path: info}
+        except FileNotFoundError:
+            if not is_glob(path):
+                raise
+            matches = filesystem.glob(path, detail=True).items()
+            found = {name: info for name, info in matches if info["type"] != "directory"}
+        files = list[RemoteFile]()
+        for name, listed in sorted(found.items()):
+            if is_hidden(name, path):
+                continue
+            info = listed if listed.get("size") is not None else filesystem.info(name)  # a listing may lack sizes
+            version = next((str(info[key]) for key in (*_VERSIONS, *_TIMES) if info.get(key)), None)
+            shown = input_without_credentials(filesystem.unstrip_protocol(name))
+            files.append(RemoteFile(shown, int(info.get("size") or 0), filesystem, name, version))
+    return files if path in found or is_glob(path) else [file for file in files if has_format(file)]
 
 
 def is_glob(url: str) -> bool:
     """Whether a URL is a pattern. In one of the web, `?` begins the query."""
     return "*" in url if url.startswith(("http://", "https://")) else has_magic(url)
-
-
-def _listed(filesystem: Any, path: str) -> dict[str, Mapping[str, Any]]:
-    """The files at a path, with what is known about them."""
-    try:
-        info = filesystem.info(path)
-    except FileNotFoundError:
-        if not is_glob(path):
-            raise
-        found = filesystem.glob(path, detail=True)
-        return {name: entry for name, entry in found.items() if entry["type"] != "directory"}
-    if info["type"] == "directory" or (path.startswith("http") and path.endswith("/")):
-        return cast(dict[str, Mapping[str, Any]], filesystem.find(path, detail=True))
-    return {path: info}
-
-
-def _file(filesystem: Any, path: str, info: Mapping[str, Any]) -> RemoteFile:
-    if info.get("size") is None:  # a listing may lack sizes
-        info = filesystem.info(path)
-    version = next((str(info[name]) for name in (*_VERSIONS, *_TIMES) if info.get(name)), None)
-    name = input_without_credentials(filesystem.unstrip_protocol(path))
-    return RemoteFile(name, int(info.get("size") or 0), filesystem, path, version)

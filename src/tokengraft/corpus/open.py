@@ -74,7 +74,10 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
         return None
     if _only_paths.get() or not all(isinstance(item, str) for item in corpus):
         return [*corpus]
-    here = _names_here()
+    try:  # asking the system for each of a million texts would take seconds
+        here = frozenset(os.listdir())  # noqa: PTH208 (names, not paths)
+    except OSError:
+        here = frozenset()
     text = next((item for item in corpus if _SPACE_INSIDE.search(item) and not _is_path(item, here)), None)
     if text is None:
         return [*corpus]
@@ -88,15 +91,8 @@ def paths_of(corpus: Any) -> list[str | os.PathLike[str]] | None:
     return None
 
 
-def _names_here() -> frozenset[str]:
-    """The names in the working folder. Asking the system for each of a million texts would take seconds."""
-    try:
-        return frozenset(os.listdir())  # noqa: PTH208 (names, not paths)
-    except OSError:
-        return frozenset()
-
-
 def _is_path(name: str, here: frozenset[str]) -> bool:
+    """Whether a string looks like a path, or begins with a name in the working folder."""
     if name == "-" or name.startswith(_BEGINNINGS) or is_url(name):
         return True
     if len(name) > _MAX_PATH or "\n" in name:
@@ -141,10 +137,15 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
 
     A corpus is what `count` reads: paths, globs, URLs, ``-``, or text in memory. A string alone is a path.
     """
-    if type(corpus).__module__.startswith("tokengraft."):  # some results are iterables of tokens
-        raise _no_corpus(corpus)
     paths = paths_of(corpus)
-    inputs = [_in_memory(corpus, read_options)] if paths is None else _inputs_at(paths, read_options)
+    if paths is None:
+        inputs = [_in_memory(corpus, read_options)]
+    else:
+        files = [entry for path in paths for entry in _found_at(os.fspath(path), read_options)]
+        # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            each = pool.map if any(isinstance(entry, RemoteFile) for entry in files) else map
+            inputs = [source for some in each(partial(_entry_inputs, read_options), files) for source in some]
     if not inputs:
         raise CorpusError("no corpus was given", hint="name files, a folder, a glob, or - for standard input")
     if read_options.shard is None:
@@ -155,42 +156,24 @@ def open_corpus(corpus: Corpus, read_options: ReadOptions) -> list[Input]:
 
 
 def _in_memory(corpus: Any, read_options: ReadOptions) -> Input:
-    """Text in memory as an input."""
+    """Text in memory as an input. Refuses tables with several columns, and what is no text."""
     if hasattr(corpus, "with_format") and hasattr(corpus, "iter"):
         return Input("the dataset", 0, lambda _: dataset_blocks(corpus, read_options))
-    if isinstance(corpus, Iterable) and not isinstance(corpus, Mapping):
-        _require_no_table(corpus)
-    if is_arrow(corpus):
-        return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
-    if isinstance(corpus, Mapping | bytes) or not isinstance(corpus, Iterable):
-        raise _no_corpus(corpus)
-    return Input("the iterable", 0, lambda _: iterable_blocks(corpus, read_options))
-
-
-def _no_corpus(corpus: object) -> CorpusError:
-    return CorpusError(
-        f"a corpus is {described(corpus)}, which cannot be read",
-        hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
-    )
-
-
-def _require_no_table(corpus: Any) -> None:
-    """Refuses a table with several columns, and one that would iterate over the names of its columns."""
+    is_ours = type(corpus).__module__.startswith("tokengraft.")  # some results are iterables of tokens
+    if is_ours or isinstance(corpus, Mapping | bytes) or not (is_arrow(corpus) or isinstance(corpus, Iterable)):
+        raise CorpusError(
+            f"a corpus is {described(corpus)}, which cannot be read",
+            hint="give paths, a dataset (of a DatasetDict, one split), or an iterable of strings",
+        )
+    # A table would iterate over the names of its columns.
     names = next((getattr(corpus, name) for name in ("column_names", "columns") if hasattr(corpus, name)), None)
-    if isinstance(names, Iterable) and not isinstance(names, str):
+    if isinstance(corpus, Iterable) and isinstance(names, Iterable) and not isinstance(names, str):
         columns = [*map(str, names)]
         if len(columns) != 1 or not is_arrow(corpus):
             raise several_columns(type(corpus).__name__, columns)
-
-
-def _inputs_at(items: Iterable[str | os.PathLike[str]], read_options: ReadOptions) -> list[Input]:
-    found = [entry for item in items for entry in _found_at(os.fspath(item), read_options)]
-    inputs_of = partial(_entry_inputs, read_options)
-    if not any(isinstance(entry, RemoteFile) for entry in found):
-        return [source for entry in found for source in inputs_of(entry)]
-    # The footer of a remote Parquet file takes several requests, and there may be thousands of files.
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        return [source for inputs in pool.map(inputs_of, found) for source in inputs]
+    if is_arrow(corpus):
+        return Input(f"the {type(corpus).__name__}", 0, lambda _: column_blocks(corpus, BLOCK))
+    return Input("the iterable", 0, lambda _: iterable_blocks(corpus, read_options))
 
 
 def local_files(corpus: Corpus, read_options: ReadOptions) -> set[Path]:
@@ -210,33 +193,28 @@ def _found_at(name: str, read_options: ReadOptions) -> list[CorpusFile | Input]:
         raise missing(name, OSError("a path is empty"))
     if name == "-":
         return [Input(STDIN, 0, partial(standard_input_blocks, read_options))]
+    found = list[CorpusFile | Input]()
     if is_url(name):
+        name, is_folder, url = input_without_credentials(name), not is_glob(name), name
         try:
-            files = remote_files(name, has_format=lambda file: _format(file)[0] is not None)
+            found += remote_files(url, has_format=lambda file: _format(file)[0] is not None)
         except CorpusError as error:
-            return [_unreadable(input_without_credentials(name), error, read_options)]
-        if not files:
-            raise _nothing_at(input_without_credentials(name), folder=not is_glob(name))
-        return [*files]
-    try:
-        paths = _paths_at(name)
-    except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
-        raise missing(name, error) from error
-    return [_sized(path, read_options) for path in paths]
-
-
-def _nothing_at(name: str, *, folder: bool) -> CorpusError:
-    kind = "folder has no .txt, .jsonl or .parquet file" if folder else "pattern matches no file"
-    return CorpusError(
-        f"`{name}`: the {kind}", hint="check the path; quote globs so that the shell does not expand them"
-    )
-
-
-def _sized(path: Path, read_options: ReadOptions) -> CorpusFile | Input:
-    try:
-        return LocalFile(path, path.stat().st_size)
-    except (OSError, ValueError) as error:
-        return _unreadable(str(path), missing(str(path), error), read_options)
+            return [_unreadable(name, error, read_options)]
+    else:
+        try:
+            paths, is_folder = _paths_at(name), Path(name).is_dir()
+        except (OSError, ValueError) as error:  # a name that is too long or has a NUL, perhaps text instead of a path
+            raise missing(name, error) from error
+        for path in paths:
+            try:
+                found.append(LocalFile(path, path.stat().st_size))
+            except (OSError, ValueError) as error:
+                found.append(_unreadable(str(path), missing(str(path), error), read_options))
+    if not found:
+        kind = "folder has no .txt, .jsonl or .parquet file" if is_folder else "pattern matches no file"
+        hint = "check the path; quote globs so that the shell does not expand them"
+        raise CorpusError(f"`{name}`: the {kind}", hint=hint)
+    return found
 
 
 def _unreadable(name: str, error: CorpusError, read_options: ReadOptions) -> Input:
@@ -254,14 +232,10 @@ def _paths_at(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         below = (file for file in sorted(path.rglob("*")) if not is_hidden(file.as_posix(), path.as_posix()))
-        paths = [file for file in below if file.is_file() and _format(file)[0]]
-    elif path.exists() or not glob.has_magic(name):
-        paths = [path]
-    else:
-        paths = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
-    if not paths:
-        raise _nothing_at(name, folder=path.is_dir())
-    return paths
+        return [file for file in below if file.is_file() and _format(file)[0]]
+    if path.exists() or not glob.has_magic(name):
+        return [path]
+    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 (absolute ones too)
 
 
 def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:
@@ -273,39 +247,35 @@ def _format(file: CorpusFile | Path) -> tuple[Format | None, str | None]:
 
 
 def _entry_inputs(read_options: ReadOptions, entry: CorpusFile | Input) -> list[Input]:
+    """The inputs of a file: the row groups of a Parquet file, so that shards can share it, or the file.
+
+    Several row groups are one input if there are very many: every input reads the list of all.
+    """
     if isinstance(entry, Input):
         return [entry]
-    last, (form, compression) = "".join(suffixes_of(entry)[-1:]), _format(entry)
-    form = read_options.format or form or "text"
+    last, (file_format, compression) = "".join(suffixes_of(entry)[-1:]), _format(entry)
+    file_format = read_options.format or file_format or "text"
     if last in UNSUPPORTED:
         error = CorpusError(
             f"`{entry.name}` has an unsupported compression ({last})", hint="unpack it, or use .gz or .zst"
         )
         return [_unreadable(entry.name, error, read_options)]
-    # A pipe can be read only once, from start to end.
-    if form == "parquet" and not compression and entry.is_regular:
+    groups = 0  # an empty file is valid
+    if file_format == "parquet" and not compression and entry.is_regular:  # a pipe can be read only once
+        import pyarrow.parquet as pq
+
         try:
-            return _parquet_inputs(entry, read_options)
+            with entry.reporting(), entry.open_parts() as raw, pq.ParquetFile(raw) as parquet:
+                groups = parquet.metadata.num_row_groups
         except CorpusError as error:
             return [_unreadable(entry.name, error, read_options)]
-    return [Input(entry.name, entry.size, partial(file_blocks, entry, form, compression, read_options), entry)]
-
-
-def _parquet_inputs(file: CorpusFile, read_options: ReadOptions) -> list[Input]:
-    """The row groups of a Parquet file, each one an input, so that shards can share a file.
-
-    Several are one input if there are very many: every input reads the list of all.
-    """
-    import pyarrow.parquet as pq
-
-    with file.reporting(), file.open_parts() as raw, pq.ParquetFile(raw) as parquet:
-        groups = parquet.metadata.num_row_groups
-    if not groups:  # an empty file is valid
-        return [Input(file.name, file.size, partial(file_blocks, file, "parquet", None, read_options), file)]
+    if not groups:
+        blocks = partial(file_blocks, entry, file_format, compression, read_options)
+        return [Input(entry.name, entry.size, blocks, entry)]
     step = -(-groups // _MOST_GROUPS)
     parts = [range(start, min(start + step, groups)) for start in range(0, groups, step)]
-    sizes = [len(part) * file.size // groups for part in parts]
+    sizes = [len(part) * entry.size // groups for part in parts]
     return [
-        Input(file.name, size, partial(parquet_group_blocks, file, part, size, read_options), file)
+        Input(entry.name, size, partial(parquet_group_blocks, entry, part, size, read_options), entry)
         for part, size in zip(parts, sizes, strict=True)
     ]

@@ -7,22 +7,28 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokengraft import _core
-from tokengraft.corpus.block import Block, Input, arrow_block, in_parts, require_column, require_text
-from tokengraft.corpus.files import suffixes_of
+from tokengraft.corpus.block import Input, arrow_blocks, in_parts, require_column, require_text
+from tokengraft.corpus.files import is_hidden, suffixes_of
 from tokengraft.corpus.open import files_at
 from tokengraft.corpus.options import ReadOptions
-from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.counts.partial import MEMORY, finished_tables, other_rows, pretoken_rows, summed_partials
-from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, PretokenCounts, write_counts
-from tokengraft.counts.threads import CountJob, CountOptions, count_inputs, counter_of, new_counter
+from tokengraft.counts.partial_counts import partial_tables, summed_partials
+from tokengraft.counts.pretoken_counts import EVERYTHING, PretokenCounts, write_counts
+from tokengraft.counts.threads import (
+    DEFAULT_MEMORY,
+    CountJob,
+    CountOptions,
+    count_inputs,
+    counter_of,
+    finished_tables,
+    new_counter,
+)
 from tokengraft.errors import CorpusError, CountsError, OptionError, require_type
 from tokengraft.progress import stage
-from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -80,14 +86,14 @@ class BatchCounter:
                     f"{name} is for reading files, and has no effect on batches",
                     hint=f"leave out {name} in ReadOptions",
                 )
-        self._fingerprint = Fingerprint.of(tokenizer, read_options.rules)
-        self._job = CountJob(
-            tokenizer if self._fingerprint.rules else _without_vocabulary(tokenizer),
-            self._fingerprint.rules,
-            replace(read_options, text_field=read_options.text_field if column is None else column),
-            CountOptions(workers=1, memory=memory),
-        )
-        self._contents = {token.id: token.content for token in tokenizer.added}
+        if column is not None:
+            read_options = replace(read_options, text_field=column)
+        self._job = CountJob.of(tokenizer, read_options, CountOptions(workers=1, memory=memory))
+        if not self._job.fingerprint.rules:  # the same pretokens without a vocabulary, except for added tokens
+            document = json.loads(tokenizer.skeleton)
+            vocab, document["model"]["vocab"] = document["model"]["vocab"], {}
+            small = Tokenizer(_core.Vocabulary(vocab, ()), json.dumps(document, ensure_ascii=False))
+            self._job = replace(self._job, tokenizer=small)
         self._idle: dict[int, list[_core.Counter]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,87 +109,59 @@ class BatchCounter:
         """
         import pyarrow as pa
 
-        counter = self._counter()
-        summary = self._count(counter, [batch])
-        table = pa.concat_tables(_small(self._rows(counter, summary)))
+        # subtle: a process that was forked has a copy of the counters, some perhaps locked by a thread that it lacks
+        idle = self._idle.setdefault(os.getpid(), [])
+        try:  # to build a counter takes some time; another thread may take the last one
+            counter = idle.pop()
+        except IndexError:
+            counter = counter_of(self._job)
+        table = pa.concat_tables(self._counted(counter, [batch]))
         # Only now: after an error, a counter would keep what it has counted.
-        self._idle[os.getpid()].append(counter)
+        idle.append(counter)
         return table if isinstance(batch, pa.Table) else table.combine_chunks().to_batches()[0]
 
     def count_batches(self, batches: "Iterable[pa.RecordBatch | pa.Table]") -> "Iterator[pa.RecordBatch]":
         """The partial counts of all batches together, in bounded memory: what ``mapInArrow`` of Spark needs."""
         with new_counter(self._job) as counter:
-            summary = self._count(counter, batches)
-            for table in _small(self._rows(counter, summary)):
+            for table in self._counted(counter, batches):
                 yield from table.combine_chunks().to_batches()
 
-    def _counter(self) -> _core.Counter:
-        """A counter that is not in use in this process. To build one takes some time."""
-        # subtle: a process that was forked has a copy of the counters, some perhaps locked by a thread that it lacks
-        idle = self._idle.setdefault(os.getpid(), [])
-        try:  # another thread may take the last one
-            return idle.pop()
-        except IndexError:
-            return counter_of(self._job)
+    def _counted(self, counter: _core.Counter, batches: "Iterable[pa.RecordBatch | pa.Table]") -> "Iterator[pa.Table]":
+        """The partial counts: tables of at most `ROWS_PER_BATCH` rows, with 32-bit offsets, which all engines read."""
+        import pyarrow as pa
 
-    def _count(self, counter: _core.Counter, batches: "Iterable[pa.RecordBatch | pa.Table]") -> PretokenCounts:
-        """Counts batches. Returns the metadata, with an empty table."""
-        options = self._job.read_options
-        source = Input(_NAME, 0, lambda _: _blocks(batches, options.text_field))
-        totals = count_inputs(counter, self._job, [source])
-        added = FrozenDict({self._contents[token_id]: count for token_id, count in counter.added()})
-        return PretokenCounts(NO_ROWS, totals, added, self._fingerprint, normalize=options.normalize)
-
-    def _rows(self, counter: _core.Counter, summary: PretokenCounts) -> "Iterator[pa.Table]":
-        yield from map(pretoken_rows, finished_tables(counter, 1))
-        yield other_rows(summary)
+        columns = _columns(batches, self._job.read_options.text_field)
+        totals = count_inputs(counter, self._job, [Input(_NAME, 0, lambda _: arrow_blocks(columns, _NAME))])
+        metadata = self._job.metadata(totals, counter.added())
+        schema = pa.schema([pa.field("pretoken", pa.binary(), False), pa.field("count", pa.int64(), False)])
+        for table in partial_tables(finished_tables(counter, 1), metadata):
+            waiting = [table.slice(start, ROWS_PER_BATCH) for start in range(0, len(table), ROWS_PER_BATCH)][::-1]
+            while waiting:
+                part = waiting.pop()
+                if part.nbytes < _MOST_BYTES or len(part) < 2:
+                    yield part.cast(schema)
+                else:
+                    waiting += [part.slice(len(part) // 2), part.slice(0, len(part) // 2)]
 
 
-def _without_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer with the added tokens as its only vocabulary: it has the same pretokens."""
-    document = json.loads(tokenizer.skeleton)
-    vocab, document["model"]["vocab"] = document["model"]["vocab"], {}
-    return Tokenizer(_core.Vocabulary(vocab, ()), json.dumps(document, ensure_ascii=False))
+def _columns(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> "Iterator[pa.Array]":
+    """The column of the text of all batches, in parts of a few megabytes."""
+    import pyarrow as pa
 
-
-def _blocks(batches: "Iterable[pa.RecordBatch | pa.Table]", column: str) -> Iterator[Block]:
-    row = 1
     for batch in batches:
-        for rows in _column_parts(batch, column):
-            yield arrow_block(rows, _NAME, row, 0, is_first=row == 1)
-            row += len(rows)
-
-
-def _column_parts(batch: Any, column: str) -> "Iterator[pa.Array]":
-    """The column of the text in parts of a few megabytes."""
-    import pyarrow as pa
-
-    if not isinstance(batch, pa.RecordBatch | pa.Table):
-        raise OptionError(
-            f"a batch is a {type(batch).__name__}", hint="pass Arrow record batches or tables, such as `pa.table(...)`"
-        )
-    try:
-        require_column(column, batch.schema.names, _NAME)
-        require_text(batch.schema.field(column).type, _NAME)
-    except CorpusError as error:  # which could be skipped
-        raise OptionError(error.message, hint="name the column of the text: BatchCounter(tokenizer, column)") from error
-    values = batch.column(column)
-    yield from in_parts(values.chunks if isinstance(values, pa.ChunkedArray) else [values], _BYTES_PER_BLOCK)
-
-
-def _small(tables: "Iterable[pa.Table]") -> "Iterator[pa.Table]":
-    """Tables of at most `ROWS_PER_BATCH` rows, with 32-bit offsets, which all engines read."""
-    import pyarrow as pa
-
-    schema = pa.schema([pa.field("pretoken", pa.binary(), False), pa.field("count", pa.int64(), False)])
-    for table in tables:
-        waiting = [table.slice(start, ROWS_PER_BATCH) for start in range(0, len(table), ROWS_PER_BATCH)][::-1]
-        while waiting:
-            part = waiting.pop()
-            if part.nbytes < _MOST_BYTES or len(part) < 2:
-                yield part.cast(schema)
-            else:
-                waiting += [part.slice(len(part) // 2), part.slice(0, len(part) // 2)]
+        if not isinstance(batch, pa.RecordBatch | pa.Table):
+            raise OptionError(
+                f"a batch is a {type(batch).__name__}",
+                hint="pass Arrow record batches or tables, such as `pa.table(...)`",
+            )
+        try:
+            require_column(column, batch.schema.names, _NAME)
+            require_text(batch.schema.field(column).type, _NAME)
+        except CorpusError as error:  # which could be skipped
+            hint = "name the column of the text: BatchCounter(tokenizer, column)"
+            raise OptionError(error.message, hint=hint) from error
+        values = batch.column(column)
+        yield from in_parts(values.chunks if isinstance(values, pa.ChunkedArray) else [values], _BYTES_PER_BLOCK)
 
 
 @stage("adding up partial counts")
@@ -193,7 +171,7 @@ def sum_partials(
     *,
     read_options: ReadOptions | None = None,
     min_count: int = 1,
-    memory: int = MEMORY,
+    memory: int = DEFAULT_MEMORY,
 ) -> PretokenCounts:
     """The counts of a corpus from partial counts that `BatchCounter` made, added up by an engine or not.
 
@@ -206,7 +184,7 @@ def sum_partials(
         tokenizer: The tokenizer that they were made with.
         read_options: The read options that they were made with.
         min_count: Leave out pretokens that occur less often in the complete corpus.
-        memory: Bytes. Beyond it, rows are added up on disk.
+        memory: Bytes. Beyond half of it, rows are added up on disk.
 
     Raises:
         CountsError: Rows are missing or doubled, or were made for another pipeline.
@@ -220,21 +198,18 @@ def sum_partials(
     """
     require_type("tokenizer", tokenizer, Tokenizer)
     require_type("read_options", read_options, ReadOptions, NoneType)
-    limits = CountOptions(min_count=min_count, memory=memory)
-    min_count, read_options = limits.min_count, read_options or ReadOptions()
-    with summed_partials(_tables(source), tokenizer, read_options, limits.memory) as (summary, counter):
-        return replace(summary, table=counter.finish().take(EVERYTHING, min_count), min_count=min_count)
+    job = CountJob.of(tokenizer, read_options or ReadOptions(), CountOptions(min_count=min_count, memory=memory))
+    with summed_partials(_tables(source), job) as (metadata, counter):
+        return replace(metadata, table=counter.finish().take(EVERYTHING, metadata.min_count))
 
 
 def sum_partials_to_file(
     source: Any, tokenizer: Tokenizer, out: Path, *, count_options: CountOptions, force: bool = False
 ) -> PretokenCounts:
     """Adds up partial counts into a Parquet file of counts in bounded memory. Returns its metadata."""
-    memory, min_count = count_options.memory // 2, count_options.min_count
-    with summed_partials(_tables(source), tokenizer, ReadOptions(), memory) as (summary, counter):
-        summary = replace(summary, min_count=min_count)
-        write_counts(finished_tables(counter, min_count), summary, out, force=force)
-        return summary
+    with summed_partials(_tables(source), CountJob.of(tokenizer, ReadOptions(), count_options)) as (metadata, counter):
+        write_counts(finished_tables(counter, metadata.min_count), metadata, out, force=force)
+        return metadata
 
 
 def _tables(source: Any) -> "Iterator[pa.Table | pa.RecordBatch]":
@@ -262,7 +237,9 @@ def _parquet_batches(name: str) -> "Iterator[pa.RecordBatch]":
     import pyarrow.parquet as pq
 
     files = [
-        file for file in files_at(name) if suffixes_of(file)[-1:] == [".parquet"] and not _is_hidden(file.name, name)
+        file
+        for file in files_at(name)
+        if suffixes_of(file)[-1:] == [".parquet"] and not is_hidden(file.name, name, marks="_.")
     ]
     if not files:
         raise CountsError(f"`{name}` has no Parquet file", hint="pass a file or folder that an engine has written")
@@ -273,9 +250,3 @@ def _parquet_batches(name: str) -> "Iterator[pa.RecordBatch]":
                     yield from parquet.iter_batches(ROWS_PER_BATCH)
             except pa.ArrowException as error:
                 raise CountsError(f"`{file.name}` is not a Parquet file: {error}", hint="write it again") from error
-
-
-def _is_hidden(path: str, given: str) -> bool:
-    """Whether a path has a hidden folder or file that was not given by name."""
-    named = set(PurePath(given).parts)
-    return any(part.startswith(("_", ".")) and part not in named for part in PurePath(path).parts)

@@ -14,22 +14,27 @@ from typing import NamedTuple
 from tokengraft import _core
 from tokengraft.corpus.open import Corpus, only_paths, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.counts.fingerprint import Fingerprint
-from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import (
     EVERYTHING,
-    NO_ROWS,
     PretokenCounts,
     open_counts,
     split_counts,
     whole_weights,
     write_counts,
 )
-from tokengraft.counts.threads import CountJob, CountOptions, Engine, HoldOut, count_inputs, new_counter
-from tokengraft.counts.units import corpus_inputs, require_countable
+from tokengraft.counts.threads import (
+    CountJob,
+    CountOptions,
+    Engine,
+    HoldOut,
+    adding_counter,
+    count_inputs,
+    finished_tables,
+    new_counter,
+)
+from tokengraft.counts.units import corpus_inputs
 from tokengraft.errors import OptionError, Progress, require_type, wrong_type
 from tokengraft.progress import logger, stage
-from tokengraft.representation import FrozenDict
 from tokengraft.tokenizer.llama_cpp import converter_table
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
@@ -109,10 +114,9 @@ def count(
         engine, address = engine or count_options.engine, address or count_options.address
         count_options = replace(count_options, engine=engine, address=address)
     if weights is None:
-        with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
-            return replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
-    items = _weighted_items(corpus)
-    factors = whole_weights(weights)
+        with counted(CountJob.of(tokenizer, read_options, count_options), corpus, progress) as (metadata, counter):
+            return replace(metadata, table=counter.finish().take(EVERYTHING, count_options.min_count))
+    items, factors = _weighted_items(corpus), whole_weights(weights)
     if len(items) != len(factors) or not items:
         raise OptionError(
             f"{len(factors)} weights were given for {len(items)} corpora", hint="give one weight for each corpus"
@@ -121,13 +125,15 @@ def count(
         require_engine(item, count_options)
 
     def weighted() -> Iterator[PretokenCounts]:
-        done = Totals()
+        left = replace(count_options, min_count=1)
         for item, factor in zip(items, factors, strict=True):
-            if (left := _left_of(count_options, done)) is None:
-                return
             part = count(tokenizer, item, read_options=read_options, count_options=left, progress=progress)
-            done += part.totals
             yield part.scale(factor)
+            documents = left.max_documents and left.max_documents - part.totals.documents
+            text = left.max_bytes and left.max_bytes - part.totals.bytes
+            if any(limit is not None and limit < 1 for limit in (documents, text)):
+                return
+            left = replace(left, max_documents=documents, max_bytes=text)
 
     with engine_kept(count_options):
         total = reduce(add, weighted())
@@ -170,36 +176,21 @@ def count_with_hold_out(
         >>> len(result.held_out), result.counts.totals.documents
         (12, 388)
     """
-    with counted(tokenizer, corpus, read_options, count_options, progress, hold_out) as (summary, counter):
+    job = CountJob.of(tokenizer, read_options, count_options, hold_out)
+    with counted(job, corpus, progress) as (metadata, counter):
         held_out = tuple(counter.held_out())
         documents = sum(at_start for _, at_start, _ in counter.hold_out_share())
-        counts = replace(summary, table=counter.finish().take(EVERYTHING, count_options.min_count))
+        counts = replace(metadata, table=counter.finish().take(EVERYTHING, count_options.min_count))
         return HeldOutCounts(counts, held_out, documents)
 
 
-def _left_of(count_options: CountOptions, done: Totals) -> CountOptions | None:
-    """The options with the remaining limits and no minimum count; None if a limit is reached."""
-    documents = None if count_options.max_documents is None else count_options.max_documents - done.documents
-    text = None if count_options.max_bytes is None else count_options.max_bytes - done.bytes
-    if any(left is not None and left < 1 for left in (documents, text)):
-        return None
-    return replace(count_options, max_documents=documents, max_bytes=text, min_count=1)
-
-
 def count_to_file(
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-    out: Path,
-    *,
-    read_options: ReadOptions,
-    count_options: CountOptions,
-    force: bool = False,
-    progress: Progress | None = None,
+    job: CountJob, corpus: Corpus, out: Path, *, force: bool = False, progress: Progress | None = None
 ) -> PretokenCounts:
     """Counts a corpus into a Parquet file in bounded memory. Returns its metadata, with an empty table."""
-    with counted(tokenizer, corpus, read_options, count_options, progress) as (summary, counter):
-        write_counts(finished_tables(counter, count_options.min_count), summary, out, force=force)
-        return summary
+    with counted(job, corpus, progress) as (metadata, counter):
+        write_counts(finished_tables(counter, metadata.min_count), metadata, out, force=force)
+        return metadata
 
 
 def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, force: bool = False) -> PretokenCounts:
@@ -211,10 +202,10 @@ def merge_counts(paths: list[Path], out: Path, *, count_options: CountOptions, f
             parts.append(part)
             for table in tables:
                 counter.add(table)
-        summary = sum(parts[1:], parts[0])
-        summary = replace(summary, min_count=max(summary.min_count, count_options.min_count))
-        write_counts(finished_tables(counter, count_options.min_count), summary, out, force=force)
-        return summary
+        metadata = sum(parts[1:], parts[0])
+        metadata = replace(metadata, min_count=max(metadata.min_count, count_options.min_count))
+        write_counts(finished_tables(counter, count_options.min_count), metadata, out, force=force)
+        return metadata
 
 
 def counts_of(
@@ -237,40 +228,23 @@ def counts_of(
 
 
 @contextmanager
-def counted(
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-    read_options: ReadOptions,
-    count_options: CountOptions,
-    progress: Progress | None,
-    hold_out: HoldOut | None = None,
-) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
+def counted(job: CountJob, corpus: Corpus, progress: Progress | None) -> Iterator[tuple[PretokenCounts, _core.Counter]]:
     """The metadata of a counted corpus, with an empty table, and the counter, to be finished inside the block."""
-    fingerprint = Fingerprint.of(tokenizer, read_options.rules)
-    job = CountJob(tokenizer, fingerprint.rules, read_options, count_options, hold_out)
     with ExitStack() as stack:
-        if count_options.engine == "local":
-            inputs = open_corpus(corpus, read_options)
+        if job.count_options.engine == "local":
+            inputs = open_corpus(corpus, job.read_options)
             counter = stack.enter_context(new_counter(job))
-            totals, added = count_inputs(counter, job, inputs, progress), counter.added()
+            metadata = job.metadata(count_inputs(counter, job, inputs, progress), counter.added())
         else:
-            require_engine(corpus, count_options)
+            require_engine(corpus, job.count_options)
             from tokengraft.counts.ray import counted_on_ray
 
-            inputs = corpus_inputs(corpus, read_options, count_options.engine)
-            part, counter = stack.enter_context(counted_on_ray(job, inputs, progress))
-            totals, added = part.totals, [*part.added]
-        contents = {token.id: token.content for token in tokenizer.added}
-        summary = PretokenCounts(
-            table=NO_ROWS,
-            totals=totals,
-            added=FrozenDict(dict(sorted((contents[i], n) for i, n in added))),
-            fingerprint=fingerprint,
-            min_count=count_options.min_count,
-            normalize=read_options.normalize,
-        )
+            inputs = corpus_inputs(corpus, job.read_options, job.count_options.engine)
+            total, counter = stack.enter_context(counted_on_ray(job, inputs, progress))
+            metadata = job.metadata(total.totals, total.added)
+        totals = metadata.totals
         logger.info("read %s documents, %s bytes of text", f"{totals.documents:,}", f"{totals.bytes:,}")
-        yield summary, counter
+        yield metadata, counter
 
 
 @contextmanager
@@ -287,9 +261,20 @@ def engine_kept(count_options: CountOptions) -> Iterator[None]:
 
 def require_engine(corpus: Corpus, count_options: CountOptions) -> None:
     """Refuses an engine that is not installed, and a corpus and options that it cannot count."""
-    if count_options.engine == "local":
+    if (engine := count_options.engine) == "local":
         return
-    require_countable(corpus, count_options)
+    for name in ("max_documents", "max_bytes"):
+        if getattr(count_options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise OptionError(
+                f"{flag} is not possible with --engine {engine}: no machine knows what others have read",
+                hint=f"drop {flag}, or count a part of the files: --shard 0/64; or drop --engine {engine}",
+            )
+    if paths_of(corpus) is None:
+        raise OptionError(
+            f"a {type(corpus).__name__} in memory cannot be counted with --engine {engine}",
+            hint="write the text to files, and pass their paths; or count it with the local engine",
+        )
     missing = [name for name in ("ray", "pandas") if find_spec(name) is None]  # Ray Data needs pandas
     if missing:
         raise OptionError(

@@ -58,8 +58,34 @@ class Fingerprint:
         return cls(**data | {"added": added, "rules": rules, "joined": frozenset(data["joined"])})
 
     def require_counts(self, made_for: "Fingerprint") -> None:
-        """Refuses counts that were made for a different pipeline."""
-        if differences := _differences(made_for, self):
+        """Refuses counts that were made for a different pipeline, with all differences, one line of text each."""
+        differences = [
+            f"{name.replace('_', '-')}: counted with {getattr(made_for, name)}, the tokenizer has {getattr(self, name)}"
+            for name in ("kind", "normalizer", "pre_tokenizer")
+            if getattr(made_for, name) != getattr(self, name)
+        ]
+        changed = sorted(set(made_for.added) ^ set(self.added))
+        if changed:
+            names = ", ".join(repr(token) for token, _ in changed[:3])
+            differences.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
+        # Pretokens that were not cut are valid for every rule.
+        if made_for.rules is not None and made_for.rules != self.rules:
+            differences.append(f"cut rules: counted with {made_for.rules}, asked for {self.rules}")
+        spanning = sorted(self.joined - made_for.joined)
+        if made_for.rules == self.rules and spanning:
+            differences.append(
+                f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside"
+            )
+        # A character without a token can be dropped or joined with others, so that a cut beside it changes the tokens.
+        if made_for.rules is not None and self.rules is not None and self.between is not None:
+            unspelled = sorted(set(made_for.between or "") - set(self.between))
+            if made_for.between is None:
+                differences.append(
+                    "cuts: counted with a tokenizer that spells every character, which this one does not"
+                )
+            elif unspelled:
+                differences.append(f"cuts: made beside characters that the tokenizer lacks, such as {unspelled[0]!r}")
+        if differences:
             raise CountsError(
                 "the counts were made for another pipeline:\n  " + "\n  ".join(differences),
                 hint="count the corpus with this tokenizer: `tokengraft count`",
@@ -99,43 +125,8 @@ def _flags(*given: bool) -> str:
 
 def _canonical(step: Any) -> str:
     """A pipeline step as JSON, without settings that only change offsets."""
-    return json.dumps(_without_offsets(step), ensure_ascii=False, sort_keys=True)
 
+    def without_offsets(settings: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name != "trim_offsets"}
 
-def _without_offsets(step: Any) -> Any:
-    if isinstance(step, dict):
-        return {name: _without_offsets(value) for name, value in step.items() if name != "trim_offsets"}
-    return [_without_offsets(value) for value in step] if isinstance(step, list) else step
-
-
-def _differences(theirs: Fingerprint, ours: Fingerprint) -> list[str]:
-    """The differences, one line of text each."""
-    differences = [
-        f"{name.replace('_', '-')}: counted with {getattr(theirs, name)}, the tokenizer has {getattr(ours, name)}"
-        for name in ("kind", "normalizer", "pre_tokenizer")
-        if getattr(theirs, name) != getattr(ours, name)
-    ]
-    changed = sorted(set(theirs.added) ^ set(ours.added))
-    if changed:
-        names = ", ".join(repr(token) for token, _ in changed[:3])
-        differences.append(f"added tokens: {len(changed):,} are not the same or have other flags, such as {names}")
-    # Pretokens that were not cut are valid for every rule.
-    if theirs.rules is not None and theirs.rules != ours.rules:
-        differences.append(f"cut rules: counted with {theirs.rules}, asked for {ours.rules}")
-    spanning = sorted(ours.joined - theirs.joined)
-    if theirs.rules == ours.rules and spanning:
-        differences.append(f"cuts: the tokenizer has tokens that span them, such as ones with {spanning[0]!r} inside")
-    if theirs.rules is not None and ours.rules is not None and ours.between is not None:
-        differences += _unspelled_at_cuts(theirs.between, ours.between)
-    return differences
-
-
-def _unspelled_at_cuts(theirs: str | None, ours: str) -> list[str]:
-    """Cuts beside characters that the tokenizer has no token for.
-
-    Such a character can be dropped or joined with others, so that a cut beside it changes the tokens.
-    """
-    if theirs is None:
-        return ["cuts: counted with a tokenizer that spells every character, which this one does not"]
-    unspelled = sorted(set(theirs) - set(ours))
-    return [f"cuts: made beside characters that the tokenizer lacks, such as {unspelled[0]!r}"] if unspelled else []
+    return json.dumps(json.loads(json.dumps(step), object_hook=without_offsets), ensure_ascii=False, sort_keys=True)

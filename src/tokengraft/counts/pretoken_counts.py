@@ -177,17 +177,13 @@ class PretokenCounts:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "PretokenCounts":
         """The counts in a file."""
-        summary, tables = open_counts(Path(path), rows=EVERYTHING)
-        return replace(summary, table=_sum([summary.table, *tables]))
-
-
-def _sum(tables: list[_core.Counts]) -> _core.Counts:
-    """The sum of all tables. A file has several if its pretokens have more than 2 GiB."""
-    filled = [table for table in tables if len(table)] or tables[:1]
-    while len(filled) > 1:
-        pairs = zip(filled[::2], filled[1::2], strict=False)
-        filled = [*(left.plus(right) for left, right in pairs), *filled[len(filled) // 2 * 2 :]]
-    return filled[0]
+        metadata, tables = open_counts(Path(path), rows=EVERYTHING)
+        # Several tables if the pretokens have more than 2 GiB. Neighbours are added up, so that sizes stay alike.
+        filled = [table for table in tables if len(table)] or [metadata.table]
+        while len(filled) > 1:
+            pairs = zip(filled[::2], filled[1::2], strict=False)
+            filled = [*(left.plus(right) for left, right in pairs), *filled[len(filled) // 2 * 2 :]]
+        return replace(metadata, table=filled[0])
 
 
 def as_weight(weight: int | Fraction | str) -> Fraction:
@@ -228,18 +224,18 @@ def whole_ratio(ratios: Sequence[Fraction]) -> list[int]:
     return [number // gcd(*whole) for number in whole]
 
 
-def write_counts(tables: Iterable[_core.Counts], summary: PretokenCounts, out: Path, *, force: bool = False) -> Path:
-    """Writes consecutive tables, all but the last of `ROWS` rows, as one file with the metadata of ``summary``."""
+def write_counts(tables: Iterable[_core.Counts], metadata: PretokenCounts, out: Path, *, force: bool = False) -> Path:
+    """Writes consecutive tables, all but the last of `ROWS` rows, as one file with this metadata."""
     description = {
         "tokengraft": _core.__version__,
-        "fingerprint": summary.fingerprint.as_dict(),
-        "totals": asdict(summary.totals),
-        "added": dict(sorted(summary.added.items())),
-        "min_count": summary.min_count,
-        "normalize": summary.normalize,
+        "fingerprint": metadata.fingerprint.as_dict(),
+        "totals": asdict(metadata.totals),
+        "added": dict(sorted(metadata.added.items())),
+        "min_count": metadata.min_count,
+        "normalize": metadata.normalize,
     }
     encoder = _core.ParquetEncoder(METADATA.decode(), json.dumps(description, ensure_ascii=False))
-    with new_file(out, force=force) as partial, partial.open("wb") as file:
+    with new_file(out, force=force) as unfinished, unfinished.open("wb") as file:
         for table in tables:
             file.write(encoder.rows(table))
         file.write(encoder.finish())
@@ -253,15 +249,17 @@ def open_counts(path: Path, *, rows: int = ROWS) -> tuple[PretokenCounts, Iterat
 
     try:
         file = pq.ParquetFile(path)
-        summary = parse_json((file.schema_arrow.metadata or {})[METADATA], str(path))
-        require_plain(summary, str(path))
+        description = parse_json((file.schema_arrow.metadata or {})[METADATA], str(path))
+        require_plain(description, str(path))
+        if (normalize := description["normalize"]) not in (None, "nfkc"):
+            raise TypeError(f"there is no normalization {normalize!r:.80}")
         counts = PretokenCounts(
             table=NO_ROWS,
-            totals=Totals(**{name: _number(value) for name, value in summary["totals"].items()}),
-            added=FrozenDict({name: _number(value) for name, value in summary["added"].items()}),
-            fingerprint=Fingerprint.from_dict(summary["fingerprint"]),
-            min_count=_number(summary["min_count"]),
-            normalize=_normalization(summary["normalize"]),
+            totals=Totals(**{name: _number(value) for name, value in description["totals"].items()}),
+            added=FrozenDict({name: _number(value) for name, value in description["added"].items()}),
+            fingerprint=Fingerprint.from_dict(description["fingerprint"]),
+            min_count=_number(description["min_count"]),
+            normalize=normalize,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UnreadableFileError, pa.ArrowException) as error:
         raise CountsError(
@@ -275,12 +273,6 @@ def _number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise TypeError(f"{value!r:.80} is not a number of occurrences")
     return value
-
-
-def _normalization(value: Any) -> str | None:
-    if value not in (None, "nfkc"):
-        raise TypeError(f"there is no normalization {value!r:.80}")
-    return str(value) if value else None
 
 
 def _tables(file: Any, path: Path, rows: int) -> Iterator[_core.Counts]:

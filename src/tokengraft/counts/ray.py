@@ -31,7 +31,6 @@ from ray.data.datasource import ReadTask
 
 from tokengraft import _core
 from tokengraft.corpus.block import Input
-from tokengraft.corpus.blocks import RangeInput
 from tokengraft.counts.threads import CountJob, new_counter
 from tokengraft.counts.units import (
     Summary,
@@ -60,7 +59,7 @@ def counted_on_ray(
 ) -> Iterator[tuple[Summary, _core.Counter]]:
     """The summary of a corpus, and the counter with its counts, to be finished inside the block."""
     whole: frozenset[str] = frozenset()
-    parts = {source.name for source in inputs if isinstance(source, RangeInput)}  # of a shard: each is an input
+    parts = {source.name for source in inputs if source.part}  # of a shard: each is an input
     while True:
         with new_counter(job) as counter:
             with _quiet(), _connected(job.count_options.address, job.count_options.workers):
@@ -84,31 +83,24 @@ def _count(
     reference = ray.put(pickle.dumps(replace(job, count_options=one_thread)))
     try:
         with _settings(block_size=_ONE_BLOCK):
-            blocks = _counted_units(_Units(work, reference, buckets), job, progress)
+            tasks = _Units(work, reference, buckets)
+            dataset = ray.data.read_datasource(tasks, override_num_blocks=len(work), concurrency=workers)
+            total = sum(part.size for unit in work for part in unit)
+            blocks: list[Any] = []  # references to the counts of every unit, which are finished in their order
+            for block in (block for bundle in dataset.iter_internal_ref_bundles() for block in bundle.block_refs):
+                unit = work[len(blocks)]
+                blocks.append(block)
+                if progress:
+                    progress(unit[-1].name, sum(part.size for part in unit), total)
         with _settings(block_size=_SMALL_BLOCK):
-            partials = ray.data.from_arrow_refs(blocks).sort("bucket", boundaries=list(range(1, buckets)))
+            by_bucket = ray.data.from_arrow_refs(blocks).sort("bucket", boundaries=list(range(1, buckets)))
             merge = partial(_merge, _core.__version__, reference)
-            sums = partials.map_batches(merge, batch_size=None, batch_format="pyarrow", concurrency=workers)
-            del blocks, partials
+            sums = by_bucket.map_batches(merge, batch_size=None, batch_format="pyarrow", concurrency=workers)
+            del dataset, blocks, by_bucket, block
             return merged(counter, _summaries(counter, sums))
     except Exception as error:
         understood = _understood(error)
         raise understood from (None if understood is not error else error.__cause__)
-
-
-def _counted_units(source: "_Units", job: CountJob, progress: Progress | None) -> list[Any]:
-    """References to the counts of every unit. Units are finished in their order."""
-    workers = job.count_options.workers
-    dataset = ray.data.read_datasource(source, override_num_blocks=len(source.units), concurrency=workers)
-    total = sum(part.size for unit in source.units for part in unit)
-    blocks: list[Any] = []
-    for bundle in dataset.iter_internal_ref_bundles():
-        for block in bundle.block_refs:
-            unit = source.units[len(blocks)]
-            blocks.append(block)
-            if progress:
-                progress(unit[-1].name, sum(part.size for part in unit), total)
-    return blocks
 
 
 def _summaries(counter: _core.Counter, sums: Any) -> Iterator[Summary]:
@@ -226,7 +218,10 @@ def _connected(address: str | None, workers: int | None) -> Iterator[None]:
         try:
             options = _of_cluster(address) if address else _of_this_machine(workers, stack)
             stack.callback(ray.shutdown)
-            _initialize(options)
+            handler = signal.getsignal(signal.SIGTERM)
+            ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)  # Ray has replaced it by one that ends the process at once
         except (OSError, OverflowError, ValueError, RuntimeError) as error:
             raise OptionError(
                 f"cannot {f'connect to Ray at {address}' if address else 'start Ray'}: {error}",
@@ -235,14 +230,6 @@ def _connected(address: str | None, workers: int | None) -> Iterator[None]:
         if _kept:
             _kept.connected = True
         yield
-
-
-def _initialize(options: dict[str, Any]) -> None:
-    """Starts Ray, and keeps the handler of SIGTERM, which Ray replaces by one that ends the process at once."""
-    handler = signal.getsignal(signal.SIGTERM)
-    ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
 
 
 def _of_cluster(address: str) -> dict[str, Any]:
@@ -264,7 +251,12 @@ def _of_this_machine(workers: int | None, stack: ExitStack) -> dict[str, Any]:
     folder = tempfile.mkdtemp(prefix="tg-")
     stack.callback(_remove, Path(folder))
     # Processes of Ray get these. They are ended without a chance to remove their own temporary files.
-    stack.enter_context(_environment(TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0"))
+    for name, value in (("TMPDIR", folder), ("RAY_USAGE_STATS_ENABLED", "0")):
+        if name in os.environ:
+            stack.callback(os.environ.__setitem__, name, os.environ[name])
+        else:
+            stack.callback(os.environ.pop, name)
+        os.environ[name] = value
     options = {"address": "local", "include_dashboard": False, "num_cpus": workers}
     return options | ({"_temp_dir": folder} if len(folder) <= _LONGEST_FOLDER else {})
 
@@ -276,19 +268,6 @@ def _remove(folder: Path) -> None:
         if not folder.exists():
             return
         time.sleep(0.1)
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Sets environment variables inside the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            os.environ.update({name: value} if value is not None else {})
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""`CountOptions`, and counting in threads: blocks of text go to the core."""
+"""`CountOptions`, what every engine counts with (`CountJob`, counters), and counting in threads."""
 
 import json
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
 from tokengraft.corpus.blocks import BLOCK, in_pieces
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.counts.fingerprint import cutter
+from tokengraft.counts.fingerprint import Fingerprint, cutter
+from tokengraft.counts.pretoken_counts import EVERYTHING, NO_ROWS, ROWS, PretokenCounts
 from tokengraft.errors import CorpusError, InvalidTokenizerError, OptionError, Progress, positive
 from tokengraft.output.partial import temporary_folder
-from tokengraft.representation import set_fields, shown
-from tokengraft.tokenizer.piece_model import PieceRules
+from tokengraft.representation import FrozenDict, set_fields, shown
 from tokengraft.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_MEMORY = 4 << 30
@@ -79,7 +79,7 @@ class HoldOut:
         set_fields(self, positive, "one_in", "max_bytes")
 
 
-UNLIMITED = (2**64 - 1, 2**64 - 1)
+UNLIMITED = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,34 @@ class CountJob:
     """Everything that counting depends on, except the text. It can be sent to other processes."""
 
     tokenizer: Tokenizer
-    rules: PieceRules | None
-    """SentencePiece types: the rules by which pretokens are cut; None if they are not."""
+    fingerprint: Fingerprint
     read_options: ReadOptions
     count_options: CountOptions
     hold_out: HoldOut | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Tokenizer,
+        read_options: ReadOptions,
+        count_options: CountOptions,
+        hold_out: HoldOut | None = None,
+    ) -> "CountJob":
+        """The job of a tokenizer, with the fingerprint of its pipeline."""
+        fingerprint = Fingerprint.of(tokenizer, read_options.rules)
+        return cls(tokenizer, fingerprint, read_options, count_options, hold_out)
+
+    def metadata(self, totals: Totals, added: Iterable[tuple[int, int]]) -> PretokenCounts:
+        """The metadata of what was counted, with an empty table, from the totals and the added tokens by id."""
+        contents = {token.id: token.content for token in self.tokenizer.added}
+        return PretokenCounts(
+            table=NO_ROWS,
+            totals=totals,
+            added=FrozenDict(dict(sorted((contents[token_id], count) for token_id, count in added))),
+            fingerprint=self.fingerprint,
+            min_count=self.count_options.min_count,
+            normalize=self.read_options.normalize,
+        )
 
 
 @contextmanager
@@ -103,10 +126,16 @@ def new_counter(job: CountJob) -> Iterator[_core.Counter]:
 
 def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
     """A counter for a job that keeps everything in memory, or writes large tables to a folder."""
+    pipeline, rules = job.tokenizer.skeleton, job.fingerprint.rules
+    if job.read_options.normalize:
+        document = json.loads(pipeline)
+        steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
+        document["normalizer"] = {"type": "Sequence", "normalizers": steps}
+        pipeline = json.dumps(document, ensure_ascii=False)
     return _core.Counter(
-        _normalizing(job.tokenizer.skeleton) if job.read_options.normalize else job.tokenizer.skeleton,
+        pipeline,
         byte_level=job.tokenizer.kind == "byte-level",
-        cutter=cutter(job.tokenizer, job.rules) if job.rules else None,
+        cutter=cutter(job.tokenizer, rules) if rules else None,
         spill_folder=folder,
         # A table doubles before it is written to disk, and meanwhile the old one still exists.
         bytes_per_table=job.count_options.memory // 2 // (3 * _workers(job.count_options)),
@@ -115,11 +144,31 @@ def counter_of(job: CountJob, folder: str | None = None) -> _core.Counter:
     )
 
 
-def _normalizing(skeleton: str) -> str:
-    """The pipeline with NFKC before its own normalizer."""
-    document = json.loads(skeleton)
-    steps = [{"type": "NFKC"}, *([document["normalizer"]] if document.get("normalizer") else [])]
-    return json.dumps(document | {"normalizer": {"type": "Sequence", "normalizers": steps}}, ensure_ascii=False)
+@contextmanager
+def adding_counter(memory: int) -> Iterator[_core.Counter]:
+    """A counter that only adds up counts, on disk beyond so many bytes of memory."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    with temporary_folder() as folder:
+        yield _core.Counter(
+            json.dumps({"version": "1.0", "added_tokens": [], "model": model}),
+            byte_level=True,
+            cutter=None,
+            spill_folder=str(folder),
+            bytes_per_table=memory // 3,  # as above
+            document_memory=0,
+            hold_out=None,
+        )
+
+
+def finished_tables(counter: _core.Counter, min_count: int, most: int | None = None) -> Iterator[_core.Counts]:
+    """The counts of a counter in order, in tables of ``most`` rows. It is empty afterwards.
+
+    By default it is one table, or several if they were written to disk.
+    """
+    rows = counter.finish()
+    most = most or (ROWS if rows.on_disk else EVERYTHING)
+    while len(table := rows.take(most, min_count)):
+        yield table
 
 
 def _workers(count_options: CountOptions) -> int:
@@ -127,85 +176,65 @@ def _workers(count_options: CountOptions) -> int:
     return count_options.workers or cores or 1
 
 
-def count_inputs(
-    counter: _core.Counter, job: CountJob, inputs: list[Input], progress: Progress | None = None
-) -> Totals:
-    """Counts inputs, and returns the totals of what was counted."""
-    counted = _Counted(counter, job)
-    size = sum(source.size for source in inputs)
-    pool = ThreadPoolExecutor(_workers(job.count_options), thread_name_prefix="count")
-    try:
-        for source in inputs:
-            for block in counted.blocks(source):
-                if not counted.submit(pool, block):
-                    return counted.totals
-                if progress:
-                    progress(source.name, block.progress, size)
-        counted.collect(leave=0)
-        return counted.totals
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 _Tally = tuple[Totals, tuple[int, int], bool]
 """The totals of a block; documents and bytes that were read, held-out ones included; and whether a limit cut it."""
 
 
-class _Counted:
-    """The running totals of blocks that are being counted."""
+def count_inputs(
+    counter: _core.Counter, job: CountJob, inputs: list[Input], progress: Progress | None = None
+) -> Totals:
+    """Counts inputs, and returns the totals of what was counted."""
+    options, skip_bad = job.count_options, job.read_options.skip_bad
+    documents_left, bytes_left = options.max_documents or UNLIMITED, options.max_bytes or UNLIMITED
+    # With a limit, the remainder is known only after all earlier blocks are counted: one block at a time.
+    at_once = 2 * _workers(options) if documents_left == bytes_left == UNLIMITED else 0
+    most_waiting = max(counter.longest_document, BLOCK * at_once)
+    cut = Cut(counter.last_cut, counter.longest_document, options.max_bytes, counter)
+    total, cut_short, size = Totals(), False, sum(source.size for source in inputs)
+    pending = deque[tuple[Future[_Tally], int]]()  # blocks that are queued or being counted, each with its size
 
-    def __init__(self, counter: _core.Counter, job: CountJob) -> None:
-        count_options = job.count_options
-        self.counter, self.read_options, self.hold_out = counter, job.read_options, job.hold_out
-        self.documents_left = count_options.max_documents or UNLIMITED[0]
-        self.bytes_left = count_options.max_bytes or UNLIMITED[1]
-        # With a limit, the remainder is known only after all earlier blocks are counted: one block at a time.
-        self.at_once = 2 * _workers(count_options) if (self.documents_left, self.bytes_left) == UNLIMITED else 0
-        self.totals = Totals()
-        self.cut_short = False
-        self.pending: deque[tuple[Future[_Tally], int]] = deque()
-        """Blocks that are queued or being counted, each with its size."""
-        self.most_waiting = max(counter.longest_document, BLOCK * self.at_once)
-        self.cut = Cut(counter.last_cut, counter.longest_document, count_options.max_bytes, counter)
-
-    def blocks(self, source: Input) -> Iterator[Block]:
-        """The blocks of an input; with `skip_bad`, up to the first error."""
-        try:
-            blocks = source.blocks(self.cut)
-            yield from in_pieces(blocks, self.counter) if self.hold_out else blocks
-        except CorpusError as error:
-            self._skip(error)
-
-    def submit(self, pool: ThreadPoolExecutor, block: Block) -> bool:
-        """Queues a block for counting; False if a limit is reached and nothing more is counted."""
-        continues = block.form == "text" and not block.at_start
-        if self.cut_short or self.bytes_left <= 0 or (self.documents_left <= 0 and not continues):
-            return False
-        limits = (max(self.documents_left, 1), self.bytes_left)
-        job = pool.submit(_count_block, self.counter, block, limits, skip_bad=self.read_options.skip_bad)
-        self.pending.append((job, len(block.data)))
-        self.collect(leave=self.at_once)
-        return True
-
-    def collect(self, *, leave: int) -> None:
-        """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
-        while len(self.pending) > leave or sum(size for _, size in self.pending) > self.most_waiting:
+    def blocks() -> Iterator[tuple[Input, Block]]:
+        """The blocks of all inputs; with `skip_bad`, up to the first error of each."""
+        nonlocal total
+        for source in inputs:
             try:
-                totals, (documents, n_bytes), cut_short = self.pending.popleft()[0].result()
-            except CorpusError as error:  # the block may be from an earlier file than the one being read
-                self._skip(error)
-                continue
-            self.totals += totals
-            if self.at_once == 0:
-                self.documents_left -= documents
-                self.bytes_left -= n_bytes
-            self.cut_short |= cut_short
+                whole = source.blocks(cut)
+                yield from ((source, block) for block in (in_pieces(whole, counter) if job.hold_out else whole))
+            except CorpusError:
+                if not skip_bad:
+                    raise
+                total += Totals(skipped=1)
 
-    def _skip(self, error: CorpusError) -> None:
-        """Counts an unreadable input as skipped with `skip_bad`, else raises the error."""
-        if not self.read_options.skip_bad:
-            raise error
-        self.totals += Totals(skipped=1)
+    def collect(leave: int) -> None:
+        """Adds up finished blocks until at most ``leave`` blocks, and no more bytes than memory allows, are pending."""
+        nonlocal total, documents_left, bytes_left, cut_short
+        while len(pending) > leave or sum(size for _, size in pending) > most_waiting:
+            try:
+                totals, (documents, n_bytes), short = pending.popleft()[0].result()
+            except CorpusError:  # the block may be from an earlier file than the one being read
+                if not skip_bad:
+                    raise
+                total += Totals(skipped=1)
+                continue
+            total, cut_short = total + totals, cut_short or short
+            if at_once == 0:
+                documents_left, bytes_left = documents_left - documents, bytes_left - n_bytes
+
+    pool = ThreadPoolExecutor(_workers(options), thread_name_prefix="count")
+    try:
+        for source, block in blocks():
+            continues = block.form == "text" and not block.at_start
+            if cut_short or bytes_left <= 0 or (documents_left <= 0 and not continues):
+                return total
+            limits = (max(documents_left, 1), bytes_left)
+            pending.append((pool.submit(_count_block, counter, block, limits, skip_bad=skip_bad), len(block.data)))
+            collect(leave=at_once)
+            if progress:
+                progress(source.name, block.progress, size)
+        collect(leave=0)
+        return total
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _count_block(counter: _core.Counter, block: Block, limits: tuple[int, int], *, skip_bad: bool) -> _Tally:

@@ -14,13 +14,12 @@ from itertools import accumulate, groupby
 
 from tokengraft import _core
 from tokengraft.corpus.block import Block, Cut, Input
-from tokengraft.corpus.blocks import RangeInput, split_input
+from tokengraft.corpus.blocks import numbered, split_input
 from tokengraft.corpus.files import LocalFile, is_url
 from tokengraft.corpus.open import STDIN, Corpus, only_paths, open_corpus, paths_of
 from tokengraft.corpus.options import ReadOptions, Totals
-from tokengraft.counts.partial import adding_counter, finished_tables
 from tokengraft.counts.pretoken_counts import ROWS
-from tokengraft.counts.threads import CountJob, CountOptions, count_inputs, new_counter
+from tokengraft.counts.threads import CountJob, adding_counter, count_inputs, finished_tables, new_counter
 from tokengraft.errors import CorpusError, OptionError
 
 SMALLEST_UNIT, LARGEST_UNIT = 8 << 20, 256 << 20
@@ -49,27 +48,17 @@ class Summary:
     """Files of which a part could not be read to its end."""
 
 
-def require_countable(corpus: Corpus, count_options: CountOptions) -> None:
-    """Refuses a corpus that other machines cannot read, and limits, which depend on the order of reading."""
-    limited = [name for name in ("max_documents", "max_bytes") if getattr(count_options, name) is not None]
-    if limited:
-        flag = f"--{limited[0].replace('_', '-')}"
-        raise OptionError(
-            f"{flag} is not possible with --engine {count_options.engine}: no machine knows what others have read",
-            hint=f"drop {flag}, or count a part of the files: --shard 0/64; or drop --engine {count_options.engine}",
-        )
-    if paths_of(corpus) is None:
-        raise OptionError(
-            f"a {type(corpus).__name__} in memory cannot be counted with --engine {count_options.engine}",
-            hint="write the text to files, and pass their paths; or count it with the local engine",
-        )
-
-
 def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> list[Input]:
     """The inputs of a corpus with absolute paths: other processes have other working folders."""
     items = [os.fspath(item) for item in paths_of(corpus) or ()]
+    for at, name in enumerate(items):
+        if name == "-" or is_url(name):
+            continue
+        # The working folder is no pattern, whatever its name.
+        exists, here = os.path.exists(name), glob.escape(os.getcwd())  # noqa: PTH109, PTH110
+        items[at] = os.path.abspath(name) if exists else os.path.join(here, name)  # noqa: PTH100, PTH118
     with only_paths():
-        inputs = open_corpus([n if n == "-" or is_url(n) else _absolute(n) for n in items], read_options)
+        inputs = open_corpus(items, read_options)
     for source in inputs:
         is_pipe = isinstance(source.file, LocalFile) and not source.file.is_regular
         if source.name == STDIN or source.name.startswith("memory://") or is_pipe:
@@ -78,13 +67,6 @@ def corpus_inputs(corpus: Corpus, read_options: ReadOptions, engine: str) -> lis
                 hint="write the text to a file; or count it with the local engine",
             )
     return inputs
-
-
-def _absolute(name: str) -> str:
-    """The absolute path of a file, folder or glob. The working folder is no pattern, whatever its name."""
-    if os.path.exists(name):  # noqa: PTH110
-        return os.path.abspath(name)  # noqa: PTH100
-    return os.path.join(glob.escape(os.getcwd()), name)  # noqa: PTH109, PTH118
 
 
 def unit_size(inputs: Sequence[Input], processors: int) -> int:
@@ -97,8 +79,8 @@ def units(inputs: Iterable[Input], size: int, whole: frozenset[str] = frozenset(
     """Inputs in units of about ``size`` bytes. Large files of lines are cut, except those named by ``whole``."""
     parts = [part for source in inputs for part in ([source] if source.name in whole else split_input(source, size))]
     starts = accumulate((part.size for part in parts), initial=0)
-    numbered = zip((start // max(size, 1) for start in starts), parts, strict=False)
-    return [tuple(part for _, part in group) for _, group in groupby(numbered, key=lambda pair: pair[0])]
+    placed = zip((start // max(size, 1) for start in starts), parts, strict=False)
+    return [tuple(part for _, part in group) for _, group in groupby(placed, key=lambda pair: pair[0])]
 
 
 def n_buckets(inputs: Sequence[Input], size: int) -> int:
@@ -111,8 +93,8 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
     """The counts of a unit by bucket, each as packed tables, and the summary."""
     cut_off: set[str] = set()
     with new_counter(job) as counter:
-        ranges = [source for source in unit if isinstance(source, RangeInput)]
-        totals = count_inputs(counter, job, [source for source in unit if not isinstance(source, RangeInput)])
+        ranges = [source for source in unit if source.part]
+        totals = count_inputs(counter, job, [source for source in unit if not source.part])
         totals = sum((_count_range(counter, job, source, cut_off) for source in ranges), totals)
         packed: list[list[bytes]] = [[] for _ in range(buckets)]
         summary = Summary(totals, tuple(counter.added()), tuple(counter.hold_out_share()), frozenset(cut_off))
@@ -122,7 +104,7 @@ def count_unit(job: CountJob, unit: Unit, buckets: int) -> tuple[list[list[bytes
     return packed, summary
 
 
-def _count_range(counter: _core.Counter, job: CountJob, source: RangeInput, cut_off: set[str]) -> Totals:
+def _count_range(counter: _core.Counter, job: CountJob, source: Input, cut_off: set[str]) -> Totals:
     def blocks(cut: Cut) -> Iterator[Block]:
         try:
             yield from source.blocks(cut)
@@ -133,8 +115,8 @@ def _count_range(counter: _core.Counter, job: CountJob, source: RangeInput, cut_
     try:
         return count_inputs(counter, job, [replace(source, blocks=blocks)])
     except CorpusError:
-        if source.part.start:
-            count_inputs(counter, job, [source.numbered()])  # fails again, with the line number in the file
+        if source.part and source.part.start:
+            count_inputs(counter, job, [numbered(source.part)])  # fails again, with the line number in the file
         raise
 
 
