@@ -126,23 +126,21 @@ def checked_probe(value: Any) -> Mapping[str, Any]:
     """The JSON of a probe."""
     scores = value.get("scores") if isinstance(value, Mapping) else None
     is_probe = isinstance(scores, list) and scores and isinstance(value.get("base"), str)
-    if not is_probe or not all(map(_is_score, scores or ())):
+    are_scores = all(
+        isinstance(score, Mapping) and all(isinstance(score.get(name), kind) for name, kind in _SCORE.items())
+        for score in scores or ()
+    )
+    if not is_probe or not are_scores:
         raise OptionError("the probe has no scores of models on texts", hint=_PROBE_HINT)
     return {"base": value["base"], "scores": scores}
-
-
-def _is_score(score: Any) -> bool:
-    return isinstance(score, Mapping) and all(isinstance(score.get(name), kind) for name, kind in _SCORE.items())
 
 
 def _text_inputs(texts: Mapping[str, Text | PretokenCounts]) -> list[dict[str, Any]]:
     listed = []
     for name, text in texts.items():
-        totals = text.totals
-        size = (
-            (totals.bytes, totals.documents)
-            if isinstance(text, PretokenCounts)
-            else (text.n_bytes, len(text.documents))
-        )
-        listed.append({"role": "text", "name": name, "bytes": size[0], "documents": size[1]})
+        if isinstance(text, PretokenCounts):
+            n_bytes, documents = text.totals.bytes, text.totals.documents
+        else:
+            n_bytes, documents = text.n_bytes, len(text.documents)
+        listed.append({"role": "text", "name": name, "bytes": n_bytes, "documents": documents})
     return listed

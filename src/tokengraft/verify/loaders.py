@@ -1,7 +1,4 @@
-"""`verify_folder`: loads a written tokenizer with every installed library and compares the ids of sample texts.
-
-`same_ids`: compares the ids of one library, for `check_serving`.
-"""
+"""`verify_folder`: loads a written tokenizer with every installed library and compares the ids of sample texts."""
 
 import random
 import re
@@ -26,7 +23,6 @@ from tokengraft.tokenizer.kind import SPACE, Kind, byte_token, token_bytes
 from tokengraft.tokenizer.piece_model import USER_DEFINED, PieceModel
 from tokengraft.tokenizer.rank_file import RankFile, tiktoken_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.finding import Finding, finding, not_checked
 from tokengraft.verify.transformers_loader import (
     CannotLoadError,
     announce,
@@ -138,8 +134,8 @@ def verify_folder(
             with temporary_folder() as parent:
                 written = save(base, parent / "base")
                 before = {problem[:2] for problem in _problems(written, base, texts or [], None)}
-        if base is not None and different_ids in before and any(problem[:2] == different_ids for problem in problems):
-            problems += _lost_in_transformers(folder, tokenizer, base)
+                if different_ids in before and any(problem[:2] == different_ids for problem in problems):
+                    problems += _lost_in_transformers(folder, written, tokenizer, base)
         installed += ["transformers"] if tokenizer.main == TOKENIZER_JSON and transformers_installed() else []
     installed += ["sentencepiece"] if tokenizer.piece_file and find_spec("sentencepiece") else []
     installed += filter(None, [rank_library(tokenizer)])
@@ -391,37 +387,13 @@ def _transformers_problems(
             yield _Problem("transformers", "shared id", text)
 
 
-def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -> Iterator[_Problem]:
+def _lost_in_transformers(folder: Path, written: Path, tokenizer: Tokenizer, base: Tokenizer) -> Iterator[_Problem]:
     """Added tokens of the base that transformers finds in text with the files of the base, and not with the folder."""
     contents = {token.content for token in base.added if token.content in tokenizer.ids}
     texts = added_texts(base)
-    with temporary_folder() as parent:
-        folders = [save(base, parent / "base"), folder]
-        loaded = [load_with_transformers(path, texts, tokens=True) for path in folders]
+    loaded = [load_with_transformers(path, texts, tokens=True) for path in (written, folder)]
     was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
     different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
     if different is not None:
         text = f"transformers finds other added tokens in {different!r} than with the files of the base"
         yield _Problem("transformers", "added tokens", text)
-
-
-def same_ids(
-    tokenizer: Tokenizer, library: str, encode: Callable[[list[str]], list[list[int]]], fix: str, *, refused: str = ""
-) -> Finding:
-    """Whether a library gives the ids of the tokenizer for sample texts. Texts with added tokens are left out."""
-    name = "encoding"
-    texts = sample_texts(tokenizer)
-    if library == "sentencepiece":  # the two differ by design in spaces at the ends
-        texts = [text.strip(" ") for text in texts]
-    try:
-        theirs = encode(texts)
-    except ImportError:
-        return not_checked(name, f"{library} is not installed: `pip install {library}`")
-    except Exception as error:  # whatever a parser of another library raises
-        return Finding(name, "fail", f"{library} refuses the file: {summary(error)}", (), refused or fix)
-    added = {token.id for token in tokenizer.added}
-    ours = tokenizer.encode_batch(texts)
-    pairs = [(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if not added.intersection(a)]
-    wrong = [f"{text!r}" for text, a, b in pairs if a != b]
-    fine = f"the same ids for {len(pairs):,} sample texts"
-    return finding(name, wrong, fine, f"other ids for {{n}} of {len(pairs):,} sample texts", fix)

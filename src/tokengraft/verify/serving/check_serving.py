@@ -26,8 +26,8 @@ from tokengraft.tokenizer.rank_file import tiktoken_ranks
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.check import holes
 from tokengraft.verify.finding import EVIDENCE, Check, Finding, finding, named_token, not_checked
-from tokengraft.verify.loaders import piece_encoder, same_ids, tekken_encoder, tiktoken_encoder
-from tokengraft.verify.serving.model_folder import ModelFolder, model_findings, open_model_folder
+from tokengraft.verify.loaders import piece_encoder, tekken_encoder, tiktoken_encoder
+from tokengraft.verify.serving.model_folder import ModelFolder, model_findings, open_model_folder, same_ids
 from tokengraft.verify.serving.stacks import STACKS, facts, require_stack
 from tokengraft.verify.transformers_loader import summary, transformers_started
 
@@ -127,12 +127,12 @@ def llama_cpp(folder: ModelFolder) -> Iterator[Finding]:
         yield sizes.finding("wrong" if effect else "fine", size=size, effect=effect)
     wanted = known["fixed ids"].values.get(folder.architecture, {}).items()
     moved = [f"{token!r} is {ids[token]:,}, not {i}" for token, i in wanted if ids.get(token, i) != i]
-    yield known["fixed ids"].of(moved)
+    yield known["fixed ids"].of(moved)  # the converter takes these ids for granted
     parts = [part for part in (folder.config, folder.config.get("text_config")) if isinstance(part, Mapping)]
     fields = [f"{kind}_token_id" for kind in known["negative ids"].values["kinds"]]
     set_ids = [(field, part.get(field)) for part in parts for field in fields]
     negative = [f"`{field}` is {value}" for field, value in set_ids if type(value) is int and value < 0]
-    yield known["negative ids"].of(negative)
+    yield known["negative ids"].of(negative)  # which end the converter
 
 
 def reader(folder: ModelFolder) -> Reader:

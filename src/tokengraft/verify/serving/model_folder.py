@@ -4,6 +4,8 @@
 of its classes rebuild the tokenizer from vocabulary and merges, and ignore the rest of the file. The class depends on
 `model_type` in `config.json` too, so the folder itself is loaded, not the tokenizer files alone.
 
+`same_ids`: whether another library gives them for its own file.
+
 `model_findings`: what every stack needs of a model, tables that fit tokenizer and config, and special ids that exist.
 """
 
@@ -11,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,9 +38,14 @@ from tokengraft.output.json_file import read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.finding import EVIDENCE, Finding, not_checked
+from tokengraft.verify.finding import EVIDENCE, Finding, finding, not_checked
 from tokengraft.verify.loaders import added_texts, sample_texts
-from tokengraft.verify.transformers_loader import CannotLoadError, load_with_transformers, transformers_installed
+from tokengraft.verify.transformers_loader import (
+    CannotLoadError,
+    load_with_transformers,
+    summary,
+    transformers_installed,
+)
 
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that uses `tokenizer.json` as it is."""
@@ -91,6 +98,28 @@ def _fix(path: Path, tokenizer: Tokenizer, samples: _Samples) -> str:
     if tokenizer.main != TOKENIZER_JSON:
         setting = f"write a {TOKENIZER_JSON} (`tokengraft convert FOLDER --to huggingface`) and {setting}"
     return f"{setting}; tried on a copy: the ids are then the same" if helps else ""
+
+
+def same_ids(
+    tokenizer: Tokenizer, library: str, encode: Callable[[list[str]], list[list[int]]], fix: str, *, refused: str = ""
+) -> Finding:
+    """Whether a library gives the ids of the tokenizer for sample texts. Texts with added tokens are left out."""
+    name = "encoding"
+    texts = sample_texts(tokenizer)
+    if library == "sentencepiece":  # the two differ by design in spaces at the ends
+        texts = [text.strip(" ") for text in texts]
+    try:
+        theirs = encode(texts)
+    except ImportError:
+        return not_checked(name, f"{library} is not installed: `pip install {library}`")
+    except Exception as error:  # whatever a parser of another library raises
+        return Finding(name, "fail", f"{library} refuses the file: {summary(error)}", (), refused or fix)
+    added = {token.id for token in tokenizer.added}
+    ours = tokenizer.encode_batch(texts)
+    pairs = [(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if not added.intersection(a)]
+    wrong = [f"{text!r}" for text, a, b in pairs if a != b]
+    fine = f"the same ids for {len(pairs):,} sample texts"
+    return finding(name, wrong, fine, f"other ids for {{n}} of {len(pairs):,} sample texts", fix)
 
 
 TRANSPLANT = "give the model this tokenizer: `tokengraft transplant MODEL TOKENIZER --out NEW`"
