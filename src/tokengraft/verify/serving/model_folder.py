@@ -51,53 +51,44 @@ PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that uses `tokenizer.json` as it is."""
 
 
-_Samples = list[tuple[str, list[int]]]
-"""Texts, and what the tokenizer makes of them."""
-
-
 def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
-    """Whether `AutoTokenizer` gives the ids of the tokenizer in a folder, for sample texts."""
+    """Whether `AutoTokenizer` gives the ids of the tokenizer in a folder, for sample texts.
+
+    If not, the class that uses `tokenizer.json` as it is is tried on a copy, and named as the fix where it helps.
+    """
     name = "AutoTokenizer"
     if not transformers_installed():
         return not_checked(name, "transformers is not installed: `pip install transformers`")
     texts = [*sample_texts(tokenizer), *added_texts(tokenizer)]
-    samples = [*zip(texts, tokenizer.encode_batch(texts), strict=True)]
+    ours = tokenizer.encode_batch(texts)
+
+    def different(folder: Path) -> list[str]:
+        theirs = load_with_transformers(folder, texts).ids
+        return [repr(text) for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+
+    shown: list[str] = []
     try:
-        different = _different(path, samples)
+        shown = different(path)
+        if not shown:
+            return Finding(name, "pass", f"the same ids for {len(texts):,} sample texts")
+        detail = f"other ids for {len(shown):,} of {len(texts):,} sample texts"
+        fix = f"load it with `{PLAIN_CLASS}.from_pretrained`; naming that class in {SETTINGS} does not help"
     except CannotLoadError as error:
-        otherwise = "correct what the error names; `AutoTokenizer.from_pretrained` shows all of it"
-        fix = _fix(path, tokenizer, samples) or otherwise
-        return Finding(name, "fail", f"cannot load the folder: {error}", (), fix)
-    if not different:
-        return Finding(name, "pass", f"the same ids for {len(texts):,} sample texts")
-    shown = tuple(f"{text!r}" for text in different[:EVIDENCE])
-    detail = f"other ids for {len(different):,} of {len(texts):,} sample texts"
-    otherwise = f"load it with `{PLAIN_CLASS}.from_pretrained`; naming that class in {SETTINGS} does not help"
-    return Finding(name, "fail", detail, shown, _fix(path, tokenizer, samples) or otherwise)
-
-
-def _different(path: Path, samples: _Samples) -> list[str]:
-    loaded = load_with_transformers(path, [text for text, _ in samples])
-    return [text for (text, ours), theirs in zip(samples, loaded.ids, strict=True) if ours != theirs]
-
-
-def _fix(path: Path, tokenizer: Tokenizer, samples: _Samples) -> str:
-    """The setting that makes the ids equal, tried on a copy of the tokenizer files; empty if it does not help."""
+        detail = f"cannot load the folder: {error}"
+        fix = "correct what the error names; `AutoTokenizer.from_pretrained` shows all of it"
     settings = {**read_settings(tokenizer.files, SETTINGS), "tokenizer_class": PLAIN_CLASS}
     changed = {TOKENIZER_JSON: write_tokenizer_json(tokenizer), SETTINGS: json.dumps(settings).encode()}
-    with temporary_folder() as parent:
+    with temporary_folder() as parent, suppress(CannotLoadError):
         copy = parent / "model"
         write_files({**folder_files(tokenizer), **changed}, copy)
         if (path / CONFIG).is_file():
             shutil.copyfile(path / CONFIG, copy / CONFIG)
-        try:
-            helps = not _different(copy, samples)
-        except CannotLoadError:
-            helps = False
-    setting = f'set "tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
-    if tokenizer.main != TOKENIZER_JSON:
-        setting = f"write a {TOKENIZER_JSON} (`tokengraft convert FOLDER --to huggingface`) and {setting}"
-    return f"{setting}; tried on a copy: the ids are then the same" if helps else ""
+        if not different(copy):
+            setting = f'set "tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
+            if tokenizer.main != TOKENIZER_JSON:
+                setting = f"write a {TOKENIZER_JSON} (`tokengraft convert FOLDER --to huggingface`) and {setting}"
+            fix = f"{setting}; tried on a copy: the ids are then the same"
+    return Finding(name, "fail", detail, tuple(shown[:EVIDENCE]), fix)
 
 
 def same_ids(
