@@ -3,7 +3,7 @@
 import errno
 import os
 
-from tokengraft.output import atomic, partial
+from tokengraft.output import atomic
 
 OLD, NEW = {"a": b"old", "b/c": b"old too"}, {"a": b"new", "d": b"new too"}
 """Two results, by file."""
@@ -35,8 +35,8 @@ class Faults:
         self.kind, self.at, self.calls, self.on = kind, at, 0, True
         for name in CALLS:
             monkeypatch.setattr(os, name, self.wrapped(getattr(os, name)))
-        system_call = partial.renameat2 if with_renameat2 else lambda *_: False
-        monkeypatch.setattr(partial, "renameat2", self.wrapped(system_call))
+        system_call = atomic.renameat2 if with_renameat2 else lambda *_: False
+        monkeypatch.setattr(atomic, "renameat2", self.wrapped(system_call))
         if not with_links:
             monkeypatch.setattr(os, "link", self.refuse)
 

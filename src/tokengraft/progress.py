@@ -8,14 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokengraft.errors import Progress, escaped
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
     from rich.progress import Task, TaskID
-
 
 logger = logging.getLogger("tokengraft")
 logger.addHandler(logging.NullHandler())
@@ -57,8 +55,10 @@ def stages(*, quiet: bool) -> Iterator[Stages]:
     if quiet or sys.stderr is None:  # a program without a console has no stderr
         yield Stages()
     elif sys.stderr.isatty():
-        with _bars() as bars:
-            yield bars
+        shown = _Bars()
+        with shown.bars:
+            yield shown
+            shown.end()
     else:
         yield _Lines()
 
@@ -139,36 +139,36 @@ class _Lines(Stages):
         print(escaped(f"{self.name}: {text}"), file=sys.stderr)
 
 
-@contextmanager
-def _bars() -> Iterator["_Bars"]:
-    from rich.console import Console
-    from rich.progress import BarColumn, ProgressColumn, TextColumn
-    from rich.progress import Progress as Bars
-    from rich.text import Text
-
-    class Facts(ProgressColumn):
-        max_refresh = 0.5
-
-        def render(self, task: "Task") -> Text:
-            return Text(_facts(task), no_wrap=True)
-
-    columns = (TextColumn("{task.description}", markup=False, table_column=None), BarColumn(bar_width=16), Facts())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        shown = _Bars(bars)
-        yield shown
-        shown.end()
-
-
 class _Bars(Stages):
     """A bar for each stage. Those of finished stages stay, with the time that they took."""
 
-    def __init__(self, bars: "Bars") -> None:
-        self.bars = bars
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, ProgressColumn, TextColumn
+        from rich.progress import Progress as Bars
+        from rich.text import Text
+
+        class Facts(ProgressColumn):
+            """What is done of a stage, the rate and the time left; of a finished one, the time that it took."""
+
+            max_refresh = 0.5
+
+            def render(self, task: "Task") -> Text:
+                unit, done, total = task.fields["unit"], task.completed, task.total or 0
+                facts: tuple[str, ...] = (duration(task.elapsed or 0.0),)
+                if task.fields["ended"]:
+                    facts = (amount(done, 0, unit) if done and unit != "share" else "", *facts)
+                elif done:
+                    facts = (amount(done, total, unit), *estimate(done, total, task.speed or 0.0, unit))
+                return Text(", ".join(filter(None, facts)), no_wrap=True)
+
+        columns = (TextColumn("{task.description}", markup=False, table_column=None), BarColumn(bar_width=16), Facts())
+        self.bars = Bars(*columns, console=Console(stderr=True))
         self.task: TaskID | None = None
 
     def start(self, name: str, unit: Unit = "bytes") -> None:
         self.end()
-        self.task = self.bars.add_task(escaped(name), total=None, unit=unit)
+        self.task = self.bars.add_task(escaped(name), total=None, unit=unit, ended=False)
 
     def update(self, part: str, more: int, total: int) -> None:  # noqa: ARG002 (part: a bar has no room for it)
         if self.task is not None:
@@ -185,19 +185,6 @@ class _Bars(Stages):
     def end(self) -> None:
         """Fills the bar of the last stage."""
         if self.task is not None:
-            done = self.bars.tasks[-1].completed or 1
-            self.bars.update(self.task, total=done, completed=done, counted=self.bars.tasks[-1].completed)
+            self.bars.update(self.task, total=self.bars.tasks[-1].completed, ended=True)
             self.bars.stop_task(self.task)
             self.task = None
-
-
-def _facts(task: Any) -> str:
-    """What is done of a stage, the rate and the time left; of a finished one, the time that it took."""
-    unit, elapsed = task.fields["unit"], task.elapsed or 0.0
-    if "counted" in task.fields:
-        counted = amount(task.fields["counted"], 0, unit) if task.fields["counted"] and unit != "share" else ""
-        return ", ".join(filter(None, (counted, duration(elapsed))))
-    if not task.completed:
-        return duration(elapsed)
-    done, total = task.completed, task.total or 0
-    return ", ".join(filter(None, (amount(done, total, unit), *estimate(done, total, task.speed or 0.0, unit))))

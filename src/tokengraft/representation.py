@@ -131,7 +131,7 @@ def quoted(text: str) -> Quoted:
     >>> quoted(" a\\n"), [quoted("b")]
     (`␠a\\n`, [`b`])
     """
-    shown = "".join(map(_visible, text[:_TOKEN_CHARACTERS]))
+    shown = visible(text[:_TOKEN_CHARACTERS]).replace(" ", "␠")
     return Quoted(f"`{shown}{'…' if len(text) > _TOKEN_CHARACTERS else ''}`")
 
 
@@ -141,13 +141,7 @@ def visible(text: str) -> str:
     >>> visible("a b\\n\\x1b[31m")
     'a b\\\\n\\\\x1b[31m'
     """
-    return "".join(character if character == " " else _visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    if character == " ":
-        return "␠"
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -197,21 +191,18 @@ def _items(brackets: str, items: Iterable[str], value: Sized, limit: int) -> str
 def notebook_html(value: Any) -> str:
     """A value as HTML: its name, its fields and its tables."""
     facts = value._facts() if hasattr(value, "_facts") else _fields(value)
-    rows = "".join(f"<tr><th>{_text(name)}</th><td>{_text(fact)}</td></tr>" for name, fact in facts.items())
-    tables = value._tables() if hasattr(value, "_tables") else ()
-    return f"<b>{type(value).__name__}</b><table>{rows}</table>{''.join(map(_html_table, tables))}"
-
-
-def _html_table(table: Table) -> str:
-    rows = [[*row] for row in islice(table.rows, ROWS)]
-    total = table.total if table.total is not None else len(rows)
-    caption = table.caption if total <= len(rows) else f"{table.caption} (the first {len(rows):,} of {total:,})"
-    lines = [_line("th", table.heads), *(_line("td", row) for row in rows)]
-    return f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>" if rows else ""
-
-
-def _line(tag: str, cells: Iterable[Any]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
+    lines = (f"<tr><th>{_text(name)}</th><td>{_text(fact)}</td></tr>" for name, fact in facts.items())
+    parts = [f"<b>{type(value).__name__}</b><table>", *lines, "</table>"]
+    for table in value._tables() if hasattr(value, "_tables") else ():
+        rows = [[*row] for row in islice(table.rows, ROWS)]
+        total = table.total if table.total is not None else len(rows)
+        caption = table.caption if total <= len(rows) else f"{table.caption} (the first {len(rows):,} of {total:,})"
+        if rows:
+            cells = [[f"<th>{_text(head)}</th>" for head in table.heads]]
+            cells += [[f"<td>{_text(cell)}</td>" for cell in row] for row in rows]
+            lines = (f"<tr>{''.join(row)}</tr>" for row in cells)
+            parts += [f"<table><caption>{escape(caption)}</caption>", *lines, "</table>"]
+    return "".join(parts)
 
 
 def _text(value: Any) -> str:

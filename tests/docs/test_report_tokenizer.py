@@ -7,8 +7,7 @@ import pytest
 from builders import LLAMA3_PATTERN
 
 import tokengraft as tg
-from tokengraft.page import content as samples
-from tokengraft.page.content import Content, ReportText
+from tokengraft.page.content import Content, ReportText, samples
 from tokengraft.page.page import report_page
 from tokengraft.tokenizer.encodings import PATTERNS
 
@@ -207,7 +206,12 @@ def test_a_token_without_text_is_no_unknown_token(opened, tmp_path):
 def test_a_page_whose_documents_are_split_differently_has_no_box(opened, tmp_path, monkeypatch):
     base = tg.load(builders.write(tmp_path / "base", builders.byte_level()))
     new = extended(base)
-    monkeypatch.setattr(samples, "_ids", lambda tokenizer, text: [*tokenizer.encode(text), 5])
+
+    def with_wrong_ids(*args):
+        for sample in samples(*args):
+            yield sample | {side: [*sample[side], 5] for side in ("base", "new")}
+
+    monkeypatch.setattr("tokengraft.page.page.samples", with_wrong_ids)
     page = opened_report(opened, tmp_path, base, new)
     assert page.locator("#own").is_hidden()
     assert "split differently" in page.locator("#reader-note").inner_text()

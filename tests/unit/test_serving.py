@@ -11,7 +11,7 @@ import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.tokenizer.kind import token_bytes
 from tokengraft.tokenizer.upstream import whole_document
-from tokengraft.verify.serving.converters import pattern_hash
+from tokengraft.verify.serving.check_serving import pattern_hash
 from tokengraft.verify.serving.stacks import STACKS, choices_for, facts
 
 transformers = pytest.importorskip("transformers")  # imported here, so that no process has to be started for each check

@@ -111,13 +111,13 @@ class Content:
     @cached_property
     def frequencies(self) -> dict[tuple[str, str], Mapping[int, int]]:
         """How often each token occurs in each text, by tokenizer and text."""
-        return {(side, text.name): self._frequencies(side, text) for text in self.texts for side in (BASE, NEW)}
-
-    def _frequencies(self, side: str, text: ReportText) -> Mapping[int, int]:
-        if text.counts is not None:
-            return text.counts.tokens(self.base if side == BASE else self.new)
-        found = self.token_totals.get((side, text.name))
-        return found.counted if found else Counter()
+        found: dict[tuple[str, str], Mapping[int, int]] = {}
+        for side, tokenizer in ((BASE, self.base), (NEW, self.new)):
+            for text in self.texts:
+                totals = self.token_totals.get((side, text.name))
+                counted = totals.counted if totals else Counter()
+                found[side, text.name] = counted if text.counts is None else text.counts.tokens(tokenizer)
+        return found
 
 
 EACH = 4
@@ -161,26 +161,19 @@ def samples(content: Content, text: ReportText) -> Iterator[dict[str, Any]]:
     for sort, ordered in sorts.items():
         new = [change for change in ordered if change.place not in shown][:EACH]
         shown |= {change.place for change in new}
-        yield from (_sample(content, text, change, sort) for change in new)
-
-
-def _sample(content: Content, text: ReportText, change: Change, sort: str) -> dict[str, Any]:
-    document = text.documents[change.place]
-    cut = document[:CHARACTERS]
-    return {
-        "text": text.name,
-        "sort": sort,
-        "before": change.before,
-        "after": change.after,
-        "content": cut,
-        "isCut": len(cut) < len(document),
-        "base": _ids(content.base, cut),
-        "new": _ids(content.new, cut),
-    }
-
-
-def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    return tokenizer.encode(text)
+        for change in new:
+            document = text.documents[change.place]
+            cut = document[:CHARACTERS]
+            yield {
+                "text": text.name,
+                "sort": sort,
+                "before": change.before,
+                "after": change.after,
+                "content": cut,
+                "isCut": len(cut) < len(document),
+                "base": content.base.encode(cut),
+                "new": content.new.encode(cut),
+            }
 
 
 AROUND = 48

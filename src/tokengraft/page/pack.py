@@ -71,7 +71,12 @@ def _model_reason(tokenizer: Tokenizer) -> dict[str, str] | None:
     names_unknown = tokenizer.model.get("unk_token") is not None
     if names_unknown and _unknown(tokenizer) is None and not tokenizer.spells_everything:
         return {"reason": "the model names an unknown token that the vocabulary lacks"}
-    if _merges_fallback(tokenizer):
+    # A product of a byte token or the unknown token is made of no text alone.
+    stand_ins = set() if tokenizer.spells_everything else {_unknown(tokenizer)}
+    if tokenizer.kind != "byte-level" and tokenizer.byte_fallback:
+        stand_ins |= {tokenizer.vocab.get(byte_token(byte)) for byte in range(256)}
+    stand_ins.discard(None)
+    if stand_ins and any(part in stand_ins for pair in tokenizer.merges for part in pair):
         return {"reason": "merges join the tokens that stand for characters that the vocabulary lacks"}
     return None
 
@@ -80,15 +85,6 @@ def _unknown(tokenizer: Tokenizer) -> int | None:
     """The id of the unknown token."""
     name = tokenizer.model.get("unk_token")
     return None if name is None else tokenizer.vocab.get(name)
-
-
-def _merges_fallback(tokenizer: Tokenizer) -> bool:
-    """Whether a merge has a byte token or the unknown token as a part: its product is then made of no text alone."""
-    stand_ins = set() if tokenizer.spells_everything else {_unknown(tokenizer)}
-    if tokenizer.kind != "byte-level" and tokenizer.byte_fallback:
-        stand_ins |= {tokenizer.vocab.get(byte_token(byte)) for byte in range(256)}
-    stand_ins.discard(None)
-    return bool(stand_ins) and any(part in stand_ins for pair in tokenizer.merges for part in pair)
 
 
 def _columns(tokenizer: Tokenizer, tokens: Sequence[Token]) -> dict[str, bytes]:
@@ -205,16 +201,11 @@ def token_scripts(tokens: Sequence[bytes]) -> list[str]:
     """
     texts = [data.decode(errors="ignore") for data in tokens]
     named = _core.scripts(texts)
-    return [
-        _script(text, [name for name in names if name not in _NOT_WRITING], whole=len(text.encode()) == len(data))
-        for text, names, data in zip(texts, named, tokens, strict=True)
-    ]
-
-
-def _script(text: str, names: list[str], *, whole: bool) -> str:
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        return COMMON if whole else PART
-    written = [name for (name,) in _core.scripts(list(text)) if name not in _NOT_WRITING]
-    return Counter(written).most_common(1)[0][0]  # of several that are equally frequent, the first
+    found = []
+    for text, names, data in zip(texts, named, tokens, strict=True):
+        written = [name for name in names if name not in _NOT_WRITING]
+        if len(written) > 1:
+            each = [name for (name,) in _core.scripts(list(text)) if name not in _NOT_WRITING]
+            written = [Counter(each).most_common(1)[0][0]]  # of several that are equally frequent, the first
+        found.append(written[0] if written else COMMON if len(text.encode()) == len(data) else PART)
+    return found

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from html import escape
 from importlib import resources
@@ -11,7 +11,6 @@ from math import isfinite
 from typing import Any
 
 from tokengraft import _core
-from tokengraft.learn.extension import Extension
 from tokengraft.measure.choose_size import MIN_SUPPORT
 from tokengraft.measure.sample_texts import sample_changes
 from tokengraft.measure.sizes import CurvePoint, bytes_per_token, knee_of, most_frequent_in, rare_share, support
@@ -55,15 +54,27 @@ def filled(template: str, parts: Mapping[str, Any]) -> str:
 def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Everything that the page shows: JSON-ready data, and columns of numbers and tokens by name."""
     columns = packed_tokenizers(content.base, content.new, content.plan) | _frequency_columns(content)
-    own, snippets = _own_tokens(content), {}
+    # For each target, how many of the new tokens are most frequent in it; without targets, for each text.
+    texts = [text for text in content.texts if text.role == "target"] or content.texts
+    frequencies = {text.name: content.frequencies[NEW, text.name] for text in texts}
+    sizes, snippets = {text.name: _counted(content, text)[0] for text in texts}, {}
+    own = most_frequent_in(content.added, frequencies, sizes)
     for side, (column, side_snippets) in _examples(content).items():
         columns[f"{side}.examples"], snippets[side] = column, side_snippets
+    done, base, new = content.transplant, tokenizer_settings(content.base), tokenizer_settings(content.new)
+    parameters, n_bytes = done.growth if done else (None, None)  # that the model has more than before
+    rows = (done or content.plan).rows_before, (done or content.plan).rows_after
+    prune_points = [point.as_dict() for point in content.prune_curve]
+    frequent = Counter[int]()
+    for text in content.texts:
+        frequent.update(content.frequencies[BASE, text.name])
+    removed = sorted(content.plan.removed, key=lambda token_id: (frequent[token_id], -token_id))
     data = {
         "title": content.title,
-        "summary": content.plan.summary._asdict() | _growth(content),
+        "summary": content.plan.summary._asdict() | {"rows": rows, "parameters": parameters, "bytes": n_bytes},
         "texts": [_text(content, text) | {"ownTokens": own.get(text.name)} for text in content.texts],
         "curve": _curve(content),
-        "pruneCurve": _prune_curve(content),
+        "pruneCurve": {"points": prune_points, "chosen": len(removed)} if prune_points else None,
         "size": content.size_reason,
         "trainingText": content.training_text,
         "checks": [asdict(finding) for finding in content.check.findings] if content.check else None,
@@ -71,22 +82,13 @@ def page_data(content: Content) -> tuple[dict[str, Any], dict[str, bytes]]:
         "next": [content.next_step.what, content.next_step.why, content.next_step.lines] if content.next_step else None,
         "record": json_ready(dict(content.record)),
         "bits": json_ready(dict(content.bits)) if content.bits else None,
-        "settings": _settings(content),
+        "settings": {BASE: base, NEW: new | {name: None for name in ("pipeline", "added") if new[name] == base[name]}},
         "samples": [sample for text in content.texts for sample in samples(content, text)],
         "snippets": snippets,
-        "removed": _removed(content),
+        "removed": removed_summary(content.base, removed).as_dict(),
         "sampleTexts": [sample._asdict() for sample in sample_changes(content.base, content.new)],
     }
     return data, columns
-
-
-def _removed(content: Content) -> dict[str, Any]:
-    """The removed tokens by kind and script. Examples are those that are most frequent in all texts together."""
-    frequent = Counter[int]()
-    for text in content.texts:
-        frequent.update(content.frequencies[BASE, text.name])
-    ids = sorted(content.plan.removed, key=lambda token_id: (frequent[token_id], -token_id))
-    return removed_summary(content.base, ids).as_dict()
 
 
 def json_ready(value: Any) -> Any:
@@ -102,20 +104,6 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): json_ready(one) for name, one in value.items()}
     return [json_ready(one) for one in value] if isinstance(value, list | tuple) else str(value)
-
-
-def _settings(content: Content) -> dict[str, Any]:
-    """The settings of both tokenizers. What is the same is not repeated."""
-    base, new = tokenizer_settings(content.base), tokenizer_settings(content.new)
-    return {BASE: base, NEW: new | {name: None for name in ("pipeline", "added") if new[name] == base[name]}}
-
-
-def _growth(content: Content) -> dict[str, Any]:
-    """Rows before and after; parameters and bytes that the model has more than before, None without weights."""
-    done = content.transplant
-    parameters, n_bytes = done.growth if done else (None, None)
-    rows = (done or content.plan).rows_before, (done or content.plan).rows_after
-    return {"rows": rows, "parameters": parameters, "bytes": n_bytes}
 
 
 def _text(content: Content, text: ReportText) -> dict[str, Any]:
@@ -144,13 +132,6 @@ def _frequency_columns(content: Content) -> dict[str, bytes]:
             found = content.frequencies[side, text.name]
             columns[f"{side}.frequency.{place}"] = varints(found.get(token_id, 0) for token_id in ids[side])
     return columns
-
-
-def _own_tokens(content: Content) -> dict[str, int]:
-    """For each target, how many of the new tokens are most frequent in it; without targets, for each text."""
-    texts = [text for text in content.texts if text.role == "target"] or content.texts
-    frequencies = {text.name: content.frequencies[NEW, text.name] for text in texts}
-    return most_frequent_in(content.added, frequencies, {text.name: _counted(content, text)[0] for text in texts})
 
 
 def _counted(content: Content, text: ReportText) -> tuple[int, int]:
@@ -182,28 +163,21 @@ def _curve(content: Content) -> dict[str, Any] | None:
     texts = {text.name: text.source for text in content.texts if base[text.name]}
     if not texts:
         return None
-    rare, rates, start = _rare_shares(content, extension), list[dict[str, Any]](), content.pruned or content.base
-    for size in (0, *curve_sizes(len(extension))):
-        tokenizer = extension[:size].apply(start) if size else start
-        measured = {name: bytes_per_token(tokenizer, text) for name, text in texts.items()}
-        rates.append({"tokens": size, "rates": measured, "rare": rare(size)})
-    targets = [text.name for text in content.texts if text.role == "target" and text.name in texts] or [*texts]
-    return {"base": base, "points": rates, "targets": targets, "knee": _knee(rates, base, targets)}
-
-
-def _rare_shares(content: Content, extension: Extension) -> Callable[[int], float | None]:
-    """A function from a number of new tokens to the share that is rare in the training text; None if unknown."""
+    start, sizes = content.pruned or content.base, (0, *curve_sizes(len(extension)))
     counted = [text.counts for text in content.texts if text.role == "target" and text.counts is not None]
-    if not counted:
-        return lambda _: None
-    counts = sum(counted[1:], counted[0])
-    occurrences = support(content.pruned or content.base, extension, counts, content.training_text)
-    return lambda size: rare_share(occurrences(size), MIN_SUPPORT)
-
-
-def _prune_curve(content: Content) -> dict[str, Any] | None:
-    points = [point.as_dict() for point in content.prune_curve]
-    return {"points": points, "chosen": len(content.plan.removed)} if points else None
+    shares: list[float | None] = [None] * len(sizes)
+    if counted:  # the share of new tokens that is rare in the training text
+        occurrences = support(start, extension, sum(counted[1:], counted[0]), content.training_text)
+        shares = [rare_share(occurrences(size), MIN_SUPPORT) for size in sizes]
+    targets = [text.name for text in content.texts if text.role == "target" and text.name in texts] or [*texts]
+    rates, gains = [], []
+    for size, rare in zip(sizes, shares, strict=True):
+        tokenizer = extension[:size].apply(start) if size else start
+        found = {name: bytes_per_token(tokenizer, text) for name, text in texts.items()}
+        rates.append({"tokens": size, "rates": found, "rare": rare})
+        gain = sum(found[name] / (base[name] or 1) for name in targets) / len(targets)
+        gains.append(CurvePoint(size, gain, 0.0, None))
+    return {"base": base, "points": rates, "targets": targets, "knee": knee_of(gains)}
 
 
 def curve_sizes(largest: int) -> list[int]:
@@ -215,13 +189,3 @@ def curve_sizes(largest: int) -> list[int]:
     [1, 3]
     """
     return sorted({largest >> step for step in range(CURVE_POINTS)} - {0})
-
-
-def _knee(rates: Sequence[Mapping[str, Any]], base: Mapping[str, float | None], targets: Sequence[str]) -> int | None:
-    """The knee of the mean gain of the targets."""
-
-    def gain(point: Mapping[str, Any]) -> float:
-        rates: Mapping[str, float] = point["rates"]
-        return sum(rates[name] / (base[name] or 1) for name in targets) / len(targets)
-
-    return knee_of([CurvePoint(point["tokens"], gain(point), 0.0, None) for point in rates])

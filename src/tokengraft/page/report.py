@@ -111,11 +111,9 @@ def write_page(content: Content, out: str | os.PathLike[str], *, force: bool = F
 def _text_inputs(texts: Mapping[str, Text | PretokenCounts]) -> list[dict[str, Any]]:
     listed = []
     for name, text in texts.items():
-        totals = text.totals
-        size = (
-            (totals.bytes, totals.documents)
-            if isinstance(text, PretokenCounts)
-            else (text.n_bytes, len(text.documents))
-        )
-        listed.append({"role": "text", "name": name, "bytes": size[0], "documents": size[1]})
+        if isinstance(text, PretokenCounts):
+            n_bytes, documents = text.totals.bytes, text.totals.documents
+        else:
+            n_bytes, documents = text.n_bytes, len(text.documents)
+        listed.append({"role": "text", "name": name, "bytes": n_bytes, "documents": documents})
     return listed

@@ -224,29 +224,25 @@ def check(tokenizer: Tokenizer, base: Tokenizer | None = None, *, preserve: Pret
             "text to preserve was given without the base that it is compared with", hint="pass the base: --base SOURCE"
         )
     with transformers_started():
-        return Check((*_alone(tokenizer, base), *_against(tokenizer, base, preserve)))
-
-
-def _alone(tokenizer: Tokenizer, base: Tokenizer | None) -> Iterator[Finding]:
-    yield holes(tokenizer)
-    yield alphabet(tokenizer, base)
-    yield round_trip(tokenizer, base)
-    yield added_found(tokenizer)
-    yield reachable(tokenizer, base)
-    yield files(tokenizer, base)
-    if has_numbered(base or tokenizer):
-        yield numbered(tokenizer, base)
-    yield loaders(tokenizer, base)
-
-
-def _against(tokenizer: Tokenizer, base: Tokenizer | None, preserve: PretokenCounts | None) -> Iterator[Finding]:
-    if base is None:
-        return
-    learned = against_base.learned(tokenizer, base)
-    yield against_base.added_reachable(tokenizer, base)
-    yield against_base.specials(tokenizer, base)
-    yield against_base.merges(tokenizer, base, learned)
-    yield against_base.kept_ids(tokenizer, base, learned)
-    yield from file_findings(tokenizer, base, {*learned.again, *against_base.scored_again(tokenizer, base)})
-    if preserve is not None:
-        yield against_base.preserved(tokenizer, base, preserve)
+        findings = [
+            holes(tokenizer),
+            alphabet(tokenizer, base),
+            round_trip(tokenizer, base),
+            added_found(tokenizer),
+            reachable(tokenizer, base),
+            files(tokenizer, base),
+            *([numbered(tokenizer, base)] if has_numbered(base or tokenizer) else []),
+            loaders(tokenizer, base),
+        ]
+        if base is not None:
+            learned = against_base.learned(tokenizer, base)
+            again = {*learned.again, *against_base.scored_again(tokenizer, base)}
+            findings += [
+                against_base.added_reachable(tokenizer, base),
+                against_base.specials(tokenizer, base),
+                against_base.merges(tokenizer, base, learned),
+                against_base.kept_ids(tokenizer, base, learned),
+                *file_findings(tokenizer, base, again),
+                *([against_base.preserved(tokenizer, base, preserve)] if preserve is not None else []),
+            ]
+    return Check(tuple(findings))

@@ -7,16 +7,17 @@ belongs to. All others are notes of one check, so that no difference is left out
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from fnmatch import fnmatch
-from typing import Any, NamedTuple
+from fnmatch import fnmatch, fnmatchcase
+from typing import Any, Literal, NamedTuple
 
 from tokengraft.errors import UnreadableFileError
 from tokengraft.formats.ranks import split_pattern
+from tokengraft.formats.sources import TOKENIZER_JSON
 from tokengraft.output.json_file import parse_settings, read_settings
-from tokengraft.tokenizer.added import ADDITIONAL, EXTRA, FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
+from tokengraft.tokenizer.added import FLAGS, OWN, SETTINGS, SPECIAL_MAP, loader_settings
 from tokengraft.tokenizer.encodings import PATTERNS
 from tokengraft.tokenizer.piece_model import NORMAL
-from tokengraft.tokenizer.rewrite import ID_FIELD, Change, renumbered, rewrite_files
+from tokengraft.tokenizer.rewrite import Change, renumbered, rewrite_files
 from tokengraft.tokenizer.tokenizer import Tokenizer
 from tokengraft.verify.finding import Finding, finding
 from tokengraft.verify.loaders import added_texts, sample_texts
@@ -44,6 +45,7 @@ class _Word(str):
 MISSING, THERE, OTHER = _Word("nothing"), _Word("there"), _Word("other content")
 MOST = 40
 """Changes that are shown by name."""
+_BOTH_SETTINGS, PIECES = f"{SETTINGS} {SPECIAL_MAP}", "tokenizer.model"
 
 
 def file_findings(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> Iterator[Finding]:
@@ -63,37 +65,79 @@ def file_findings(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str])
     yield found("pipeline", same, _pipeline(tokenizer, base, again))
     changed = (*_settings(tokenizer, base, replayed), *_other_files(tokenizer, base, replayed))
     yield found("settings", "name the same tokens and classes", changed)
-    yield found("chat template", "unchanged", _templates(tokenizer, base), _names_removed(tokenizer, base))
+    templates = "".join(_effective_templates(base).values())
+    removed = [t.content for t in base.added if t.content in templates and t.content not in tokenizer.ids]
+    named = [f"the template names {content!r}, which was removed" for content in removed]
+    yield found("chat template", "unchanged", _templates(tokenizer, base), named)
     if base.piece_model:
         yield found("SentencePiece model", "kept pieces and rules are unchanged", _piece_model(tokenizer, base, again))
     detail = f"{len(others):,}, none of which is known to change ids or decoding" if others else "none"
     yield Finding("other changes", "note" if others else "pass", detail, tuple(map(str, others[:MOST])))
 
 
-# The pipeline: `tokenizer.json` without tokens and merges.
-
-_STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
-_MODEL = (
-    *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
-    *("fuse_unk", "byte_fallback", "ignore_merges", "max_input_chars_per_word"),
+Severity = Literal["fail", "note", "elsewhere"]
+_POLICIES: tuple[tuple[str, str, Severity], ...] = (
+    (TOKENIZER_JSON, "added_tokens model.vocab model.merges model.unk_id", "elsewhere"),
+    (TOKENIZER_JSON, "normalizer pre_tokenizer post_processor decoder truncation padding", "fail"),
+    (TOKENIZER_JSON, "model.type model.dropout model.unk_token model.fuse_unk model.byte_fallback", "fail"),
+    (TOKENIZER_JSON, "model.continuing_subword_prefix model.end_of_word_suffix model.ignore_merges", "fail"),
+    (TOKENIZER_JSON, "model.max_input_chars_per_word", "fail"),
+    (_BOTH_SETTINGS, "chat_template", "elsewhere"),
+    (_BOTH_SETTINGS, "*_token *_special_tokens token_id token_ids token_index", "fail"),
+    (_BOTH_SETTINGS, "*_token_id *_token_ids *_token_index tokenizer_class auto_map errors legacy from_slow", "fail"),
+    (_BOTH_SETTINGS, "add_prefix_space add_dummy_prefix add_bos_token add_eos_token sp_model_kwargs", "fail"),
+    (_BOTH_SETTINGS, "split_special_tokens spaces_between_special_tokens use_default_system_prompt", "fail"),
+    (_BOTH_SETTINGS, "clean_up_tokenization_spaces tokenize_chinese_chars fix_mistral_regex", "fail"),
+    (_BOTH_SETTINGS, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", "fail"),
+    (_BOTH_SETTINGS, "do_lower_case strip_accents keep_accents remove_space", "fail"),
+    (_BOTH_SETTINGS, "tokenizer_file vocab_file merges_file", "fail"),
+    ("tekken.json", "config.pattern config.version special_tokens", "fail"),
+    ("tokenization_*.py", "*", "fail"),
+    (PIECES, "*_spec.field?* field?*", "note"),  # read when the model was trained, or unknown
+    (PIECES, "*_spec.*", "fail"),
+    ("*", "*", "note"),
 )
+"""How bad a difference is: files, fields, severity. The first line that fits holds.
+
+A failure can change ids, segmentation or decoding. Fields that are compared `elsewhere` are left out here.
+"""
+
+
+def severity(file: str, field: str) -> Severity:
+    """How bad a difference in a field of a file is.
+
+    >>> severity("tokenizer.json", "decoder"), severity("tokenizer_config.json", "model_max_length")
+    ('fail', 'note')
+    """
+    return next(
+        level
+        for files, fields, level in _POLICIES
+        if any(fnmatchcase(file, one) for one in files.split())
+        and any(fnmatchcase(field, one) for one in fields.split())
+    )
+
+
+# The pipeline: `tokenizer.json` without tokens and merges.
 
 
 def _pipeline(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> Iterator[Difference]:
     # Renumbered first: a post-processor and padding name tokens with their ids.
-    before, after = ({**t.document, **renumbered(t.rest, tokenizer.ids)} for t in (base, tokenizer))
-    same = {"pre_tokenizer"} if _same_matches(tokenizer, base) else set()
-    same |= set() if tokenizer.structure.unreachable else {"ignore_merges"}  # then it skips nothing
+    before, after = (
+        {name: part for name, part in {**t.document, **renumbered(t.rest, tokenizer.ids)}.items() if name != "model"}
+        | {f"model.{name}": value for name, value in t.model.items()}
+        for t in (base, tokenizer)
+    )
+    # Both split text by the matches of one pattern, which is known to match all text.
+    patterns = {split_pattern(one) for one in (tokenizer, base) if one.kind == "byte-level"}
+    same = {"pre_tokenizer"} if len(patterns) == 1 and patterns <= {*PATTERNS.values()} else set()
+    same |= set() if tokenizer.structure.unreachable else {"model.ignore_merges"}  # then it skips nothing
     if tokenizer.main != base.main and _same_pretokens(tokenizer, base):
-        same |= {*_STEPS, *_MODEL}  # formats write the same pipeline differently
+        same |= {*before, *after}  # formats write the same pipeline differently
     for name, (old, new) in _changed(before, after).items():
-        if name not in ("model", "added_tokens"):
-            decides = name in _STEPS and name not in same and _effective(name, old) != _effective(name, new)
+        level = severity(TOKENIZER_JSON, name)
+        if level != "elsewhere":
+            decides = level == "fail" and name not in same and _effective(name, old) != _effective(name, new)
             yield Difference(f"tokenizer.json: {name}", old, new, decides)
-    for name, (old, new) in _changed(base.model, tokenizer.model).items():
-        if name not in ("vocab", "merges", "unk_id"):
-            decides = name in _MODEL and name not in same and _model_setting(name, old) != _model_setting(name, new)
-            yield Difference(f"tokenizer.json: model.{name}", old, new, decides)
     if tokenizer.algorithm == base.algorithm == "Unigram":
         if tokenizer.unknown != base.unknown:  # by its text: the id may have moved
             yield Difference(f"{tokenizer.main}: the unknown token", base.unknown, tokenizer.unknown, True)
@@ -102,12 +146,6 @@ def _pipeline(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> 
                 where = f"{tokenizer.main}: the score of {string!r}"
                 yield Difference(where, base.scores[string], score, string not in again)
     yield from _listed_tokens(tokenizer, base)
-
-
-def _same_matches(tokenizer: Tokenizer, base: Tokenizer) -> bool:
-    """Whether both split text by the matches of one pattern, which is known to match all text."""
-    patterns = {split_pattern(one) for one in (tokenizer, base) if one.kind == "byte-level"}
-    return len(patterns) == 1 and patterns <= {*PATTERNS.values()}
 
 
 def _same_pretokens(tokenizer: Tokenizer, base: Tokenizer) -> bool:
@@ -122,7 +160,12 @@ def _same_pretokens(tokenizer: Tokenizer, base: Tokenizer) -> bool:
 
 
 def _effective(name: str, step: Any) -> Any:
-    """A step of the pipeline without what changes neither ids nor text: offsets, and steps that do nothing."""
+    """A step of the pipeline without what changes neither ids nor text: offsets, and steps that do nothing.
+
+    Of a setting of the model, None for the default.
+    """
+    if name.startswith("model."):
+        return None if step is MISSING or not step or (name, step) == ("model.type", "BPE") else step
     if not isinstance(step, dict):
         return None if step is MISSING else step
     plain = {key: _effective(name, value) for key, value in step.items() if key != "trim_offsets"}
@@ -137,11 +180,6 @@ def _effective(name: str, step: Any) -> Any:
     if step.get("type") == "TemplateProcessing" and "SpecialToken" not in json.dumps([step["single"], step["pair"]]):
         return None
     return None if plain.get("processors") == [] else plain
-
-
-def _model_setting(name: str, value: Any) -> Any:
-    """A setting of the model; None for what is the default."""
-    return None if value is MISSING or not value or (name, value) == ("type", "BPE") else value
 
 
 def _listed_tokens(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
@@ -166,14 +204,6 @@ _DEFAULTS = {"add_prefix_space": False, "clean_up_tokenization_spaces": False, "
 """What transformers assumes of settings that are missing."""
 _SWITCHES = ("add_bos_token", "add_eos_token")
 """transformers 5 ignores them where there is a `tokenizer.json`. llama.cpp and transformers 4 do not."""
-_DECIDING = {
-    *_DEFAULTS,
-    *_SWITCHES,
-    *("tokenizer_class", "auto_map", "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"),
-    *("spaces_between_special_tokens", "do_lower_case", "strip_accents", "tokenize_chinese_chars", "remove_space"),
-    *("keep_accents", "errors", "legacy", "from_slow", "sp_model_kwargs", "add_dummy_prefix", "fix_mistral_regex"),
-    *(EXTRA, ADDITIONAL, OWN, "use_default_system_prompt", "tokenizer_file", "vocab_file", "merges_file"),
-}
 _PLAIN = {"PreTrainedTokenizer", "TokenizersBackend"}
 """Classes that read `tokenizer.json` as it is; without the ending `Fast`, which transformers 5 ignores."""
 
@@ -185,7 +215,7 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
         for name in {**before, **after}:
             gone = name in _SWITCHES and name not in after
             # Without settings in the base, only their defaults are known.
-            known = name in _DEFAULTS or (SETTINGS in base.files and _decides(name))
+            known = name in _DEFAULTS or (SETTINGS in base.files and severity(SETTINGS, name) == "fail")
             if known and not gone and _value(name, before.get(name)) != _value(name, after.get(name)):
                 decided |= {(file, name) for file in (SETTINGS, SPECIAL_MAP)}
                 yield Difference(f"{SETTINGS}: {name}", before.get(name), after.get(name), True)
@@ -193,20 +223,16 @@ def _settings(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, byte
         before = _loaded(expected) | read_settings(expected, SPECIAL_MAP)
         after = read_settings(tokenizer.files, SPECIAL_MAP)
         for name in after:
-            known = name in before or SETTINGS in base.files
-            if known and _decides(name) and _value(name, before.get(name)) != _value(name, after[name]):
+            known = severity(SPECIAL_MAP, name) == "fail" and (name in before or SETTINGS in base.files)
+            if known and _value(name, before.get(name)) != _value(name, after[name]):
                 decided.add((SPECIAL_MAP, name))
                 yield Difference(f"{SPECIAL_MAP}: {name}", before.get(name, MISSING), after[name], True)
     for file in (SETTINGS, SPECIAL_MAP):
         if file in expected and file in tokenizer.files:
             before, after = read_settings(expected, file), read_settings(tokenizer.files, file)
             for name, values in _changed(before, after).items():
-                if (file, name) not in decided and name != "chat_template":
+                if (file, name) not in decided and severity(file, name) != "elsewhere":
                     yield from _changes(f"{file}: ", {name: values[0]}, {name: values[1]})
-
-
-def _decides(name: str) -> bool:
-    return name in _DECIDING or name.endswith(("_token", "_special_tokens")) or bool(ID_FIELD.search(name))
 
 
 def _loaded(files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -255,12 +281,6 @@ def _templates(tokenizer: Tokenizer, base: Tokenizer) -> Iterator[Difference]:
             yield _file_difference(name, base.files, tokenizer.files)
 
 
-def _names_removed(tokenizer: Tokenizer, base: Tokenizer) -> list[str]:
-    text = "".join(_effective_templates(base).values())
-    removed = [t.content for t in base.added if t.content in text and t.content not in tokenizer.ids]
-    return [f"the template names {content!r}, which was removed" for content in removed]
-
-
 def _effective_templates(tokenizer: Tokenizer) -> dict[str, str]:
     """The chat templates by name, as transformers finds them: files come before settings."""
     found = {
@@ -284,16 +304,20 @@ def _is_template(name: str) -> bool:
 
 # The SentencePiece model.
 
-_SPECS = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}
-_DECIDING_FIELDS = {
-    "trainer_spec": {3: "model_type", 24: "treat_whitespace_as_suffix", 35: "byte_fallback", 40: "unk_id"}
-    | {41: "bos_id", 42: "eos_id", 43: "pad_id", 44: "unk_surface", 45: "unk_piece", 46: "bos_piece"}
-    | {47: "eos_piece", 48: "pad_piece", 53: "pretokenization_delimiter"},
-    "normalizer_spec": {2: "precompiled_charsmap", 3: "add_dummy_prefix", 4: "remove_extra_whitespaces"}
-    | {5: "escape_whitespaces"},
-    "denormalizer_spec": {2: "precompiled_charsmap"},
+_SPECS: dict[int, tuple[str, dict[int, str]]] = {
+    2: (
+        "trainer_spec",
+        {3: "model_type", 24: "treat_whitespace_as_suffix", 35: "byte_fallback", 40: "unk_id", 41: "bos_id"}
+        | {42: "eos_id", 43: "pad_id", 44: "unk_surface", 45: "unk_piece", 46: "bos_piece", 47: "eos_piece"}
+        | {48: "pad_piece", 53: "pretokenization_delimiter"},
+    ),
+    3: (
+        "normalizer_spec",
+        {2: "precompiled_charsmap", 3: "add_dummy_prefix", 4: "remove_extra_whitespaces", 5: "escape_whitespaces"},
+    ),
+    5: ("denormalizer_spec", {2: "precompiled_charsmap"}),
 }
-"""Fields that decide ids or decoding. The others were read when the model was trained."""
+"""Parts of a SentencePiece model by number, with the fields that decide ids or decoding."""
 
 
 def _piece_model(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) -> Iterator[Difference]:
@@ -315,9 +339,9 @@ def _piece_model(tokenizer: Tokenizer, base: Tokenizer, again: Collection[str]) 
         if (new.type == NORMAL) == (string in added):
             yield Difference(f"{file}: the piece {string!r}, type", MISSING, new.type, True)
     for (number, field), (old, new) in _changed(before.fields(), after.fields()).items():
-        spec = _SPECS.get(number, f"field {number}")
-        name = _DECIDING_FIELDS.get(spec, {}).get(field)
-        yield Difference(f"{file}: {spec}.{name or f'field {field}'}", old, new, name is not None)
+        spec, names = _SPECS.get(number, (f"field {number}", {}))
+        name = f"{spec}.{names.get(field, f'field {field}')}"
+        yield Difference(f"{file}: {name}", old, new, severity(PIECES, name) == "fail")
 
 
 # All other files.
@@ -328,24 +352,17 @@ def _other_files(tokenizer: Tokenizer, base: Tokenizer, expected: Mapping[str, b
         in_both = name in tokenizer.files and name in base.files
         if not in_both and not (name == base.main == tokenizer.main) and not _is_template(name):
             yield _file_difference(name, {**base.files, base.main: b""}, {**tokenizer.files, tokenizer.main: b""})
-        elif in_both and name not in (SETTINGS, SPECIAL_MAP, base.piece_file) and not _is_template(name):
-            yield from _file_changes(name, expected[name], tokenizer.files[name])
-
-
-def _file_changes(name: str, before: bytes, after: bytes) -> Iterator[Difference]:
-    if before == after:
-        return
-    try:
-        old, new = (parse_settings(raw, name) for raw in (before, after))
-    except UnreadableFileError:
-        # Files of lists of tokens are compared with `tokenizer.json` by another check.
-        yield Difference(name, THERE, OTHER, fnmatch(name, "tokenization_*.py"))
-        return
-    for each in _changes(f"{name}: ", old, new):
-        yield each._replace(decides=name == "tekken.json" and each.place.endswith(_TEKKEN))
-
-
-_TEKKEN = (": config.pattern", ": config.version", ": special_tokens")
+        handled = not in_both or name in (SETTINGS, SPECIAL_MAP, base.piece_file) or _is_template(name)
+        if handled or expected[name] == tokenizer.files[name]:
+            continue
+        try:
+            old, new = (parse_settings(raw, name) for raw in (expected[name], tokenizer.files[name]))
+        except UnreadableFileError:
+            # Files of lists of tokens are compared with `tokenizer.json` by another check.
+            yield Difference(name, THERE, OTHER, severity(name, "") == "fail")
+            continue
+        for each in _changes(f"{name}: ", old, new):
+            yield each._replace(decides=severity(name, each.place.removeprefix(f"{name}: ")) == "fail")
 
 
 def _file_difference(name: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> Difference:

@@ -1,11 +1,8 @@
-"""`verify_folder`: loads a written tokenizer with every installed library and compares the ids of sample texts.
-
-`prove_conversion`: encodes text with a tokenizer and with its conversion, and compares every id.
-"""
+"""`verify_folder`: loads a written tokenizer with every installed library and compares the ids of sample texts."""
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -72,32 +69,6 @@ def piece_encoder(raw: bytes) -> Callable[[list[str]], list[list[int]]]:
     return SentencePieceProcessor(model_proto=raw).encode
 
 
-class Proof(NamedTuple):
-    """What was compared."""
-
-    tokens: int
-    """Tokens whose own text was encoded, added ones included."""
-    texts: int
-    """Texts of random tokens, and texts with added tokens."""
-    moved: int
-    """Tokens that have other ids in the conversion."""
-
-
-def prove_conversion(before: Tokenizer, after: Tokenizer) -> Proof:
-    """Compares the ids of both tokenizers, on the text of every token and on text of random tokens.
-
-    Raises:
-        InvalidTokenizerError: They encode a text to different tokens. Then the conversion is wrong.
-    """
-    new_ids = {token_id: after.ids.get(string, -1) for token_id, string in before.strings.items()}
-    own = [token.bytes.decode(errors="replace") for token in before.tokens]
-    texts = [*sample_texts(before), *added_texts(before)]
-    for text in [*own, *texts]:
-        if [new_ids[token_id] for token_id in before.encode(text)] != after.encode(text):
-            raise InvalidTokenizerError(f"the two encode {text!r} to different tokens", hint="please report this")
-    return Proof(len(own), len(texts), sum(old != new for old, new in new_ids.items()))
-
-
 SAMPLES = 2000
 LONGEST_SAMPLE = 256
 """The maximum bytes of a pretoken, or characters of a token, in a sample. A pretoken may be a whole document."""
@@ -156,20 +127,23 @@ def verify_folder(
         InvalidTokenizerError: The `tokenizers` library gives different ids, the SentencePiece model merges differently
             from `tokenizer.json`, or an added token of the base is no longer found in text.
     """
+    installed = ["tokenizers"]
+    before, different_ids = set[tuple[str, str]](), ("transformers", "other ids")
     with transformers_started():
-        return _verified(folder, tokenizer, texts or [], base)
-
-
-def _verified(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Verification:
-    problems = [*_problems(folder, tokenizer, texts, base)]
-    before = _base_problems(base, texts) if base is not None and problems else set()
-    different_ids = ("transformers", "other ids")
-    if base is not None and different_ids in before and any(problem[:2] == different_ids for problem in problems):
-        problems += _lost_in_transformers(folder, tokenizer, base)
-    fails = [p.kind in _DAMAGE if base is None else (p.loader, p.kind) not in before for p in problems]
+        problems = [*_problems(folder, tokenizer, texts or [], base)]
+        if base is not None and problems:
+            with temporary_folder() as parent:
+                written = save(base, parent / "base")
+                before = {problem[:2] for problem in _problems(written, base, texts or [], None)}
+                if different_ids in before and any(problem[:2] == different_ids for problem in problems):
+                    problems += _lost_in_transformers(folder, written, tokenizer, base)
+        installed += ["transformers"] if tokenizer.main == TOKENIZER_JSON and transformers_installed() else []
+    installed += ["sentencepiece"] if tokenizer.piece_file and find_spec("sentencepiece") else []
+    installed += filter(None, [rank_library(tokenizer)])
+    fails = [p.kind in _DAMAGE if base is None else p[:2] not in before for p in problems]
     wrong = {problem.loader for problem in problems}
     return Verification(
-        loaders=tuple(name for name in _installed(tokenizer) if name not in wrong),
+        loaders=tuple(name for name in installed if name not in wrong),
         notes=tuple(problem.text for problem in problems),
         failures=tuple(problem.text for problem, failed in zip(problems, fails, strict=True) if failed),
     )
@@ -197,18 +171,40 @@ def _require_added_found(tokenizer: Tokenizer, base: Tokenizer) -> None:
 
 def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokenizer | None) -> Iterator[_Problem]:
     """Differences between the tokenizer and what other libraries load from its folder."""
-    if tokenizer.main == TOKENIZER_JSON:
+    is_json = tokenizer.main == TOKENIZER_JSON
+    if is_json:
         announce(folder)
+
+    def upstream_tokenizer() -> _core.Upstream:
+        """The tokenizer as the `tokenizers` library reads it: from `tokenizer.json` alone."""
+        raw = (folder / TOKENIZER_JSON).read_bytes() if is_json else write_tokenizer_json(tokenizer)
+        return _core.Upstream(raw.decode())
+
     with ThreadPoolExecutor(1) as thread:  # the library takes half a second to load a large vocabulary
-        loading = thread.submit(_upstream, folder, tokenizer)
+        loading = thread.submit(upstream_tokenizer)
         if base is not None:
             _require_added_found(tokenizer, base)
         samples = [*texts, *sample_texts(tokenizer), *added_texts(tokenizer)]
         expected = tokenizer.encode_batch(samples)
-        known = _without(samples, _unlisted(tokenizer))
-        upstream = dict(zip(known, loading.result().encode_batch(known), strict=True))
-    yield from _tokenizers_problems(tokenizer, dict(zip(samples, expected, strict=True)), upstream)
-    if tokenizer.main == TOKENIZER_JSON:
+        # The library does not find added tokens that tokenizer.json lacks, or lists with other flags.
+        listed = {entry["content"]: entry for entry in tokenizer.document.get("added_tokens") or ()}
+        unlisted = [
+            token.content
+            for token in tokenizer.added
+            if token.content not in listed or any(listed[token.content][flag] != getattr(token, flag) for flag in FLAGS)
+        ]
+        ours, known = dict(zip(samples, expected, strict=True)), _without(samples, unlisted)
+        for text, ids in zip(known, loading.result().encode_batch(known), strict=True):
+            if ids != ours[text]:
+                raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
+    if unlisted:
+        yield _Problem(
+            "tokenizers",
+            "unlisted",
+            f"tokenizers reads {tokenizer.main} alone, which lacks {len(unlisted):,} added tokens that the other files "
+            f"name, or their flags, such as {unlisted[0]!r}",
+        )
+    if is_json:
         yield from _transformers_problems(folder, tokenizer, samples, expected)
     if tokenizer.piece_file:
         raw = (folder / tokenizer.piece_file).read_bytes()
@@ -219,59 +215,6 @@ def _problems(folder: Path, tokenizer: Tokenizer, texts: list[str], base: Tokeni
         yield from _sentencepiece_problems(raw, tokenizer, samples)
     if tokenizer.rank_file:
         yield from _rank_problems(folder, tokenizer, samples)
-
-
-def _base_problems(base: Tokenizer, texts: list[str]) -> set[tuple[str, str]]:
-    """The problems of the base: pairs of library and kind."""
-    with temporary_folder() as parent:
-        folder = save(base, parent / "base")
-        return {(problem.loader, problem.kind) for problem in _problems(folder, base, texts, None)}
-
-
-def _installed(tokenizer: Tokenizer) -> list[str]:
-    """The installed libraries that can load these files."""
-    others = ["transformers"] if tokenizer.main == TOKENIZER_JSON and transformers_installed() else []
-    others += ["sentencepiece"] if tokenizer.piece_file and find_spec("sentencepiece") else []
-    library = rank_library(tokenizer)
-    return ["tokenizers", *others, *([library] if library else [])]
-
-
-def _upstream(folder: Path, tokenizer: Tokenizer) -> _core.Upstream:
-    """The tokenizer as the `tokenizers` library reads it: from `tokenizer.json` alone."""
-    is_written = tokenizer.main == TOKENIZER_JSON
-    raw = (folder / TOKENIZER_JSON).read_bytes() if is_written else write_tokenizer_json(tokenizer)
-    return _core.Upstream(raw.decode())
-
-
-def _tokenizers_problems(
-    tokenizer: Tokenizer, expected: Mapping[str, list[int]], upstream: Mapping[str, list[int]]
-) -> Iterator[_Problem]:
-    """Compares with the `tokenizers` library, on text without tokens that only other files list.
-
-    Raises:
-        InvalidTokenizerError: It gives different ids.
-    """
-    for text, ids in upstream.items():
-        if ids != expected[text]:
-            raise InvalidTokenizerError(f"`tokenizers` gives different ids for {text!r}", hint="please report this")
-    unlisted = _unlisted(tokenizer)
-    if unlisted:
-        yield _Problem(
-            "tokenizers",
-            "unlisted",
-            f"tokenizers reads {tokenizer.main} alone, which lacks {len(unlisted):,} added tokens that the other files "
-            f"name, or their flags, such as {unlisted[0]!r}",
-        )
-
-
-def _unlisted(tokenizer: Tokenizer) -> list[str]:
-    """Added tokens that `tokenizer.json` lacks or lists with other flags."""
-    listed = {entry["content"]: entry for entry in tokenizer.document.get("added_tokens") or ()}
-    return [
-        token.content
-        for token in tokenizer.added
-        if token.content not in listed or any(listed[token.content][flag] != getattr(token, flag) for flag in FLAGS)
-    ]
 
 
 def _without(texts: Iterable[str], contents: Iterable[str]) -> list[str]:
@@ -350,6 +293,12 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
     except Exception as error:  # its own errors are RuntimeError and whatever its parser raises
         yield _Problem("sentencepiece", "refused", f"sentencepiece refuses the model: {summary(error)}")
         return
+
+    def alike(*paths: list[str]) -> bool:
+        """Whether two Unigram paths have the same score, as far as 32 bits say: sentencepiece adds in 32 bits."""
+        one, other = (sum(tokenizer.scores.get(token, 0.0) for token in path) for path in paths)
+        return tokenizer.algorithm == "Unigram" and isclose(one, other, rel_tol=1e-5)
+
     # By string: the ids of `tokenizer.json` may have an offset.
     model, strings = PieceModel.read(raw, ""), tokenizer.strings
     ours = ([strings[i] for i in ids] for ids in tokenizer.encode_batch(texts))
@@ -363,8 +312,9 @@ def _sentencepiece_problems(raw: bytes, tokenizer: Tokenizer, samples: list[str]
             f"unknown characters are bytes by `{files[0]}` and {unknown!r} by `{files[1]}`",
         )
         ours, theirs = ((_bytes_as(unknown, path) for path in paths) for paths in (ours, theirs))
-    split = zip(texts, ours, theirs, strict=True)
-    different = [text for text, one, other in split if one != other and not _score_alike(tokenizer, one, other)]
+    different = [
+        text for text, *paths in zip(texts, ours, theirs, strict=True) if paths[0] != paths[1] and not alike(*paths)
+    ]
     if different:
         yield _Problem(
             "sentencepiece",
@@ -384,14 +334,6 @@ def _bytes_as(unknown: str, path: list[str]) -> list[str]:
     return [name for name, before in zip(names, ["", *names], strict=False) if name != unknown or before != unknown]
 
 
-def _score_alike(tokenizer: Tokenizer, *paths: list[str]) -> bool:
-    """Whether two Unigram paths have the same score, as far as 32 bits say: sentencepiece adds scores in 32 bits."""
-    if tokenizer.algorithm != "Unigram":
-        return False
-    one, other = (sum(tokenizer.scores.get(token, 0.0) for token in path) for path in paths)
-    return isclose(one, other, rel_tol=1e-5)
-
-
 def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> Iterator[_Problem]:
     """Differences from the ids of tiktoken or mistral-common. Text of special tokens is compared by tiktoken alone.
 
@@ -405,7 +347,11 @@ def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> It
         return
     texts = [*_without(samples, contents), *(contents if library == "tiktoken" else ())]
     try:
-        encode = _rank_encoder(path, tokenizer)
+        if library == "tiktoken":
+            specials = {token.content: token.id for token in tokenizer.added}
+            encode = tiktoken_encoder(tiktoken_ranks(path.read_bytes(), name), split_pattern(tokenizer) or "", specials)
+        else:
+            encode = tekken_encoder(path)
         different = [text for text in texts if encode(text) != tokenizer.encode(text)]
     except Exception as error:  # tiktoken raises ValueError and panics, mistral-common AssertionError and others
         yield _Problem(library, "refused", f"{library} refuses `{name}`: {summary(error)}")
@@ -413,14 +359,6 @@ def _rank_problems(folder: Path, tokenizer: Tokenizer, samples: list[str]) -> It
     if different:
         share = f"{len(different):,} of {len(texts):,} sample texts"
         yield _Problem(library, "other ids", f"{library} encodes {share} differently, such as {different[0]!r}")
-
-
-def _rank_encoder(path: Path, tokenizer: Tokenizer) -> Encode:
-    """How the library of a written rank file encodes text."""
-    if rank_library(tokenizer) != "tiktoken":
-        return tekken_encoder(path)
-    specials = {token.content: token.id for token in tokenizer.added}
-    return tiktoken_encoder(tiktoken_ranks(path.read_bytes(), path.name), split_pattern(tokenizer) or "", specials)
 
 
 def _transformers_problems(
@@ -450,13 +388,11 @@ def _transformers_problems(
             yield _Problem("transformers", "shared id", text)
 
 
-def _lost_in_transformers(folder: Path, tokenizer: Tokenizer, base: Tokenizer) -> Iterator[_Problem]:
+def _lost_in_transformers(folder: Path, written: Path, tokenizer: Tokenizer, base: Tokenizer) -> Iterator[_Problem]:
     """Added tokens of the base that transformers finds in text with the files of the base, and not with the folder."""
     contents = {token.content for token in base.added if token.content in tokenizer.ids}
     texts = added_texts(base)
-    with temporary_folder() as parent:
-        folders = [save(base, parent / "base"), folder]
-        loaded = [load_with_transformers(path, texts, tokens=True) for path in folders]
+    loaded = [load_with_transformers(path, texts, tokens=True) for path in (written, folder)]
     was, now = ([[token for token in tokens if token in contents] for tokens in one.tokens] for one in loaded)
     different = next((text for text, a, b in zip(texts, was, now, strict=True) if a != b), None)
     if different is not None:

@@ -1,15 +1,19 @@
-"""`save`: writes a tokenizer, loads the result with other libraries, and only then renames it into place."""
+"""`save`: writes a tokenizer, loads the result with other libraries, and only then renames it into place.
+
+`prove_conversion`: encodes text with a tokenizer and with its conversion, and compares every id.
+"""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType
+from typing import NamedTuple
 
 from tokengraft.errors import InvalidTokenizerError, OptionError, require_type
 from tokengraft.formats import sources as files
 from tokengraft.progress import stage
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.loaders import Verification, verify_folder
+from tokengraft.verify.loaders import Verification, added_texts, sample_texts, verify_folder
 from tokengraft.verify.transformers_loader import transformers_started
 
 
@@ -83,3 +87,29 @@ def save_verified(
     with transformers_started():
         files.save(tokenizer, out, force=force, check=check)
     return verified[0]
+
+
+class Proof(NamedTuple):
+    """What was compared."""
+
+    tokens: int
+    """Tokens whose own text was encoded, added ones included."""
+    texts: int
+    """Texts of random tokens, and texts with added tokens."""
+    moved: int
+    """Tokens that have other ids in the conversion."""
+
+
+def prove_conversion(before: Tokenizer, after: Tokenizer) -> Proof:
+    """Compares the ids of both tokenizers, on the text of every token and on text of random tokens.
+
+    Raises:
+        InvalidTokenizerError: They encode a text to different tokens. Then the conversion is wrong.
+    """
+    new_ids = {token_id: after.ids.get(string, -1) for token_id, string in before.strings.items()}
+    own = [token.bytes.decode(errors="replace") for token in before.tokens]
+    texts = [*sample_texts(before), *added_texts(before)]
+    for text in [*own, *texts]:
+        if [new_ids[token_id] for token_id in before.encode(text)] != after.encode(text):
+            raise InvalidTokenizerError(f"the two encode {text!r} to different tokens", hint="please report this")
+    return Proof(len(own), len(texts), sum(old != new for old, new in new_ids.items()))

@@ -4,6 +4,8 @@
 of its classes rebuild the tokenizer from vocabulary and merges, and ignore the rest of the file. The class depends on
 `model_type` in `config.json` too, so the folder itself is loaded, not the tokenizer files alone.
 
+`same_ids`: whether another library gives them for its own file.
+
 `model_findings`: what every stack needs of a model, tables that fit tokenizer and config, and special ids that exist.
 """
 
@@ -11,8 +13,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,66 +38,79 @@ from tokengraft.output.json_file import read_settings
 from tokengraft.output.partial import temporary_folder
 from tokengraft.tokenizer.added import SETTINGS
 from tokengraft.tokenizer.tokenizer import Tokenizer
-from tokengraft.verify.finding import EVIDENCE, Finding, not_checked
+from tokengraft.verify.finding import EVIDENCE, Finding, finding, not_checked
 from tokengraft.verify.loaders import added_texts, sample_texts
-from tokengraft.verify.transformers_loader import CannotLoadError, load_with_transformers, transformers_installed
+from tokengraft.verify.transformers_loader import (
+    CannotLoadError,
+    load_with_transformers,
+    summary,
+    transformers_installed,
+)
 
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that uses `tokenizer.json` as it is."""
 
 
-_Samples = list[tuple[str, list[int]]]
-"""Texts, and what the tokenizer makes of them."""
-
-
 def auto_tokenizer(path: Path, tokenizer: Tokenizer) -> Finding:
-    """Whether `AutoTokenizer` gives the ids of the tokenizer in a folder, for sample texts."""
+    """Whether `AutoTokenizer` gives the ids of the tokenizer in a folder, for sample texts.
+
+    If not, the class that uses `tokenizer.json` as it is is tried on a copy, and named as the fix where it helps.
+    """
     name = "AutoTokenizer"
     if not transformers_installed():
         return not_checked(name, "transformers is not installed: `pip install transformers`")
     texts = [*sample_texts(tokenizer), *added_texts(tokenizer)]
-    samples = [*zip(texts, tokenizer.encode_batch(texts), strict=True)]
+    ours = tokenizer.encode_batch(texts)
+
+    def different(folder: Path) -> list[str]:
+        theirs = load_with_transformers(folder, texts).ids
+        return [repr(text) for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+
+    shown: list[str] = []
     try:
-        different = _different(path, samples)
+        shown = different(path)
+        if not shown:
+            return Finding(name, "pass", f"the same ids for {len(texts):,} sample texts")
+        detail = f"other ids for {len(shown):,} of {len(texts):,} sample texts"
+        fix = f"load it with `{PLAIN_CLASS}.from_pretrained`; naming that class in {SETTINGS} does not help"
     except CannotLoadError as error:
-        otherwise = "correct what the error names; `AutoTokenizer.from_pretrained` shows all of it"
-        fix = _fix(path, tokenizer, samples) or otherwise
-        return Finding(name, "fail", f"cannot load the folder: {error}", (), fix)
-    if not different:
-        return Finding(name, "pass", f"the same ids for {len(texts):,} sample texts")
-    shown = tuple(f"{text!r}" for text in different[:EVIDENCE])
-    detail = f"other ids for {len(different):,} of {len(texts):,} sample texts"
-    otherwise = f"load it with `{PLAIN_CLASS}.from_pretrained`; naming that class in {SETTINGS} does not help"
-    return Finding(name, "fail", detail, shown, _fix(path, tokenizer, samples) or otherwise)
-
-
-def _different(path: Path, samples: _Samples) -> list[str]:
-    loaded = load_with_transformers(path, [text for text, _ in samples])
-    return [text for (text, ours), theirs in zip(samples, loaded.ids, strict=True) if ours != theirs]
-
-
-def _fix(path: Path, tokenizer: Tokenizer, samples: _Samples) -> str:
-    """The setting that makes the ids equal, tried on a copy of the tokenizer files; empty if it does not help."""
-    with temporary_folder() as parent:
-        copy = _with_plain_class(path, tokenizer, parent / "model")
-        try:
-            helps = not _different(copy, samples)
-        except CannotLoadError:
-            helps = False
-    setting = f'set "tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
-    if tokenizer.main != TOKENIZER_JSON:
-        setting = f"write a {TOKENIZER_JSON} (`tokengraft convert FOLDER --to huggingface`) and {setting}"
-    return f"{setting}; tried on a copy: the ids are then the same" if helps else ""
-
-
-def _with_plain_class(path: Path, tokenizer: Tokenizer, copy: Path) -> Path:
-    """A copy of the tokenizer and `config.json`, with the class that uses the file as it is."""
+        detail = f"cannot load the folder: {error}"
+        fix = "correct what the error names; `AutoTokenizer.from_pretrained` shows all of it"
     settings = {**read_settings(tokenizer.files, SETTINGS), "tokenizer_class": PLAIN_CLASS}
     changed = {TOKENIZER_JSON: write_tokenizer_json(tokenizer), SETTINGS: json.dumps(settings).encode()}
-    write_files({**folder_files(tokenizer), **changed}, copy)
-    if (path / CONFIG).is_file():
-        shutil.copyfile(path / CONFIG, copy / CONFIG)
-    return copy
+    with temporary_folder() as parent, suppress(CannotLoadError):
+        copy = parent / "model"
+        write_files({**folder_files(tokenizer), **changed}, copy)
+        if (path / CONFIG).is_file():
+            shutil.copyfile(path / CONFIG, copy / CONFIG)
+        if not different(copy):
+            setting = f'set "tokenizer_class": "{PLAIN_CLASS}" in {SETTINGS}'
+            if tokenizer.main != TOKENIZER_JSON:
+                setting = f"write a {TOKENIZER_JSON} (`tokengraft convert FOLDER --to huggingface`) and {setting}"
+            fix = f"{setting}; tried on a copy: the ids are then the same"
+    return Finding(name, "fail", detail, tuple(shown[:EVIDENCE]), fix)
+
+
+def same_ids(
+    tokenizer: Tokenizer, library: str, encode: Callable[[list[str]], list[list[int]]], fix: str, *, refused: str = ""
+) -> Finding:
+    """Whether a library gives the ids of the tokenizer for sample texts. Texts with added tokens are left out."""
+    name = "encoding"
+    texts = sample_texts(tokenizer)
+    if library == "sentencepiece":  # the two differ by design in spaces at the ends
+        texts = [text.strip(" ") for text in texts]
+    try:
+        theirs = encode(texts)
+    except ImportError:
+        return not_checked(name, f"{library} is not installed: `pip install {library}`")
+    except Exception as error:  # whatever a parser of another library raises
+        return Finding(name, "fail", f"{library} refuses the file: {summary(error)}", (), refused or fix)
+    added = {token.id for token in tokenizer.added}
+    ours = tokenizer.encode_batch(texts)
+    pairs = [(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if not added.intersection(a)]
+    wrong = [f"{text!r}" for text, a, b in pairs if a != b]
+    fine = f"the same ids for {len(pairs):,} sample texts"
+    return finding(name, wrong, fine, f"other ids for {{n}} of {len(pairs):,} sample texts", fix)
 
 
 TRANSPLANT = "give the model this tokenizer: `tokengraft transplant MODEL TOKENIZER --out NEW`"
@@ -185,27 +200,21 @@ def open_model_folder(source: str | os.PathLike[str] | Tokenizer) -> Iterator[Mo
 
 
 def _read(path: Path) -> ModelFolder:
+    """A folder with its tables of tokens, or why they cannot be read."""
     tokenizer = load_folder(path)
-    configs = {name: _config(path / name) for name in (CONFIG, GENERATION) if (path / name).is_file()}
-    tables, unread = _read_tables(path) if CONFIG in configs else ((), "there is no config.json")
-    return ModelFolder(path, tokenizer, configs, tables, unread)
-
-
-def _config(path: Path) -> dict[str, Any]:
-    content = read_config(path)
-    if not isinstance(content, dict):
-        raise CheckpointError(f"`{path}` is not a JSON object", hint="download the model again")
-    return content
-
-
-def _read_tables(path: Path) -> tuple[tuple[VocabTensor, ...], str]:
-    """The tables of tokens, or why they cannot be read."""
+    configs = {name: read_config(path / name) for name in (CONFIG, GENERATION) if (path / name).is_file()}
+    for name, content in configs.items():
+        if not isinstance(content, dict):
+            raise CheckpointError(f"`{path / name}` is not a JSON object", hint="download the model again")
+    tables: tuple[VocabTensor, ...] = ()
+    if CONFIG not in configs:
+        return ModelFolder(path, tokenizer, configs, unread="there is no config.json")
     try:
-        if not has_weights(path):
-            return (), "there are no weights"
-        return tuple(vocabulary_tensors(open_checkpoint(path))), "no table of tokens was found in the weights"
+        unread = "no table of tokens was found in the weights" if has_weights(path) else "there are no weights"
+        tables = tuple(vocabulary_tensors(open_checkpoint(path))) if has_weights(path) else ()
     except CheckpointError as error:
-        return (), error.message
+        unread = error.message
+    return ModelFolder(path, tokenizer, configs, tables, unread)
 
 
 def model_findings(folder: ModelFolder) -> Iterator[Finding]:
@@ -214,7 +223,15 @@ def model_findings(folder: ModelFolder) -> Iterator[Finding]:
         yield not_checked("model", "this is a tokenizer without a model (no config.json)")
         return
     yield table_rows(folder)
-    yield ids_fit(folder)
+    rows, needed = folder.rows, folder.tokenizer.n_rows
+    if rows is None:
+        reason = f"{folder.unread or 'there are no weights'}, and config.json has no `vocab_size`"
+        yield not_checked("ids", reason)
+    elif needed > rows:
+        detail = f"the highest id is {needed - 1:,}, and the model has {rows:,} rows"
+        yield Finding("ids", "fail", detail, (), TRANSPLANT)
+    else:
+        yield Finding("ids", "pass", f"the tokenizer needs {needed:,} of {rows:,} rows")
     yield special_ids(folder)
 
 
@@ -223,10 +240,13 @@ def table_rows(folder: ModelFolder) -> Finding:
     name, size, rows = "embedding rows", folder.vocab_size, folder.rows
     if not folder.tables or rows is None:
         return not_checked(name, folder.unread)
-    wrong = [f"`{table}` has {held:,} rows" for table, held, wanted in _tables(folder) if held != wanted]
+    # Gemma 3n has a size of its own for the table of every layer.
+    fields = [PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size" for table in folder.tables]
+    sized = zip((table.info for table in folder.tables), map(folder.size, fields), strict=True)
+    wrong = [f"`{table.name}` has {table.rows:,} rows" for table, wanted in sized if table.rows != wanted]
     if not wrong:
         return Finding(name, "pass", f"{rows:,}, as `vocab_size` says")
-    alike = all(held == rows for _, held, _ in _tables(folder))
+    alike = all(table.info.rows == rows for table in folder.tables)
     set_size = f'set "vocab_size": {rows} in config.json'
     if size is None and alike:
         detail = f"config.json has no `vocab_size`, so the default of its class must be {rows:,}"
@@ -235,29 +255,15 @@ def table_rows(folder: ModelFolder) -> Finding:
     return Finding(name, "fail", f"`vocab_size` in config.json is {size}", tuple(wrong[:EVIDENCE]), fix)
 
 
-def _tables(folder: ModelFolder) -> Iterator[tuple[str, int, int | None]]:
-    """Every table: its name, its rows, and the rows that the config says it has."""
-    for table in folder.tables:
-        field = PER_LAYER_SIZE if PER_LAYER in table.info.name else "vocab_size"
-        yield table.info.name, table.info.rows, folder.size(field)
-
-
-def ids_fit(folder: ModelFolder) -> Finding:
-    """Whether every token has a row."""
-    name, rows, needed = "ids", folder.rows, folder.tokenizer.n_rows
-    if rows is None:
-        return not_checked(name, f"{folder.unread or 'there are no weights'}, and config.json has no `vocab_size`")
-    if needed > rows:
-        detail = f"the highest id is {needed - 1:,}, and the model has {rows:,} rows"
-        return Finding(name, "fail", detail, (), TRANSPLANT)
-    return Finding(name, "pass", f"the tokenizer needs {needed:,} of {rows:,} rows")
-
-
 def special_ids(folder: ModelFolder) -> Finding:
     """Whether the ids that configs name exist, and belong to tokens."""
     name, rows = "special ids", folder.rows
     strings = folder.tokenizer.strings
-    named = [*_named(folder)]
+    named = []  # a text that shows the id, the field, and the id
+    for file, config in folder.configs.items():
+        with suppress(CheckpointError):  # an id that is text or a fraction, which loaders ignore or refuse
+            fields = id_fields(dict(config))
+            named += [(f"`{field}` in {file} is {i:,}", field, i) for field, i in fields if i >= 0]
     if rows is not None:
         beyond = [text for text, field, i in named if i >= rows and not _PLACEHOLDER.search(field)]
         if beyond:
@@ -269,16 +275,6 @@ def special_ids(folder: ModelFolder) -> Finding:
         fix = "if the model uses that row, give it a token; otherwise correct the field"
         return Finding(name, "note", f"{len(without)} have a row but no token", tuple(without[:EVIDENCE]), fix)
     return _end_of_text(folder) or Finding(name, "pass", f"all {len(needed)} in the configs have tokens")
-
-
-def _named(folder: ModelFolder) -> Iterator[tuple[str, str, int]]:
-    """The ids in the configs, from 0 on: a text that shows them, the field, and the id."""
-    for file, config in folder.configs.items():
-        try:
-            fields = id_fields(dict(config))
-        except CheckpointError:  # an id that is text or a fraction, which loaders ignore or refuse
-            continue
-        yield from ((f"`{field}` in {file} is {i:,}", field, i) for field, i in fields if i >= 0)
 
 
 def _end_of_text(folder: ModelFolder) -> Finding | None:
