@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tokengraft._core import __version__
     from tokengraft.checkpoint.in_memory import transplant_model
     from tokengraft.checkpoint.result import Transplant
+    from tokengraft.checkpoint.table import TransplantOptions
     from tokengraft.checkpoint.transplant import transplant
     from tokengraft.corpus.options import ReadOptions
     from tokengraft.counts.count import count
@@ -50,6 +51,7 @@ __all__ = [
     "TokengraftError",
     "Tokenizer",
     "Transplant",
+    "TransplantOptions",
     "VocabPlan",
     "__version__",
     "adapt",
@@ -82,6 +84,7 @@ _MODULE_OF = {
     "__version__": "_core",
     "transplant_model": "checkpoint.in_memory",
     "Transplant": "checkpoint.result",
+    "TransplantOptions": "checkpoint.table",
     "transplant": "checkpoint.transplant",
     "ReadOptions": "corpus.options",
     "count": "counts.count",

@@ -30,7 +30,7 @@ def pruned(shared_data, tmp_path_factory):
     highest = tg.Protection(tokens=[base.strings[base.n_rows - 1]])  # as `prune --ids keep` does
     small = tg.prune_order(base, tg.count(base, iter(english)), protection=highest)[:PRUNED].apply(base)
     for how in ("keep", "zero", "lowest"):
-        tg.transplant(source, small, folder / how, hole_rows=how)
+        tg.transplant(source, small, folder / how, options=tg.TransplantOptions(hole_rows=how))
     holes = {i for i in range(small.n_rows) if i not in small.strings}
     assert len(holes) == PRUNED
     return small, holes, folder, english

@@ -18,6 +18,7 @@ from tokengraft.checkpoint.model_card import (
     model_class,
     public_command,
 )
+from tokengraft.checkpoint.model_job import ModelJob
 
 pytestmark = pytest.mark.usefixtures("transformers_running")
 SOURCE_CARD = """---
@@ -285,7 +286,8 @@ def test_a_card_that_cannot_be_read_is_an_error(texts, monkeypatch):
 
 
 def test_a_card_given_by_the_caller_is_not_replaced(texts, new):
-    tg.transplant("model", new, "out", others={"README.md": b"mine"})
+    job = ModelJob.prepare("model", new, tg.TransplantOptions())
+    job.write(texts / "out", force=False, others={"README.md": b"mine"})
     assert (texts / "out" / "README.md").read_bytes() == b"mine"
 
 

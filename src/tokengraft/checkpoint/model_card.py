@@ -18,9 +18,8 @@ from pathlib import Path
 from tokengraft import _core
 from tokengraft.checkpoint.ids import CONFIG, read_config
 from tokengraft.checkpoint.layout import class_with_encoder
-from tokengraft.checkpoint.model_files import CARD
+from tokengraft.checkpoint.model_files import CARD, MODULES
 from tokengraft.checkpoint.result import Transplant
-from tokengraft.checkpoint.sentence_modules import MODULES
 from tokengraft.errors import UnreadableFileError, escaped
 from tokengraft.vocab_plan import VocabPlan
 
