@@ -10,9 +10,9 @@ from checkpoints import checkpoint, set_config, write_texts
 import tokengraft as tg
 from tokengraft import cli, errors
 from tokengraft.checkpoint.model_card import (
+    _fields,
     _loading,
     _source_card,
-    _values,
     base_name,
     code,
     model_class,
@@ -235,7 +235,7 @@ def test_any_bytes_may_be_the_card_of_a_source(texts, new, card, licence, body):
     ],
 )
 def test_only_plain_values_are_read(text, values):
-    assert _values(text) == values
+    assert _fields(f"license: mit\ntags:{text}") == {"license": ["mit"], "tags": values}
 
 
 def test_a_card_has_no_path_of_the_machine(texts):

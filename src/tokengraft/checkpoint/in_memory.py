@@ -36,26 +36,33 @@ _WRAPPED = ("base_layer", "original_module")
 
 def _tables(model: Any) -> "tuple[Checkpoint, Vocabulary, dict[str, torch.Tensor]]":
     """A transformers model as it would be saved, the tables that `transplant` would find in it, and their tensors."""
+    import torch
+
     _require_plain_tables(model.get_input_embeddings(), model.get_output_embeddings())
-    weights = _tensors(model)
-    infos = {name: _info(name, weight) for name, weight in weights.items()}
+    saved, found = model.state_dict().keys(), dict[Hashable, tuple[str, "torch.Tensor"]]()
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, weight in chain(*named):
+        if name in saved:  # tied ones are listed once
+            found.setdefault(storage(weight), (name, weight))
+    weights, names, infos = dict(found.values()), _names(), dict[str, TensorInfo]()
+    for name, weight in weights.items():
+        size = weight.numel() * weight.element_size()
+        infos[name] = TensorInfo(name, names.get(weight.dtype, str(weight.dtype)), tuple(weight.shape), 0, size)
+
+    def same_rows(first: VocabTensor, second: VocabTensor) -> bool:
+        one, other = (weights[tensor.info.name].detach() for tensor in (first, second))
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        one, other = (table.contiguous().view(torch.uint8) for table in (one, other))
+        return bool(torch.equal(one, other.to(one.device)))
+
     config = model.config.to_dict() | {"architectures": [type(model).__name__]}
     checkpoint = Checkpoint(Path(), config, (TensorFile(Path(), infos, None),), None)
-    vocabulary = find_vocabulary(checkpoint, lambda *pair: _same_rows(*(weights[tensor.info.name] for tensor in pair)))
+    vocabulary = find_vocabulary(checkpoint, same_rows)
     weights = {tensor.info.name: weights[tensor.info.name] for tensor in vocabulary.tensors}
     for name, weight in weights.items():
         _require_here(weight, f"`{name}`")
     return checkpoint, vocabulary, weights
-
-
-def _same_rows(first: "torch.Tensor", second: "torch.Tensor") -> bool:
-    """Whether two tables are equal bit for bit."""
-    import torch
-
-    if first.dtype != second.dtype or first.shape != second.shape:
-        return False
-    one, other = (table.detach().contiguous().view(torch.uint8) for table in (first, second))
-    return bool(torch.equal(one, other.to(one.device)))
 
 
 def storage(weight: "torch.Tensor") -> Hashable:
@@ -64,21 +71,6 @@ def storage(weight: "torch.Tensor") -> Hashable:
         return (weight.data_ptr() or id(weight)), tuple(weight.shape)
     except RuntimeError:  # a tensor of another kind, such as a quantised one
         return id(weight)
-
-
-def _tensors(model: Any) -> "dict[str, torch.Tensor]":
-    """The parameters and buffers that a saved model would have. Tied ones are listed once."""
-    saved, found = model.state_dict().keys(), dict[Hashable, tuple[str, "torch.Tensor"]]()
-    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    for name, weight in chain(*named):
-        if name in saved:
-            found.setdefault(storage(weight), (name, weight))
-    return dict(found.values())
-
-
-def _info(name: str, weight: "torch.Tensor") -> TensorInfo:
-    size = weight.numel() * weight.element_size()
-    return TensorInfo(name, _names().get(weight.dtype, str(weight.dtype)), tuple(weight.shape), 0, size)
 
 
 def without_adapters(model: Any) -> Any:

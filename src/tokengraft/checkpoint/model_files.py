@@ -69,7 +69,9 @@ def model_files(
     written, copied, left_out = dict(tokenizer.written), [*modules], [*tokenizer.left_out]
     for path in _entries(source):
         if path.name in CONFIGS:
-            written[path.name] = _config(path, renumbering)
+            config, raw = read_config(path), path.read_bytes()
+            changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
+            written[path.name] = raw if changed == config else JsonStyle.of(raw).dump(changed)
         elif path.name == INDEX:
             written[path.name] = _index(source, vocabulary, renumbering.rows[1])
         elif is_old(path):
@@ -151,7 +153,12 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
     """
     if not unused:
         return files
-    raw = files.written.get(GENERATION) or _generation_config(json.loads(files.written[CONFIG]))
+    raw = files.written.get(GENERATION)
+    if not raw:
+        config = json.loads(files.written[CONFIG])
+        parts = [part for part in (config.get("text_config"), config) if isinstance(part, dict)]
+        fields = {name: part[name] for part in parts for name in GENERATION_FIELDS if part.get(name) is not None}
+        raw = json.dumps(fields, indent=2).encode() + b"\n"
     config = json.loads(raw)
     if not isinstance(config, dict):
         raise CheckpointError(
@@ -159,13 +166,6 @@ def with_suppressed(files: ModelFiles, unused: Collection[int]) -> ModelFiles:
             hint=f"correct `{GENERATION}` in the source, or pass --hole-rows keep",
         )
     return replace(files, written={**files.written, GENERATION: JsonStyle.of(raw).dump(suppressing(config, unused))})
-
-
-def _generation_config(config: Mapping[str, Any]) -> bytes:
-    """What a generation config made from a model's config has: its ids, and settings that old configs have."""
-    parts = [part for part in (config.get("text_config"), config) if isinstance(part, dict)]
-    fields = {name: part[name] for part in parts for name in GENERATION_FIELDS if part.get(name) is not None}
-    return json.dumps(fields, indent=2).encode() + b"\n"
 
 
 def _entries(source: Checkpoint) -> Iterator[Path]:
@@ -181,13 +181,6 @@ def is_old(path: Path) -> bool:
     """Whether an entry belongs to the old vocabulary: weights in other formats, folders that may have some, reports."""
     is_index = path.name.endswith(".index.json")
     return not path.is_file() or path.suffix in OTHER_WEIGHTS or is_index or path.name in (REPORT, *ADAPT_FILES)
-
-
-def _config(path: Path, renumbering: Renumbering) -> bytes:
-    config = read_config(path)
-    changed = renumbering.config(config, path.name) if isinstance(config, dict) else config
-    raw = path.read_bytes()
-    return raw if changed == config else JsonStyle.of(raw).dump(changed)
 
 
 def _index(source: Checkpoint, vocabulary: Vocabulary, rows: int) -> bytes:

@@ -154,11 +154,6 @@ class NewTables:
         ids = {*self.plan.moved, *self.plan.removed}
         return np.array(sorted(i for i in ids if i < self.vocabulary.rows), np.int64)
 
-    def _predicts(self, tensor: VocabTensor) -> bool:
-        """Whether logits are computed from a table. A table for each layer is read only."""
-        of_output = tensor.role != "input" or (self.vocabulary.tied and PER_LAYER not in tensor.info.name)
-        return self.has_output and of_output
-
     def rows_after(self, table: TensorInfo) -> int:
         """Rows of the new table. A table for the first ids only keeps its rows; see `require_fixed_ids`."""
         return self.rows if table.rows == self.vocabulary.rows else table.rows
@@ -166,6 +161,8 @@ class NewTables:
     def parts(self, tensor: VocabTensor, old: OldRows) -> Iterator[range | Raw]:
         """The rows of one new table, in order: ranges of old rows to copy, and blocks of new bytes."""
         info, as_input = tensor.info, tensor.role == "input" or self.vocabulary.tied
+        # Logits are computed from an output, and from an input that is tied to it; a table for each layer is only read.
+        of_output = tensor.role != "input" or (self.vocabulary.tied and PER_LAYER not in info.name)
         old_table = TableInfo(
             ids=self._token_rows[self._token_rows < info.rows],
             read=lambda rows: widen(old(rows), info.dtype),
@@ -174,7 +171,7 @@ class NewTables:
             seed=self.options.seed,
             table="input" if as_input else "output",
             plan=self.plan,
-            predicts=self._predicts(tensor),
+            predicts=self.has_output and of_output,
             of_changes=self.of_changes,
         )
         is_bias, init = tensor.role == "bias", self.options.inits[0 if as_input else 1]
